@@ -87,7 +87,7 @@ fuzz-inventory: $(VENV)/.ready-dev
 
 # Sixteen threads over eight simulated devices for a minute, NVIDIA's and AMD's.
 test-threads: $(VENV)/.ready-dev
-	THREAD_SECONDS=60 $(OWN) -m pytest test/unit/test_gpu_threads.py -rP $(ARGS)
+	THREAD_SECONDS=60 $(OWN) -m pytest test/unit/test_vendor_libraries.py -k threads -rP $(ARGS)
 
 # Lines and branches that the tests of this machine reach, children included (docs/COVERAGE.md): three quarters of an hour.
 coverage: $(VENV)/.ready-dev bundle-environment

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import click
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.command_names import as_runnable, program_of
 from hardware.evidence.address import Address
-from hardware.evidence.evidence_place import copied_home
+from hardware.evidence.evidence_location import fetch_remote
 from hardware.files import DEFAULT_EVIDENCE
 from hardware.plugins import plugins
 from reports.report_request import Request, refuse_together, request_of, with_options
@@ -39,10 +39,10 @@ def cli(**options: object) -> int:
 
 
 def run(request: Request) -> int:
-    """Do what was asked, print or write it, and return the exit code."""
+    """Collect the requested parts, print or write them, and return the exit code."""
     refuse_together(request)
     if request.remote is not None:
-        copied_home(request.remote)
+        fetch_remote(request.remote)
     for source in request.merged:
         from reports.evidence_command import merge_folder
 
@@ -77,9 +77,9 @@ def run(request: Request) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, run, and turn every error into one line and an exit code."""
+    """Parse, run, and convert every error to one line and an exit code."""
     own = list(sys.argv[1:] if arguments is None else arguments)
-    return open_door(cli, own, program=program_of("hardware_compatibility_reporter"))
+    return run_command_line(cli, own, program=program_of("hardware_compatibility_reporter"))
 
 
 if __name__ == "__main__":

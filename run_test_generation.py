@@ -39,10 +39,10 @@ import click
 
 from generators.option_rules import refuse_together
 from generators.options import Options, with_options
-from hardware.command_line import note, open_door, terminal_width
+from hardware.command_line import note, run_command_line, terminal_width
 from hardware.command_names import as_runnable, command_of, own_command, program_of
 from hardware.errors import ModelError, ModelMissing
-from hardware.evidence.evidence_place import copied_home
+from hardware.evidence.evidence_location import fetch_remote
 from hardware.evidence.versions import RELEASE
 from hardware.plugins import plugins
 from hardware.redaction import LEFT_IN, turn_off
@@ -69,11 +69,11 @@ def main(context: click.Context, /, **options: object) -> int:
     }
     refuse_together(asked, **given)
     if asked.remote is not None:
-        copied_home(asked.remote)
+        fetch_remote(asked.remote)
     if asked.no_redact:
         turn_off()
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; look through them before you hand them on")
-    printed = _printed(asked)
+    printed = _print_requested(asked)
     if printed is not None:
         return printed
     if asked.refresh:
@@ -87,8 +87,8 @@ def main(context: click.Context, /, **options: object) -> int:
     return _generate(asked)
 
 
-def _printed(asked: Options) -> int | None:
-    """Print what was asked to be shown and return the exit code; None where something is to be done."""
+def _print_requested(asked: Options) -> int | None:
+    """Print what was requested and return the exit code; None if there is a job to do."""
     if asked.list_devices:
         return _list_devices(asked)
     if asked.hardware_compatibility:
@@ -119,7 +119,7 @@ def _was_given(context: click.Context, name: str) -> bool:
 
 
 def _inventory(asked: Options) -> HardwareInfo:
-    """What is here, or on the machine that was named."""
+    """Return the inventory of this machine, or of the named one."""
     if asked.host:
         return plugins().job("host_inventory")(asked)
     from hardware.basic_detection import inventory_here
@@ -193,15 +193,15 @@ def _generate(asked: Options) -> int:
     if key and _is_unchanged(asked, key):
         return 0
     project = _project(asked, inventory)
-    every, refused, unmet = (project.kept, (), ()) if project else _planned(asked, inventory)
+    every, refused, unmet = (project.kept, (), ()) if project else _plan(asked, inventory)
     planned = every
     here = asked.run and not (asked.host or asked.distributed)
-    if not (here or asked.list_cells or asked.explain is not None):  # these say what is unknown of a missing model
+    if not (here or asked.list_cells or asked.explain is not None):  # these report what is unknown
         planned, refused, unmet = without_missing(planned, refused, unmet)
     profiles = dict.fromkeys(suite.profile.note for suite in planned)
     notes = [*filter(None, profiles), *(f"no suite for {why}" for why in refused)]
     note(*notes)
-    code = _done(asked, planned, inventory, project, notes, key="" if unmet else key)
+    code = _do_job(asked, planned, inventory, project, notes, key="" if unmet else key)
     if unmet and code == 0:  # the others were done first
         missing = any(suite.profile.missing for suite in every)
         kind = ModelMissing if missing else ModelError
@@ -209,7 +209,7 @@ def _generate(asked: Options) -> int:
     return code
 
 
-def _done(
+def _do_job(
     asked: Options,
     planned: Sequence[PlannedSuite],
     inventory: HardwareInfo,
@@ -218,8 +218,8 @@ def _done(
     *,
     key: str,
 ) -> int:
-    """Do with the planned suites what was asked for; returns the exit code."""
-    from generators.run import write_suites  # what generates costs more to import than to find nothing changed
+    """Do the requested job with the planned suites; return the exit code."""
+    from generators.run import write_suites  # importing what generates takes longer than finding nothing changed
 
     if asked.explain is not None:
         click.echo(explained_text(planned, asked.format_, width=terminal_width()))
@@ -241,7 +241,7 @@ def _done(
 
         return run_suites(asked, written, inventory, project, _own_command())
     said = {one.path.name: f"{one.planned.verdict.level}, {one.planned.verdict.basis}" for one in written}
-    _say_written(asked, said)
+    _print_written(asked, said)
     if key and not (edited or any(not suite.profile.is_plain_type for suite in planned)):
         from generators.suites.manifest import remember
 
@@ -261,8 +261,8 @@ def _bundle(path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo
     return 0
 
 
-def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
-    """The suites that the command line asks for, why models have none, and which of those were named."""
+def _plan(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
+    """Return the suites that the command line requests, why models have none, and which of those were named."""
     from generators.chosen_models import choose_models, profiles_of
     from generators.run import plan_job
     from hardware.cell_selection import Shard
@@ -288,7 +288,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
 
 
 def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
-    """The plan of the project file, where one was named; what stands on the command line beats it."""
+    """Return the plan of the project file, if one was named; the command line overrides it."""
     if asked.config is None:
         return None
     from generators.project.project_plan import plan_asked
@@ -303,7 +303,7 @@ def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
 
 
 def _key(asked: Options, inventory: HardwareInfo) -> str:
-    """What these suites are made from, where only suites are asked for and standard input has no part in it."""
+    """Return a key of what these suites are made from, if only suites are requested and standard input isn't used."""
     more = asked.first_given("--run", "--list", "--explain", "--config", "--bundle", "--web-page", "--verify")
     if more or "-" in asked.models:
         return ""
@@ -325,12 +325,12 @@ def _is_unchanged(asked: Options, key: str) -> bool:
     present = what_is_there(asked.output_dir, key)
     if present is not None:
         said, notes = present
-        _say_written(asked, said)
+        _print_written(asked, said)
         note(*notes, f"nothing has changed: {len(said)} suite(s) are as they were written")
     return present is not None
 
 
-def _say_written(asked: Options, said: Mapping[str, str]) -> None:
+def _print_written(asked: Options, said: Mapping[str, str]) -> None:
     command = _next_command()
     if said:
         click.echo(written_text(asked.output_dir, said, asked.format_, command))
@@ -348,7 +348,7 @@ def _next_command() -> str:
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own arguments, and pytest's after a lone `--`."""
+    """Split our own arguments from those of pytest after a lone `--`."""
     if "--" not in arguments:
         return list(arguments), []
     place = list(arguments).index("--")
@@ -356,10 +356,10 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def start() -> int:
-    """Parse, run, and turn every error into one line and an exit code."""
+    """Parse, run, and convert every error to one line and an exit code."""
     own, for_pytest = _split(sys.argv[1:])
     main.context_settings["obj"] = for_pytest
-    return open_door(main, own, program=program_of("run_test_generation"))
+    return run_command_line(main, own, program=program_of("run_test_generation"))
 
 
 if __name__ == "__main__":

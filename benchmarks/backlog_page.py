@@ -1,7 +1,7 @@
-"""Prints docs/BACKLOG.md: what stands between model types and targets, operator by operator.
+"""Print docs/BACKLOG.md: the operators that keep model types from working on a target.
 
-`python -m benchmarks.backlog_page > docs/BACKLOG.md`, from the tables of operators, the recipes that ship, and the
-evidence that is kept in docs/evidence.
+`python -m benchmarks.backlog_page > docs/BACKLOG.md` reads the tables of operators, the recipes that ship, and the
+evidence in docs/evidence.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import click
 
 from generators.models.recipe_store import stored_recipes
-from hardware.evidence.kept_evidence import kept_file, read_kept
 from hardware.evidence.record import CheckLine
+from hardware.evidence.shipped_evidence import read_shipped, shipped_file
 from hardware.target import Target
 from hwcompat.plugins.study.backlog import backlog
 from hwcompat.plugins.study.backlog_command import backlog_markdown
@@ -38,8 +38,8 @@ def main() -> None:
     parts = [_HEAD]
     for name in TARGETS:
         target = Target(name=name)
-        file = kept_file(target)
-        checks = [line for line in read_kept(file) if isinstance(line, CheckLine)] if file else []
+        file = shipped_file(target)
+        checks = [line for line in read_shipped(file) if isinstance(line, CheckLine)] if file else []
         evidence = f"docs/evidence/{file.name}" if file else ""
         parts.append(backlog_markdown(backlog(target, recipes, checks, evidence=evidence), level=2))
     click.echo("\n".join(parts), nl=False)

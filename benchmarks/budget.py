@@ -20,16 +20,16 @@ from tabulate import tabulate
 ROOT = Path(__file__).parents[1]
 BUDGET = Path(__file__).with_suffix(".toml")
 TOP_LINES = 15
-"""Where a page says which command made it."""
+"""A page names the command that made it in its first lines, this many."""
 
 _MADE_BY = re.compile(r"\b(?:[Mm]ade|[Mm]easured)\b[^.]*?\bby\s+`")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One part with its limit: `lines` or `words` are counted, of files that match `files` and not `not_files`.
+    """A part of the repository with a limit for `lines` or `words`, in files that match `files` and not `not_files`.
 
-    `goal` is what the limit is lowered to, and `reason` says why.
+    The limit is to be lowered to `goal`; `reason` says why.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What was counted in one folder of a part."""
+    """The count of one folder of a part."""
 
     name: str
     files: int
@@ -82,7 +82,7 @@ def rooms(part: Part, paths: Sequence[str], root: Path = ROOT) -> Iterator[Room]
 
 
 def tracked(root: Path = ROOT) -> list[str]:
-    """Return the files that git tracks and that are there."""
+    """Return the tracked files that exist."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     return [path for path in listed.split("\0") if path and (root / path).is_file()]
 

@@ -1,7 +1,7 @@
-"""Prints docs/CALIBRATION.md: how often predictions that were stored before their runs were right.
+"""Print docs/CALIBRATION.md: how often predictions that were stored before their runs were right.
 
-`python -m benchmarks.calibration [EVIDENCE…] > docs/CALIBRATION.md`, where the places are folders of evidence or kept
-files; without one, what is kept in docs/evidence. `--keep FOLDER…` writes the last runs of `--targets` there first.
+`python -m benchmarks.calibration [EVIDENCE…] > docs/CALIBRATION.md` reads folders of evidence or kept files; by
+default the evidence in docs/evidence. `--keep FOLDER…` first writes the last runs of `--targets` there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.recipe_store import load_recipe
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
-from hardware.evidence.kept_evidence import kept_file
 from hardware.evidence.record import RunLine
+from hardware.evidence.shipped_evidence import shipped_file
 from hardware.evidence.store import Evidence
 from hardware.target import Target
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
@@ -33,7 +33,7 @@ OF_CODE = (
     *("padding_error", "mask_heard", "cache", "traced", "step_traced", "trace_operators", "largest_rank"),
     *("host_functions", "onnx_export", "onnx_operators"),
 )
-"""Facts that were asked of a type's own code in torch on this kind of machine."""
+"""Facts that probing the code of a type in torch on this kind of machine gives."""
 
 _HEAD = """# Calibration
 
@@ -58,8 +58,10 @@ adapter, webnn its CPU context. No other device was at hand.
 
 
 def _without_code(cells: Sequence[Scored], rules: RuleSet, inventory: HardwareInfo) -> PredictionTally:
-    """What today's rules say of the same cells where nothing is known of the types' code."""
-    return tally((_said(predict(one.cell, _stripped(one.cell, inventory), rules)), one.works) for one in cells)
+    """Score the predictions of today's rules for these cells without facts of the types' code."""
+    return tally(
+        (_is_supported(predict(one.cell, _stripped(one.cell, inventory), rules)), one.works) for one in cells
+    )
 
 
 def _stripped(cell: Cell, inventory: HardwareInfo) -> Facts:
@@ -69,12 +71,12 @@ def _stripped(cell: Cell, inventory: HardwareInfo) -> Facts:
     return replace(facts_here(recipe, cell, inventory), **dict.fromkeys(OF_CODE))
 
 
-def _said(verdict: Verdict) -> bool | None:
+def _is_supported(verdict: Verdict) -> bool | None:
     return None if verdict.level is Level.UNKNOWN else verdict.level in SUPPORTED
 
 
-def _anew(run: RunLine, rules: RuleSet, inventory: HardwareInfo) -> RunLine:
-    """The run as if today's rules had predicted it: that is how rules are tuned, and no forecast."""
+def _predicted_today(run: RunLine, rules: RuleSet, inventory: HardwareInfo) -> RunLine:
+    """Return the run with predictions of today's rules. Rules are tuned so; it isn't a forecast."""
 
     def verdict(cell: Cell) -> Verdict:
         recipe = load_recipe(cell.model, cell.task)
@@ -95,7 +97,7 @@ def _page(found: Gathered) -> str:
     evidence = Evidence(runs=found.runs, checks=found.checks, ends=(), broken=())
     report = Calibration(scores=score(evidence))
     rules, inventory = load_rules(), detect()
-    today = score(replace(evidence, runs=tuple(_anew(run, rules, inventory) for run in found.runs)))
+    today = score(replace(evidence, runs=tuple(_predicted_today(run, rules, inventory) for run in found.runs)))
     head = _HEAD.format(
         dates=dates_said(found.runs),
         versions=versions_said(found.runs, ("torch", "transformers", "openvino", "onnxruntime-qnn", "hwcompat")),
@@ -112,15 +114,15 @@ def _page(found: Gathered) -> str:
 
 
 def _first_predictions(found: Gathered) -> set[tuple[str, str]]:
-    """The first runs of cells of which something else was said, or came out, than in the newest."""
+    """Return (run id, cell id) of each first run whose prediction or result differs from the newest run's."""
     scores = score(Evidence(runs=found.runs, checks=found.checks, ends=(), broken=()))
     newest = {one.cell.id: (one.said, one.works) for one in scores.cells}
     return {(one.run_id, one.cell.id) for one in scores.first if (one.said, one.works) != newest[one.cell.id]}
 
 
 def kept_places() -> list[Path]:
-    """The kept evidence of the targets that are scored."""
-    return [path for name in TARGETS if (path := kept_file(Target(name=name), KEPT)) is not None]
+    """Return the files of kept evidence of the scored targets."""
+    return [path for name in TARGETS if (path := shipped_file(Target(name=name), KEPT)) is not None]
 
 
 @click.command()

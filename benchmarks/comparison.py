@@ -1,7 +1,7 @@
-"""Prints docs/COMPARISON.md: how runs are compared, shown on three that are made for it.
+"""Print docs/COMPARISON.md: how runs are compared, with three runs made for the page.
 
-`python -m benchmarks.comparison > docs/COMPARISON.md`. bert and gpt2 run on the simulated device as it should be,
-then with a product of matrices that is wrong, then bert alone as it should be again. Takes two minutes.
+`python -m benchmarks.comparison > docs/COMPARISON.md`. bert and gpt2 run on the simulated device, then with a
+wrong matrix product, then bert runs alone without the fault. Takes two minutes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _command(arguments: tuple[str, ...], fault: str = "") -> str:
     return f"{before}python {' '.join(arguments)}"
 
 
-def _done(folder: Path, arguments: tuple[str, ...], more: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def _run(folder: Path, arguments: tuple[str, ...], more: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name != FAULT_VARIABLE}
     script, *rest = arguments
     return subprocess.run(
@@ -128,7 +128,7 @@ def _page(folder: Path) -> Iterator[str]:
     commands = []
     for models, fault in _RUNS:
         arguments = (*_RUN, *models)
-        done = _done(folder, arguments, {FAULT_VARIABLE: fault} if fault else {})
+        done = _run(folder, arguments, {FAULT_VARIABLE: fault} if fault else {})
         known = {path.name.rpartition("-")[0] for path in (folder / "hwcompat-out" / "evidence").glob("*.jsonl")}
         new = known - set(ids)
         if len(new) != 1:
@@ -138,7 +138,7 @@ def _page(folder: Path) -> Iterator[str]:
     yield "```\n" + "\n".join(commands) + "\n```\n"
     for text, words in _SHOWN:
         arguments = (_ASK, *(word.format(*ids) for word in words))
-        done = _done(folder, arguments, {"COLUMNS": "110"})
+        done = _run(folder, arguments, {"COLUMNS": "110"})
         yield text.format(code=done.returncode) + "\n"
         yield f"````\n$ {_command(arguments)}\n\n{done.stdout}{done.stderr}````\n"
 

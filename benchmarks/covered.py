@@ -1,7 +1,7 @@
-"""Which lines and branches the tests reach, and why the others aren't: `python -m benchmarks.covered page`.
+"""Report the lines and branches that tests reach, and why others aren't: `python -m benchmarks.covered page`.
 
-`make coverage` runs the tests and keeps what they reached; the reasons stand in benchmarks/uncovered.toml. A file
-of which less than `ENOUGH` is reached and that has no reason is named on the page.
+`make coverage` runs the tests and stores their coverage; benchmarks/uncovered.toml holds the reasons. The page lists
+files below `ENOUGH` that have no reason.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs" / "evidence" / "coverage.json"
 REASONS = ROOT / "benchmarks" / "uncovered.toml"
 ENOUGH = 0.75
-"""The share of a file's statements and branches that is reached without a word about the rest."""
+"""The share of statements and branches from which on a file needs no reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """What the tests reached of one file: numbers of statements and of branches, and the lines that none reached."""
+    """Coverage of one file: counts of statements and branches, and the numbers of unreached lines."""
 
     path: str
     statements: int
@@ -39,31 +39,31 @@ class File:
 
     @property
     def missed(self) -> int:
-        """Statements and branches that no test reached."""
+        """The number of statements and branches that no test reached."""
         return self.statements - self.covered + self.branches - self.branches_covered
 
     @property
     def is_short(self) -> bool:
-        """Whether so much is missed that there must be a reason."""
+        """Whether the file needs a reason."""
         return self.missed > (1 - ENOUGH) * (self.statements + self.branches)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why files that match one of the patterns have lines that no test here reaches."""
+    """The reason why tests don't reach lines of files that match one of the patterns."""
 
     files: tuple[str, ...]
     why: str
 
 
 def read_reasons(path: Path = REASONS) -> tuple[Reason, ...]:
-    """The reasons, in the order in which they are asked: the first that matches a file counts."""
+    """Read the reasons in order: the first that matches a file counts."""
     listed = tomllib.loads(path.read_text(encoding="utf-8"))["reason"]
     return tuple(Reason(files=tuple(one["files"]), why=one["why"]) for one in listed)
 
 
 def files_of(report: Mapping[str, Any]) -> list[File]:
-    """The files of coverage.py's JSON report."""
+    """Return the files of coverage.py's JSON report."""
     return [
         File(
             path=path,
@@ -78,7 +78,7 @@ def files_of(report: Mapping[str, Any]) -> list[File]:
 
 
 def by_reason(files: Iterable[File], reasons: Sequence[Reason]) -> tuple[dict[str, list[File]], list[File]]:
-    """The files of which too little is reached, by reason; and those that have none."""
+    """Return the files with too little coverage: a dict by reason, and a list of files without a reason."""
     explained: dict[str, list[File]] = {one.why: [] for one in reasons}
     bare = []
     for one in files:
@@ -89,13 +89,13 @@ def by_reason(files: Iterable[File], reasons: Sequence[Reason]) -> tuple[dict[st
 
 
 def unused(reasons: Sequence[Reason], files: Iterable[File]) -> list[str]:
-    """Patterns that match no file of which too little is reached: their reason is gone."""
+    """Return the patterns that no longer match a file with too little coverage."""
     missed = [one.path for one in files if one.is_short]
     return [p for one in reasons for p in one.files if not any(fnmatch.fnmatch(path, p) for path in missed)]
 
 
 def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
-    """The page, in Markdown."""
+    """Return the page as Markdown."""
     files = [File(**{**one, "missing": tuple(one["missing"])}) for one in kept["files"]]
     explained, bare = by_reason(files, reasons)
     folders = Counter(_folder(one.path) for one in files)
@@ -112,8 +112,8 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
             [[str(sum(f.missed for f in found)), _where(found), why] for why, found in explained.items() if found],
         ),
     ]
-    told = sum(f.missed for found in (*explained.values(), bare) for f in found)
-    rest = sum(one.missed for one in files) - told
+    listed = sum(f.missed for found in (*explained.values(), bare) for f in found)
+    rest = sum(one.missed for one in files) - listed
     lines.append(
         f"{rest:,} more stand in files of which at least {ENOUGH:.0%} is reached; docs/evidence/coverage.json has "
         "the lines of each."
@@ -132,7 +132,7 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
 
 
 def ranges(lines: Sequence[int]) -> str:
-    """Line numbers as ranges: 1-3, 7."""
+    """Return line numbers as ranges, such as "1-3, 7"."""
     runs: list[list[int]] = []
     for line in lines:
         if runs and line == runs[-1][-1] + 1:
@@ -164,7 +164,7 @@ def _row(name: str, files: Sequence[File]) -> list[str]:
 
 @click.group(help=__doc__)
 def main() -> None:
-    """What the tests reach."""
+    """Report the coverage of the tests."""
 
 
 @main.command()
@@ -172,7 +172,7 @@ def main() -> None:
 @click.option("--tests", required=True, help="Which tests ran, and how they ended.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=KEPT)
 def keep(report: Path, tests: str, out: Path) -> None:
-    """Keep what coverage.py's JSON report says of each file."""
+    """Store the coverage of each file from coverage.py's JSON report."""
     found = json.loads(report.read_text(encoding="utf-8"))
     meta = found["meta"]
     kept = {

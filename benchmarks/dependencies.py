@@ -1,7 +1,7 @@
-"""Our dependencies: what requirements bring along, in the versions that were tested, and what is known against them.
+"""Pin the dependencies of our requirements in tested versions, and look up advisories for all of them.
 
-`python -m benchmarks.dependencies constraints` prints `constraints.txt` for the environment that it runs in; `audit`
-asks services of advisories. A package that a service didn't look at is never taken for one that nothing is known of.
+`python -m benchmarks.dependencies constraints` prints `constraints.txt` for the current environment; `audit` queries
+advisory services. A package that a service didn't check never counts as one without advisories.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEAD = """\
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a service answered: how many packages it looked at, what is known against them, and why others weren't."""
+    """The answer of a service: how many packages it checked, their advisories, and why others weren't checked."""
 
     of: str
     looked_at: int = 0
@@ -41,22 +41,22 @@ class Asked:
 
     @property
     def exit_code(self) -> int:
-        """1 where something is known, 5 where anything wasn't looked at, 0 where all was and nothing is known."""
+        """1 if there are advisories, else 5 if a package wasn't checked, else 0."""
         return 1 if self.known else NOT_ASKED if self.not_asked else 0
 
     def text(self) -> str:
-        """One line, and one more for each advisory."""
-        said = f"{self.of}: {self.looked_at} package(s) looked at, {len(self.known)} advisories"
-        return "\n  ".join([f"{said}; NOT ASKED: {self.not_asked}" if self.not_asked else said, *self.known])
+        """Return a summary line and one line per advisory."""
+        summary = f"{self.of}: {self.looked_at} package(s) looked at, {len(self.known)} advisories"
+        return "\n  ".join([f"{summary}; NOT ASKED: {self.not_asked}" if self.not_asked else summary, *self.known])
 
 
 def requirement_files() -> list[Path]:
-    """Every file of requirements, constraints apart."""
+    """Return every file of requirements, without the constraints."""
     return sorted(ROOT.glob("requirements*.txt"))
 
 
 def requirements_in(path: Path) -> Iterator[Requirement]:
-    """The requirements of one file; those of files that it names by -r are theirs."""
+    """Yield the requirements of one file, without those of files that it includes by -r."""
     for line in path.read_text(encoding="utf-8").splitlines():
         text = line.partition("#")[0].strip()
         if text and not text.startswith("-"):
@@ -64,14 +64,14 @@ def requirements_in(path: Path) -> Iterator[Requirement]:
 
 
 def pinned_names() -> set[str]:
-    """The packages that our requirements name themselves."""
+    """Return the packages that our requirements name directly."""
     return {canonicalize_name(one.name) for path in requirement_files() for one in requirements_in(path)}
 
 
 def brought_along() -> dict[str, str]:
-    """Versions by name of what our requirements bring along in this environment, and don't name themselves.
+    """Return the versions of indirect dependencies in this environment, by package name.
 
-    Raises `PackageNotFoundError` where it lacks a package of `requirements-dev.txt`, or of what that names.
+    Raises `PackageNotFoundError` if a package of `requirements-dev.txt`, or one of its dependencies, isn't installed.
     """
     dev = ("requirements.txt", "requirements-onnx.txt", "requirements-diffusion.txt", "requirements-dev.txt")
     waiting = [(one.name, tuple(one.extras)) for name in dev for one in requirements_in(ROOT / name)]
@@ -91,7 +91,7 @@ def brought_along() -> dict[str, str]:
 
 
 def audit_python(tool: Sequence[str], service: str) -> Asked:
-    """Ask a service of pip-audit's about every version that we name or constrain."""
+    """Check every pinned Python version with a service of pip-audit."""
     paths = [*requirement_files(), CONSTRAINTS]
     pins = sorted(
         {f"{canonicalize_name(one.name)}{one.specifier}" for path in paths for one in requirements_in(path)}
@@ -104,7 +104,7 @@ def audit_python(tool: Sequence[str], service: str) -> Asked:
 
 
 def read_pip_audit(done: subprocess.CompletedProcess[str], of: str) -> Asked:
-    """What pip-audit's JSON says. It ends with 0 also where its service knew none of the packages."""
+    """Parse pip-audit's JSON. Its exit code is 0 even if its service knew none of the packages."""
     rows = _json(done.stdout).get("dependencies")
     if not isinstance(rows, list):
         return Asked(of=of, not_asked=_last_line(done))
@@ -119,17 +119,17 @@ def read_pip_audit(done: subprocess.CompletedProcess[str], of: str) -> Asked:
 
 
 def audit_npm(tool: Sequence[str]) -> Asked:
-    """Ask npm's registry about the lock of what runs in browsers."""
+    """Check the lock file of the browser packages with npm's registry."""
     return read_npm_audit(_run([*tool, "audit", "--json", "--package-lock-only"], WEB), "npm")
 
 
 def read_npm_audit(done: subprocess.CompletedProcess[str], of: str) -> Asked:
-    """What `npm audit --json` says; where its registry didn't answer, there is an error and no count."""
-    told = _json(done.stdout)
-    counted = told.get("metadata", {}).get("dependencies", {}).get("total")
-    if counted is None or "vulnerabilities" not in told:
-        return Asked(of=of, not_asked=str(told.get("message") or _last_line(done)))
-    rows: Mapping[str, Mapping[str, object]] = told["vulnerabilities"]
+    """Parse `npm audit --json`. Without an answer of the registry it has an error and no count."""
+    answer = _json(done.stdout)
+    counted = answer.get("metadata", {}).get("dependencies", {}).get("total")
+    if counted is None or "vulnerabilities" not in answer:
+        return Asked(of=of, not_asked=str(answer.get("message") or _last_line(done)))
+    rows: Mapping[str, Mapping[str, object]] = answer["vulnerabilities"]
     return Asked(of=of, looked_at=counted, known=tuple(f"{name}: {row['severity']}" for name, row in rows.items()))
 
 
@@ -155,12 +155,12 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 @click.group(help=__doc__)
 def main() -> None:
-    """The two commands below."""
+    """Pin dependencies or audit them."""
 
 
 @main.command("constraints", help="Print constraints.txt for this environment.")
 def constraints_command() -> None:
-    """Print what requirements bring along here."""
+    """Print the constraints of this environment."""
     click.echo(_HEAD + "\n".join(f"{name}=={version}" for name, version in brought_along().items()))
 
 
@@ -168,7 +168,7 @@ def constraints_command() -> None:
 @click.option("--pip-audit", default="pip-audit", show_default=True, help="The program.")
 @click.option("--npm", default="npm", show_default=True, help="The program.")
 def audit_command(pip_audit: str, npm: str) -> None:
-    """Ask about Python's packages, of a second service where the first can't be asked, and about npm's."""
+    """Check the Python packages, with a second service if the first doesn't answer, and the npm packages."""
     python = audit_python([pip_audit], "pypi")
     if python.not_asked:
         click.echo(python.text(), err=True)

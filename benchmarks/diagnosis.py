@@ -1,7 +1,7 @@
-"""Prints docs/DIAGNOSIS.md: how often the diagnosis names what people said of failures, and what it merges.
+"""Print docs/DIAGNOSIS.md: how often the diagnosis agrees with human labels of failures, and what it merges.
 
-`python -m benchmarks.diagnosis > docs/DIAGNOSIS.md`. The failures and what their labels mean are in
-`test/fixtures/failures`. Of the half that nobody who writes patterns looks at, only counts are printed.
+`python -m benchmarks.diagnosis > docs/DIAGNOSIS.md`. `test/fixtures/failures` has the failures and
+explains their labels. Only counts are printed of the held-out half, which no pattern may be written from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reports.diagnose_text import diagnose_text
 from reports.finding import Finding
 
 SAME = {"crashed": "crash"}
-"""What is recorded under another name than the labels have; evidence that is kept can't be renamed."""
+"""Error types whose recorded name differs from the labels'; stored evidence can't be renamed."""
 
 NOTHING = "(nothing)"
 
@@ -51,7 +51,7 @@ that baseline knows the answers).
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the diagnosis said of a failure; `finding` is the number of the finding that holds it, for check lines."""
+    """The diagnosis of a failure. For a check line, `finding` is the number of the finding that contains it."""
 
     error_type: str
     severity: str
@@ -63,24 +63,24 @@ Rule = Callable[[Failure], str]
 
 
 def answers(failures: Sequence[Failure]) -> dict[str, Answer]:
-    """The diagnosis of each failure, by its id."""
+    """Diagnose the failures; return the answers by id."""
     lines = [one.line for one in failures if one.line is not None]
-    # Numbered, since two findings may have one id: a finding's id is that of its problem, whichever run showed it.
+    # Numbers, because the id of a finding identifies its problem: findings of two runs may share it.
     found = enumerate(diagnose(lines), start=1)
     holding = {evidence: (str(number), one) for number, one in found for evidence in one.evidence_ids}
-    said = {}
+    given = {}
     for one in failures:
         if one.line is None:
-            said[one.id] = _of_text(one.text)
+            given[one.id] = _of_text(one.text)
         elif held := holding.get(one.line.evidence_id):
-            said[one.id] = _answer(held[1], held[0])
+            given[one.id] = _answer(held[1], held[0])
         else:
-            said[one.id] = Answer(error_type=NOTHING, severity=NOTHING, operator="")
-    return said
+            given[one.id] = Answer(error_type=NOTHING, severity=NOTHING, operator="")
+    return given
 
 
 def _of_text(text: str) -> Answer:
-    """What `--diagnose` says of a log: its worst finding."""
+    """Return the worst finding that `--diagnose` reports for a log."""
     found = diagnose_text(text, source="log", timestamp="2026-01-01T00:00:00+00:00").findings
     return _answer(found[0], "") if found else Answer(error_type=NOTHING, severity=NOTHING, operator="")
 
@@ -90,21 +90,21 @@ def _answer(finding: Finding, number: str) -> Answer:
 
 
 def right_type(one: Failure, answer: Answer) -> bool:
-    """Whether the error type is the label's."""
+    """Whether the answer has the label's error type."""
     return SAME.get(answer.error_type, answer.error_type) == one.label.error_type
 
 
 def right_operator(one: Failure, answer: Answer) -> bool:
-    """Whether something is named, and nothing that the label doesn't name."""
-    named, labelled = _operators(answer.operator), _operators(one.label.operator)
-    return bool(named) and named <= labelled
+    """Whether the answer names operators, and only operators of the label."""
+    named, labeled = _operators(answer.operator), _operators(one.label.operator)
+    return bool(named) and named <= labeled
 
 
 def _operators(text: str) -> set[str]:
-    """Names of operators as they are compared: in lower case, with one kind of separator, without counts.
+    """Return operator names for comparison: lower case, one kind of separator, without counts.
 
-    Without the name of the default set of a file's format either: runtimes leave it out (`Split`), tables of coverage
-    need it (`onnx.Split`), and it is one operator. PyTorch's `aten` stays, as others have operators of those names.
+    The prefix of a file format's default operator set is removed too: runtimes omit it (`Split`), coverage tables
+    need it (`onnx.Split`). PyTorch's `aten` stays, because other libraries have operators of the same names.
     """
     names = re.split(r"[,;\s]+", re.sub(r"\(\d+\)", "", text))
     bare = (name.strip("'\"`").replace("::", ".").lower() for name in names)
@@ -113,7 +113,7 @@ def _operators(text: str) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Merging:
-    """Pairs of check lines: in one finding, of them with one root cause; with one root cause, of them kept apart."""
+    """Counts of pairs of check lines: in one finding, of these with one cause; with one cause, of these apart."""
 
     together: int
     pure: int
@@ -121,11 +121,11 @@ class Merging:
     apart: int
 
 
-def merging(failures: Sequence[Failure], said: dict[str, Answer]) -> Merging:
-    """How well findings are root causes, over all pairs of check lines that have a finding."""
+def merging(failures: Sequence[Failure], given: dict[str, Answer]) -> Merging:
+    """Count how well findings match root causes, over all pairs of check lines that have a finding."""
     together = pure = related = apart = 0
-    for first, second in combinations([one for one in failures if said[one.id].finding], 2):
-        merged = said[first.id].finding == said[second.id].finding
+    for first, second in combinations([one for one in failures if given[one.id].finding], 2):
+        merged = given[first.id].finding == given[second.id].finding
         same = first.label.group == second.label.group
         together += merged
         pure += merged and same
@@ -135,13 +135,13 @@ def merging(failures: Sequence[Failure], said: dict[str, Answer]) -> Merging:
 
 
 def exception_class(one: Failure) -> str:
-    """The name of the last exception class that the text shows at the start of a line; empty if it shows none."""
+    """Return the last exception class at the start of a line of the text, or an empty string."""
     found = [match.group(1) for match in map(_CLASS.match, one.printed.splitlines()) if match]
     return found[-1] if found else ""
 
 
 def baselines(seen: Sequence[Failure]) -> dict[str, Rule]:
-    """Two rules that know nothing of messages, learnt from the seen half."""
+    """Return two rules that don't read messages, fitted to the seen half."""
     frequent = Counter(one.label.error_type for one in seen).most_common(1)[0][0]
     by_class: dict[str, Counter[str]] = defaultdict(Counter)
     for one in seen:
@@ -154,7 +154,7 @@ def baselines(seen: Sequence[Failure]) -> dict[str, Rule]:
 
 
 def words(one: Failure) -> str:
-    """The end of what was printed without its numbers: alike for two sightings of one message."""
+    """Return the end of the printed text without numbers, so that two occurrences of one message are equal."""
     message = one.text if one.line is None else one.line.error_message
     return " ".join(re.sub(r"\d+", "#", message).split())[-_WORDS:]
 
@@ -163,14 +163,14 @@ def _share(right: int, number: int) -> str:
     return f"{right} of {number} ({100 * right / number:.1f} %)" if number else "none"
 
 
-def _counted(failures: Sequence[Failure], said: dict[str, Answer], rules: dict[str, Rule]) -> list[str]:
-    """The cells of a half's column in the first table."""
+def _half_column(failures: Sequence[Failure], given: dict[str, Answer], rules: dict[str, Rule]) -> list[str]:
+    """Return the cells of a half's column in the first table."""
     number = len(failures)
     operators = [one for one in failures if one.label.operator]
-    pairs = merging(failures, said)
-    types = sum(right_type(one, said[one.id]) for one in failures)
-    severities = sum(said[one.id].severity == one.label.severity for one in failures)
-    named = sum(right_operator(one, said[one.id]) for one in operators)
+    pairs = merging(failures, given)
+    types = sum(right_type(one, given[one.id]) for one in failures)
+    severities = sum(given[one.id].severity == one.label.severity for one in failures)
+    named = sum(right_operator(one, given[one.id]) for one in operators)
     guessed = [sum(rule(one) == one.label.error_type for one in failures) for rule in rules.values()]
     return [
         str(number),
@@ -184,71 +184,71 @@ def _counted(failures: Sequence[Failure], said: dict[str, Answer], rules: dict[s
     ]
 
 
-def _in_words_unseen(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+def _in_words_unseen(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     known = {words(one) for one in halves[SEEN]}
     new = [one for one in halves[HELD_OUT] if words(one) not in known]
-    right = sum(right_type(one, said[HELD_OUT][one.id]) for one in new)
+    right = sum(right_type(one, given[HELD_OUT][one.id]) for one in new)
     yield f"\nOf the held-out failures {len(new)} end in words that end no seen one, numbers aside. The error type of"
     yield f"those is right for {_share(right, len(new))}. The others are mostly messages of our own."
 
 
-def _totals(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+def _totals(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     rules = baselines(halves[SEEN])
     names = [
         *("failures", "root causes", "error type right", "severity right", "operator right, where one is labelled"),
         *("pairs in one finding that are of one root cause", "pairs of one root cause kept apart"),
         *(f"baseline: {name}, error type right" for name in rules),
     ]
-    columns = [_counted(failures, said[half], rules) for half, failures in halves.items()]
+    columns = [_half_column(failures, given[half], rules) for half, failures in halves.items()]
     yield "| | seen | held out |\n|---|---|---|"
     for name, *cells in zip(names, *columns, strict=True):
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _by_type(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+def _by_type(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     yield "\n## By error type\n\nHow many are labelled so, and of how many the diagnosis says so.\n"
     yield "| error type | seen | right | held out | right |\n|---|---|---|---|---|"
     for name in sorted({one.label.error_type for failures in halves.values() for one in failures}):
         cells = []
         for half, failures in halves.items():
             these = [one for one in failures if one.label.error_type == name]
-            cells += [str(len(these)), str(sum(right_type(one, said[half][one.id]) for one in these))]
+            cells += [str(len(these)), str(sum(right_type(one, given[half][one.id]) for one in these))]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _by_source(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+def _by_source(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     yield "\n## By source\n\n| source | seen: error type right | held out: error type right |\n|---|---|---|"
     for source in ("run", "seeded", "thread"):
         cells = []
         for half, failures in halves.items():
             these = [one for one in failures if one.source == source]
-            cells.append(_share(sum(right_type(one, said[half][one.id]) for one in these), len(these)))
+            cells.append(_share(sum(right_type(one, given[half][one.id]) for one in these), len(these)))
         yield f"| {source} | {' | '.join(cells)} |"
 
 
-def _wrong(failures: Sequence[Failure], said: dict[str, Answer]) -> Iterator[str]:
+def _wrong(failures: Sequence[Failure], given: dict[str, Answer]) -> Iterator[str]:
     yield "\n## What was wrong in the seen half\n\n| failure | labelled | said |\n|---|---|---|"
     for one in failures:
-        answer, label = said[one.id], one.label
+        answer, label = given[one.id], one.label
         pairs = [] if right_type(one, answer) else [(label.error_type, answer.error_type)]
         if answer.severity != label.severity:
             pairs.append((label.severity, answer.severity))
         if label.operator and not right_operator(one, answer):
             pairs.append((label.operator, f"operator: {answer.operator}" if answer.operator else "no operator"))
         if pairs:
-            labelled, instead = ("; ".join(texts).replace("|", "\\|") for texts in zip(*pairs, strict=True))
-            yield f"| {one.id} | {labelled} | {instead} |"
+            labeled, instead = ("; ".join(texts).replace("|", "\\|") for texts in zip(*pairs, strict=True))
+            yield f"| {one.id} | {labeled} | {instead} |"
 
 
 @click.command()
 def main() -> None:
     """Print the page."""
     halves = {half: read(half) for half in (SEEN, HELD_OUT)}
-    said = {half: answers(failures) for half, failures in halves.items()}
+    given = {half: answers(failures) for half, failures in halves.items()}
     click.echo(_HEAD)
     for rows in (_totals, _in_words_unseen, _by_source, _by_type):
-        click.echo("\n".join(rows(halves, said)))
-    click.echo("\n".join(_wrong(halves[SEEN], said[SEEN])))
+        click.echo("\n".join(rows(halves, given)))
+    click.echo("\n".join(_wrong(halves[SEEN], given[SEEN])))
 
 
 if __name__ == "__main__":

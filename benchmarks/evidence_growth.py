@@ -1,9 +1,9 @@
-"""How commands grow with the evidence: `python -m benchmarks.evidence_growth --folder DIR --out FILE.json`.
+"""Measure commands on growing evidence: `python -m benchmarks.evidence_growth --folder DIR --out FILE.json`.
 
-A million lines and more are made up once (`benchmarks.evidence_made_up`) and compacted; each command is a process
-started anew, with nothing kept and again. `--page FILE` writes docs/EVIDENCE_AT_SCALE.md from what is kept. What
-`--out` names has every figure as soon as it was measured. With `--server`, a moto_server that is started on this
-machine, evidence is published to a bucket and read from there too.
+Synthetic evidence of a million lines and more (`benchmarks.evidence_made_up`) is made once and compacted. Each
+command runs in a new process, first without a cache and then with it. `--out` has every figure as soon as it was
+measured; `--page FILE` writes docs/EVIDENCE_AT_SCALE.md from it. With `--server`, a moto_server started here,
+evidence is also published to a bucket and read from there.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ print(json.dumps([took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, to
 
 _REPORTER = "import hardware_compatibility_reporter as door\ntold = door.main(words)"
 _MATRIX = (
-    "from hardware.command_line import open_door\nimport run_test_generation as door\n"
-    "told = open_door(door.main, words, program='run_test_generation.py')"
+    "from hardware.command_line import run_command_line\nimport run_test_generation as door\n"
+    "told = run_command_line(door.main, words, program='run_test_generation.py')"
 )
 _LINES = (
     "from pathlib import Path\nfrom hardware.evidence.runs import RunEvidence\n"
@@ -71,7 +71,7 @@ _MIRROR = (
 )
 
 _TEXT = Path(__file__).with_suffix(".md")
-"""What doesn't come from figures: how evidence is kept in buckets and by month, and why."""
+"""The text of the page that contains no figures: how evidence is stored in buckets and by month."""
 
 _NAMES = {
     "compaction": "`--compact`, from JSON lines",
@@ -95,7 +95,7 @@ Figures = dict[str, dict[str, Any]]
 
 
 def measured(code: str, *words: object, cache: Path) -> dict[str, Any]:
-    """Seconds by the clock and of processor time, the largest memory in MiB, and what the code told."""
+    """Return wall-clock and processor time in s, peak memory in MiB, and the value of `told` in the code."""
     environment = {**os.environ, CACHE_VARIABLE: str(cache)}
     command = [sys.executable, "-c", _CHILD, code, *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
@@ -107,7 +107,7 @@ def measured(code: str, *words: object, cache: Path) -> dict[str, Any]:
 
 
 def measure_all(folder: Path, rows: int, raw: int, bucket: str, note: Callable[[str, dict[str, Any]], None]) -> None:
-    """Measure every command at one size; `raw` is up to how many rows JSON lines are read as they are."""
+    """Measure every command at one size in rows; JSON lines are read uncompacted up to `raw` rows."""
     own, cache, out = folder / f"{rows}", folder / f"cache-{rows}", folder / "out"
     whole, packed = own / "raw", own / "packed"
     if rows <= raw:
@@ -150,19 +150,19 @@ def main() -> int:
     parser.add_argument("--server", type=Path, metavar="PROGRAM", help="moto_server, of .venv-s3.")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--note", default="", metavar="TEXT", help="What was special about the machine.")
-    asked = parser.parse_args()
-    found: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {"sizes": {}}
-    found["with"] = _with(asked.note or found.get("with", {}).get("note", ""))
+    options = parser.parse_args()
+    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"sizes": {}}
+    found["with"] = _with(options.note or found.get("with", {}).get("note", ""))
     with ExitStack() as stack:
-        bucket = _bucket(stack, asked.server, asked.folder) if asked.server else ""
-        _measure(asked, found, bucket)
-    if asked.page:
-        write_whole(asked.page, page(found))
+        bucket = _bucket(stack, options.server, options.folder) if options.server else ""
+        _measure(options, found, bucket)
+    if options.page:
+        write_whole(options.page, page(found))
     return 0
 
 
 def _bucket(stack: ExitStack, server: Path, folder: Path) -> str:
-    """A new bucket on a server that runs until the stack is left."""
+    """Make a bucket on a server that runs until the stack is closed."""
     import fsspec
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -171,13 +171,13 @@ def _bucket(stack: ExitStack, server: Path, folder: Path) -> str:
     return "s3://growth/evidence"
 
 
-def _measure(asked: argparse.Namespace, found: dict[str, Any], bucket: str) -> None:
-    all_rows = max(asked.millions) * MILLION
-    whole = asked.folder.resolve() / "all"
+def _measure(options: argparse.Namespace, found: dict[str, Any], bucket: str) -> None:
+    all_rows = max(options.millions) * MILLION
+    whole = options.folder.resolve() / "all"
     if not whole.exists():
         write_rows(whole, all_rows)
-    for rows in (one * MILLION for one in asked.millions):
-        own = asked.folder.resolve() / f"{rows}"
+    for rows in (one * MILLION for one in options.millions):
+        own = options.folder.resolve() / f"{rows}"
         for kind in ("raw", "packed"):
             if not (own / kind).exists():
                 beginning(whole, own / kind, rows, all_rows)
@@ -185,10 +185,10 @@ def _measure(asked: argparse.Namespace, found: dict[str, Any], bucket: str) -> N
 
         def note(name: str, one: dict[str, Any], rows: int = rows, figures: Figures = figures) -> None:
             figures[name] = one
-            write_whole(asked.out, json.dumps(found, indent=1) + "\n")
+            write_whole(options.out, json.dumps(found, indent=1) + "\n")
             print(f"{rows:>10,} {name:<38} {one}", flush=True)
 
-        measure_all(asked.folder.resolve(), rows, asked.raw * MILLION, bucket, note)
+        measure_all(options.folder.resolve(), rows, options.raw * MILLION, bucket, note)
 
 
 def _with(note: str) -> Mapping[str, str]:
@@ -197,7 +197,7 @@ def _with(note: str) -> Mapping[str, str]:
     for name in names:
         try:
             known[name] = version(name)
-        except ImportError:  # the product itself needn't be installed
+        except ImportError:  # The product may run from a checkout.
             continue
     return {
         **known,
@@ -209,7 +209,7 @@ def _with(note: str) -> Mapping[str, str]:
 
 
 def page(found: Mapping[str, Any]) -> str:
-    """The page as Markdown. Of what wasn't measured there is a dash."""
+    """Return the page as Markdown, with dashes for figures that are missing."""
     return "\n".join(_lines(found)) + "\n"
 
 
@@ -217,11 +217,11 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield _TEXT.read_text(encoding="utf-8").rstrip("\n")
     sizes: Mapping[str, Mapping[str, Any]] = found["sizes"]
     order = sorted(sizes, key=int)
-    told = found["with"]
-    versions = ", ".join(f"{name} {told[name]}" for name in ("duckdb", "fsspec", "s3fs", "python") if name in told)
+    facts = found["with"]
+    versions = ", ".join(f"{name} {facts[name]}" for name in ("duckdb", "fsspec", "s3fs", "python") if name in facts)
     yield ""
     yield "## Growth"
-    yield f"{told['date']}, {versions}, {told['cores']} cores. {told['note']}".rstrip()
+    yield f"{facts['date']}, {versions}, {facts['cores']} cores. {facts['note']}".rstrip()
     yield ""
     yield "The evidence is made up (`benchmarks/evidence_made_up.py`) and proves nothing. Each figure is one process"
     yield "started anew: processor time, by the clock in brackets, and the largest memory; 131 to 161 MiB of that are"

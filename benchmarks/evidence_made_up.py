@@ -1,9 +1,8 @@
-"""Millions of lines of evidence in minutes, made up for benchmarks: they prove nothing.
+"""Synthetic evidence for benchmarks, millions of lines in minutes. It proves nothing.
 
-Every model type on every target with the checks that the cell has to have, run after run, each machine with targets
-of its own, one check in fifty failing. Numbers that a real run measures anew each time (durations, errors) differ
-from line to line, so that compression finds as little in them as in real ones.
-`python -m benchmarks.evidence_made_up FOLDER [ROWS]` writes some.
+Runs contain every model type on every target with the required checks; each machine has its own targets, and one
+check in fifty fails. Measured numbers (durations, errors) differ in each line, so that they compress as little as
+real ones. `python -m benchmarks.evidence_made_up FOLDER [ROWS]` writes a folder.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 _RUN, _MOMENT, _ACCELERATOR = "run-id-stands-here", "moment-stands-here", "accelerator-stands-here"
 
 BETWEEN = timedelta(hours=3)
-"""From one run to the next: ten million lines are 860 runs in four months."""
+"""The time between two runs: ten million lines are 860 runs in four months."""
 
 _MEASURED = ('"duration_s": 0.05', '"max_abs_error": 1e-07', '"max_rel_error": 1e-06', '"latency_ms": 3.5')
 
 
 def write_rows(folder: Path, rows: int) -> int:
-    """Write whole runs, a file each, until there are `rows` lines of checks; returns how many there are."""
+    """Write complete runs, one file each, until there are `rows` lines of checks; return their number."""
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(0)
     versions = versions_of(detect())
     names = vocabulary().hardware_types
     suites = [list(_suites(names[place :: len(_MACHINES)])) for place in range(len(_MACHINES))]
-    texts = [[_open(text) for suite in own for text in _templates(suite)] for own in suites]
+    texts = [[_template(text) for suite in own for text in _templates(suite)] for own in suites]
     written = number = 0
     while written < rows:
         place = number % len(_MACHINES)
@@ -88,7 +87,7 @@ def _run(
 
 
 def _templates(suite: PlannedCell) -> Iterator[str]:
-    """The text of a line for each check of a suite, with marks where runs differ."""
+    """Return the text of a line for each check of a suite, with placeholders for values that differ between runs."""
     cell = Cell.parse(suite.cell_id)
     for check in suite.checks:
         failed = hashlib.sha256(f"{cell.id}{check}".encode()).digest()[0] < 5
@@ -129,8 +128,8 @@ def _line(line: CheckLine | RunLine | EndLine) -> str:
     return json.dumps(to_dict(line)) + "\n"
 
 
-def _open(text: str) -> str:
-    """A line as a text with places for what differs."""
+def _template(text: str) -> str:
+    """Return a line as text with placeholders."""
     text = text.replace("%", "%%")
     for mark in (_RUN, _MOMENT, _ACCELERATOR):
         text = text.replace(mark, f"%({mark})s")
@@ -156,7 +155,7 @@ def _checks(texts: list[str], run_id: str, hour: str, machine: str, draw: random
 
 
 def beginning(whole: Path, folder: Path, rows: int, rows_of_all: int) -> Path:
-    """The first runs of a folder that has `rows_of_all` lines, about `rows`, as a folder of hard links."""
+    """Hard-link the first runs of a folder with `rows_of_all` lines, about `rows` lines, into a new folder."""
     folder.mkdir(parents=True)
     paths = sorted(whole.glob("*.jsonl"))
     for path in paths[: max(1, round(len(paths) * rows / rows_of_all))]:

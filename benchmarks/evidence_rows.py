@@ -1,4 +1,4 @@
-"""What evidence says of each cell of a target, as one row: what the pages about targets are made of."""
+"""Rows for the pages about targets: the evidence of each cell of a target."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What became of one cell in the last run of each of its checks.
+    """The results of one cell in the last run of each of its checks.
 
-    `error` is the largest of all checks that compare, relative to the output's scale. `nearest` and `allowed` are
-    error and tolerance of the check that came nearest to its tolerance, or went furthest beyond it. `native` counts
-    operators as the execution proof saw them, `offloaded` those that may not be on the host. `failed` is the first
-    check that didn't pass.
+    `error` is the largest error of all comparing checks, relative to the output's scale. `nearest` and `allowed` are
+    error and tolerance of the check with the largest ratio of both. `native` counts operators in the execution proof,
+    `offloaded` operators that must not run on the host. `failed` is the first check that didn't pass.
     """
 
     cell: Cell
@@ -35,12 +34,12 @@ class Row:
 
     @property
     def works(self) -> bool:
-        """Whether every check passed and nothing ran on the host that may not."""
+        """Whether every check passed and no operator ran on the host without permission."""
         return self.passed == self.checks and not self.offloaded and self.native > 0
 
 
 def rows_of(lines: Sequence[CheckLine], target: Target) -> Iterator[Row]:
-    """A row for each cell of a target, by id; of every variant where it names none."""
+    """Yield a row for each cell of a target, sorted by id; of all variants if the target names none."""
     for name, checks in last_checks(lines, target).items():
         yield _row(Cell.parse(name), list(checks.values()), checks["runs_natively"])
 

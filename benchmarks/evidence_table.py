@@ -1,8 +1,7 @@
-"""What tables of measured cells share: the last run of each cell, versions and dates, and evidence that is kept.
+"""Shared parts of tables of measured cells: the last run of each cell, versions, dates, and stored evidence.
 
-Evidence that a page was made from is kept as `docs/evidence/<target>.jsonl.gz`: the lines of each cell's last run,
-and of those runs, without tracebacks, inventories and folders of the machine. Of their plans what was predicted of
-those cells stays, so that predictions can be scored again.
+The evidence of a page is stored as `docs/evidence/<target>.jsonl.gz`: the check lines and run lines of each cell's
+last run, without tracebacks, inventories and paths. Predictions in their plans stay, so that they can be scored.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Line, RunLine, to_dict
+from hardware.evidence.shipped_evidence import last_checks, read_shipped
 from hardware.evidence.store import read_folder
 from hardware.target import Target
 
@@ -33,14 +32,14 @@ class Gathered:
 
 
 def gathered(places: Iterable[Path]) -> Gathered:
-    """The lines of folders of evidence and of kept files (`.jsonl.gz`). Raises `BrokenInput` where one is broken."""
+    """Read folders of evidence and stored files (`.jsonl.gz`). Raises `BrokenInput` if a line is broken."""
     lines: list[Line] = []
     for place in places:
         if place.is_dir():
             found = read_folder(place)
             lines += [*found.runs, *found.checks]
         else:
-            lines += read_kept(place)
+            lines += read_shipped(place)
     return Gathered(
         runs=_whole_runs(line for line in lines if isinstance(line, RunLine)),
         checks=tuple(line for line in lines if isinstance(line, CheckLine)),
@@ -48,7 +47,7 @@ def gathered(places: Iterable[Path]) -> Gathered:
 
 
 def _whole_runs(lines: Iterable[RunLine]) -> tuple[RunLine, ...]:
-    """One line for each run: of a run on two targets two files are kept, each with its part of the plan."""
+    """Merge the lines of each run: a run on two targets is stored in two files, each with its part of the plan."""
     found: dict[str, RunLine] = {}
     for line in lines:
         before = found.get(line.run_id, line)
@@ -58,9 +57,9 @@ def _whole_runs(lines: Iterable[RunLine]) -> tuple[RunLine, ...]:
 
 
 def keep(found: Gathered, target: Target, file: Path, *, also: Collection[tuple[str, str]] = ()) -> None:
-    """Write what a page about `target` is made from. The same lines give the same bytes.
+    """Write the evidence of a page about `target`. The same lines give the same bytes.
 
-    `also` are earlier runs of cells, as pairs of a run's and a cell's id, whose lines are kept as well.
+    `also` has pairs (run id, cell id) of earlier runs whose lines are stored as well.
     """
     kept = [line for checks in last_checks(found.checks, target).values() for line in checks.values()]
     kept += [
@@ -81,7 +80,7 @@ def keep(found: Gathered, target: Target, file: Path, *, also: Collection[tuple[
 
 
 def _without_folders(value: Any) -> Any:
-    """The same with the machine's folders taken out of every text."""
+    """Return the value without the machine's paths in its texts."""
     if isinstance(value, str):
         return _FOLDERS.sub("", value)
     if isinstance(value, dict):
@@ -90,29 +89,29 @@ def _without_folders(value: Any) -> Any:
 
 
 def _predicted(run: RunLine, cells: set[str]) -> RunLine:
-    """A run line with what was planned and predicted for some cells, and nothing of the machine."""
+    """Return a run line with the plan and predictions of some cells, without the machine's inventory."""
     plan = tuple(replace(one, selection=None) for one in run.plan if one.cell_id in cells)
     return replace(run, plan=plan, inventory={}, command="")
 
 
 def versions_of(runs: Sequence[RunLine], names: Sequence[str]) -> dict[str, str]:
-    """The versions of some packages, all that these runs had."""
+    """Return all versions of some packages in these runs."""
     found = {name: sorted({run.versions[name] for run in runs if name in run.versions}) for name in names}
     return {name: " and ".join(had) for name, had in found.items() if had}
 
 
 def versions_said(runs: Sequence[RunLine], names: Sequence[str]) -> str:
-    """The same in words."""
+    """Return these versions as text."""
     return ", ".join(f"{name} {had}" for name, had in versions_of(runs, names).items())
 
 
 def dates_said(runs: Sequence[RunLine]) -> str:
-    """From when to when these runs were."""
+    """Return the first and last date of these runs as text."""
     dates = sorted(run.started_at[:10] for run in runs)
     return dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
 
 
 def one_line(text: str, longest: int = 160) -> str:
-    """A message as a table's cell holds it."""
+    """Return a message as one line for a table."""
     plain = re.sub(r"\s+", " ", text).replace("|", "/").strip()
     return plain if len(plain) <= longest else plain[: longest - 1] + "…"

@@ -1,8 +1,8 @@
-"""Prints docs/EXPLAINED.md: what `--explain` says of ten cells that surprise, chosen from kept evidence.
+"""Print docs/EXPLAINED.md: the output of `--explain` for ten surprising cells of stored evidence.
 
-`python -m benchmarks.explained [EVIDENCE…] > docs/EXPLAINED.md`. Surprising are cells whose prediction was wrong, and
-those that were rightly said to fail where most of their family works, or the other way round: of each target and kind
-the first by name, targets in turn, until there are ten.
+`python -m benchmarks.explained [EVIDENCE…] > docs/EXPLAINED.md`. A cell is surprising if its prediction was wrong, or
+if it was right and most of its family gives the opposite. Of each target and kind the first by name is taken, targets
+in turn, until there are ten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the labelled failures of `test/fixtures/failures`, whose README says what fields and labels mean."""
+"""Read the labeled failures of `test/fixtures/failures`; its README explains fields and labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASKED_FOR = (
     *("non_finite", "silent_offload", "crash", "timeout", "corrupt_checkpoint", "needs_network"),
     *("remote_code_required", "browser_required", "context_lost", "config_invalid", "upstream_bug", "unknown"),
 )
-"""The error types that the diagnosis has to tell apart at least; each has at least two entries."""
+"""The error types that the diagnosis must distinguish at least; each has two entries or more."""
 
 OTHERS = (
     *("device_unusable", "wrong_build", "build_mismatch", "ambiguous", "not_implemented", "unsupported_format"),
@@ -31,7 +31,7 @@ OTHERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """What a person said of a failure; `group` is its root cause."""
+    """The label of a failure; `group` is its root cause."""
 
     error_type: str
     severity: str
@@ -41,7 +41,7 @@ class Label:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One labelled failure: a check line of evidence, or the text of a log."""
+    """A labeled failure: a check line of evidence, or the text of a log."""
 
     id: str
     source: str
@@ -57,19 +57,19 @@ class Failure:
 
     @property
     def printed(self) -> str:
-        """All that the software said."""
+        """All text that the software printed."""
         if self.line is None:
             return self.text
         return "\n".join((self.line.error_message, self.line.substitution_reason, self.line.traceback))
 
 
 def half_of(group: str) -> str:
-    """The half in which failures of a root cause stand, so that none of its repetitions is in the other."""
+    """Return the half for failures of a root cause, so that all its repetitions are in one half."""
     return (SEEN, HELD_OUT)[int(hashlib.sha256(group.encode()).hexdigest(), 16) % 2]
 
 
 def read(half: str) -> tuple[Failure, ...]:
-    """The failures of a half, in the order of the file."""
+    """Read the failures of a half, in the order of the file."""
     lines = (FOLDER / f"{half}.jsonl").read_text(encoding="utf-8").splitlines()
     return tuple(_failure(json.loads(line)) for line in lines)
 

@@ -1,6 +1,6 @@
-"""Makes docs/formats: one failing run in every format of a report. `python -m benchmarks.formats [--model TYPE]`.
+"""Make docs/formats: one failing run in every report format. `python -m benchmarks.formats [--model TYPE]`.
 
-The run happens in a folder of its own. Folders of this machine that tracebacks name are replaced; nothing else is.
+The run uses a temporary folder. Only paths of this machine in tracebacks are replaced.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from reports.formats import FORMATS, OF_A_RUN, suffix_of
 ROOT = Path(__file__).parents[1]
 SHOWN = ROOT / "docs" / "formats"
 FINDINGS = 1
-"""The exit code of a run and of a report in which something failed."""
+"""The exit code of a run and of a report with failures."""
 
 
 def without_folders(text: str, run: Path) -> str:
-    """The text with the folders of this machine's Python, of our code and of the run replaced."""
+    """Replace the paths of Python, of our code and of the run in a text."""
     named = {sys.prefix: "PYTHON", str(ROOT): "HWCOMPAT", str(run.resolve()): ".", str(run): "."}
     for path, shown in named.items():
         text = text.replace(path, shown)
@@ -30,7 +30,7 @@ def without_folders(text: str, run: Path) -> str:
 
 
 def main() -> int:
-    """Run a model that fails, and write what each format says of it; returns 1 where it didn't fail."""
+    """Run a failing model and write its report in each format; return 1 if it didn't fail."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="yoso")
     model = parser.parse_args().model
@@ -52,8 +52,8 @@ def main() -> int:
         try:
             ended("run_test_generation.py", "--model", model, "--device", "cpu", "--run")
             about = ("--check-model", model, "--device", "cpu", "--without-memory", "--format")
-            asked = [each for each in FORMATS.names() if each not in OF_A_RUN]
-            texts = {each: ended("hardware_compatibility_reporter.py", *about, each) for each in asked}
+            formats = [each for each in FORMATS.names() if each not in OF_A_RUN]
+            texts = {each: ended("hardware_compatibility_reporter.py", *about, each) for each in formats}
         except HwCompatError as error:
             print(error, file=sys.stderr)
             return 1

@@ -1,7 +1,7 @@
-"""What the adapter over vendors costs beside direct calls, in the same run.
+"""Measure the overhead of the vendor adapter against direct calls in the same run.
 
-Devices found, the best one chosen, a tensor moved and a product computed: each through our names and as torch's own
-calls, in turns. Ratios of medians; `--quick` takes few runs, `--output FILE.json` keeps them.
+Detecting devices, choosing the best one, moving a tensor and multiplying: each by our API and by torch's, in turns.
+Prints ratios of medians; `--quick` takes few runs, `--output FILE.json` stores them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _torch_devices() -> list[str]:
 
 
 def pairs(size: int) -> Mapping[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """What is compared: ours, and the direct call."""
+    """Return the compared calls by name: ours, and the direct one."""
     import psutil
     import torch
 
@@ -55,32 +55,32 @@ def pairs(size: int) -> Mapping[str, tuple[Callable[[], object], Callable[[], ob
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Return the time of one call in s."""
     started = time.perf_counter()
     call()
     return time.perf_counter() - started
 
 
 def main() -> None:
-    """Measure in turns, print, keep."""
+    """Measure in turns, print the ratios and store them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, metavar="FILE.json")
-    asked = parser.parse_args()
-    runs, size = (5, 128) if asked.quick else (31, 512)
+    options = parser.parse_args()
+    runs, size = (5, 128) if options.quick else (31, 512)
     found = {}
     for name, (ours, direct) in pairs(size).items():
         taken: tuple[list[float], list[float]] = ([], [])
         for number in range(runs + 1):
             for place, call in enumerate((ours, direct)):
                 seconds = timed(call)
-                if number:  # the first warms up
+                if number:  # The first round is a warm-up.
                     taken[place].append(seconds)
         mine, theirs = map(statistics.median, taken)
         found[name] = {"ours_ms": 1000 * mine, "direct_ms": 1000 * theirs, "ratio": mine / theirs}
         print(f"{name}: {1000 * mine:.3f} ms, direct {1000 * theirs:.3f} ms, ratio {mine / theirs:.2f}")
-    if asked.output:
-        asked.output.write_text(json.dumps({"runs": runs, "pairs": found}, indent=2) + "\n", encoding="utf-8")
+    if options.output:
+        options.output.write_text(json.dumps({"runs": runs, "pairs": found}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Prints docs/INVENTORY.md: what `python -m hardware list` says of this machine, and of machines that were recorded.
+"""Print docs/INVENTORY.md: the output of `python -m hardware list` for this machine and for recorded machines.
 
 `python -m benchmarks.inventory_pages > docs/INVENTORY.md`
 """
@@ -34,20 +34,20 @@ that have something there, and the targets. Of many devices the first {shown} ar
 
 
 def sections(text: str) -> dict[str, str]:
-    """The sections of a list, by title."""
+    """Return the sections of a list by title."""
     found = re.split(r"(?m)^(?=[^\n]+\n-{3,}\n)", text)
     return {part.split("\n", 1)[0]: part.rstrip() for part in found if part.strip()}
 
 
 def shortened(section: str) -> str:
-    """The section without the devices behind the first two."""
+    """Return a section with its first two devices only."""
     head, *devices = re.split(r"(?m)^(?=  \[\d+\]:)", section)
     left = len(devices) - _DEVICES_SHOWN
     return "".join([head, *devices[:_DEVICES_SHOWN]]).rstrip() + (f"\n  … {left} more" if left > 0 else "")
 
 
-def telling(inventory: HardwareInfo) -> str:
-    """The sections that say something of this machine alone."""
+def varying_sections(inventory: HardwareInfo) -> str:
+    """Return the sections that differ from machine to machine."""
     vendors = [facts.vendor for facts in inventory.vendors if facts.hardware == "present"]
     parts = sections(list_text(inventory, "table"))
     return "\n\n".join(shortened(part) for title, part in parts.items() if title in (*_ALWAYS, *vendors))
@@ -57,7 +57,7 @@ def main() -> None:
     print(_HEAD.format(date=datetime.now(UTC).date(), shown=_DEVICES_SHOWN))
     print(f"## This machine\n\n```\n{list_text(detect(), 'table').rstrip()}\n```\n")
     for place, title in MACHINES.items():
-        shown = telling(detect(ReplayedMachine(FIXTURES / place)))
+        shown = varying_sections(detect(ReplayedMachine(FIXTURES / place)))
         print(f"## {title}\n\n`python -m hardware list --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")
 
 

@@ -1,9 +1,9 @@
-"""How often `--localize` names the right place: 60 faults drawn by seed, half in modules of torch, half in graphs.
+"""Measure how often `--localize` names the right place, for 60 seeded faults in torch modules and in graphs.
 
-`python -m benchmarks.localization --kept FOLDER` writes docs/LOCALIZATION.md. A fault breaks one module's
-forward pass or one node of a graph. Where the model's outputs stay within tolerance nobody would look for it, and the
-next one is drawn; how often that was is told. A place is right where it is the module or node that was broken;
-another node of the same module of torch is told apart as right for the module alone.
+`python -m benchmarks.localization --kept FOLDER` writes docs/LOCALIZATION.md. A fault breaks the forward
+pass of one module or one node of a graph. If the outputs stay within tolerance, the next fault is drawn; the page
+says how often. A place is right if it is the broken module or node; another node of the same torch module is counted
+separately, as right for the module alone.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ PARTS = ("torch", "onnx", "openvino")
 _MOST_DRAWS = 30
 
 
-# Modules of torch
+# Torch modules
 
 
 def _scaled(output: Any, random: random.Random) -> Any:
     factor = random.uniform(1.01, 1.1)
-    return _on_first(output, lambda one: one * factor)
+    return _change_first(output, lambda one: one * factor)
 
 
 def _noisy(output: Any, random: random.Random) -> Any:
@@ -62,26 +62,26 @@ def _noisy(output: Any, random: random.Random) -> Any:
         drawn = torch.randn(one.shape, generator=torch.Generator().manual_seed(seed))
         return one + 1e-3 * drawn.to(one.device) * one.abs().max()
 
-    return _on_first(output, noise)
+    return _change_first(output, noise)
 
 
 def _rolled(output: Any, random: random.Random) -> Any:
     axis = random.choice([1, -1])
-    return _on_first(output, lambda one: one.roll(1, axis))
+    return _change_first(output, lambda one: one.roll(1, axis))
 
 
-def _on_first(output: Any, change: Any) -> Any:
-    """The first floating tensor of an output, changed; a fault that finds none changes nothing."""
+def _change_first(output: Any, change: Any) -> Any:
+    """Change the first floating-point tensor of an output, if there is one."""
     import torch
 
     if isinstance(output, torch.Tensor):
         return change(output) if output.is_floating_point() and output.dim() > 1 else output
     if isinstance(output, tuple) and output:
-        return type(output)((_on_first(output[0], change), *output[1:])) if type(output) is tuple else output
+        return type(output)((_change_first(output[0], change), *output[1:])) if type(output) is tuple else output
     if hasattr(output, "keys"):
         found = copy.copy(output)
         key = next(iter(found))
-        found[key] = _on_first(found[key], change)
+        found[key] = _change_first(found[key], change)
         return found
     return output
 
@@ -91,7 +91,7 @@ _WEIGHT_FAULTS = ("bias dropped", "halves of the weight's columns exchanged")
 
 
 def break_module(model: Any, random: random.Random) -> tuple[str, str]:
-    """Break one module in place: its path, and how."""
+    """Break one module in place; return its path and the kind of fault."""
     import torch
 
     modules = {name: one for name, one in model.named_modules() if name}
@@ -123,7 +123,7 @@ def break_module(model: Any, random: random.Random) -> tuple[str, str]:
 
 
 def module_rows() -> Iterator[Row]:
-    """Three faults in each model, on cpu and on the simulated device by turns."""
+    """Measure three faults in each model, on cpu and on the simulated device in turns."""
     for number, model_type in enumerate(MODULE_MODELS):
         target = ("cpu", "simulated")[number % 2]
         recipe = recipe_for(model_type)
@@ -175,7 +175,7 @@ _OPENVINO_OTHERS = {"Add": "subtract", "Multiply": "add", "Gelu": "relu", "Tanh"
 
 
 def break_onnx(file: Path, broken_file: Path, random: random.Random) -> tuple[str, str]:
-    """Break one node of an ONNX file: another operator, another axis, or a constant of its own scaled."""
+    """Break one node of an ONNX file: change its operator or axis, or scale its constant."""
     import onnx
 
     model = onnx.load(str(file))
@@ -202,7 +202,7 @@ def break_onnx(file: Path, broken_file: Path, random: random.Random) -> tuple[st
 
 
 def break_openvino(file: Path, broken_file: Path, random: random.Random) -> tuple[str, str]:
-    """Break one node of an OpenVINO file: another operator, or a constant of its own scaled."""
+    """Break one node of an OpenVINO file: change its operator, or scale its constant."""
     import openvino
     from openvino import opset13 as ops
 
@@ -237,7 +237,7 @@ def _float_constant(port: Any) -> bool:
 
 
 def graph_rows(kind: str) -> Iterator[Row]:
-    """Three faults in each model: by turns in what a device runs, and in the converted graph itself."""
+    """Measure three faults in each model, in turns in the graph that a device runs and in the converted graph."""
     number = 0
     for model_type in GRAPH_MODELS:
         recipe = recipe_for(model_type)
@@ -325,13 +325,13 @@ def _runs(kind: str, file: Path, given: Any, folder: Path, device: Path | None) 
 
 
 def main() -> None:
-    """Measure the parts that were asked for, and write the page of all parts that are kept."""
+    """Measure the requested parts, and write the page of all stored parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=PARTS, help="measure this part alone")
     parser.add_argument("--kept", type=Path, required=True, help="folder in which each part's rows are kept")
-    asked = parser.parse_args()
-    asked.kept.mkdir(parents=True, exist_ok=True)
-    for kind in [asked.only] if asked.only else PARTS:
+    options = parser.parse_args()
+    options.kept.mkdir(parents=True, exist_ok=True)
+    for kind in [options.only] if options.only else PARTS:
         rows = []
         for row in module_rows() if kind == "torch" else graph_rows(kind):
             rows.append(row)
@@ -339,8 +339,8 @@ def main() -> None:
                 row.where, row.model, row.fault, row.broken, "->", row.named, row.right, row.module_right, flush=True
             )
             kept = json.dumps([asdict(one) for one in rows])
-            (asked.kept / f"{kind}.json").write_text(kept, encoding="utf-8")
-    files = [asked.kept / f"{kind}.json" for kind in PARTS]
+            (options.kept / f"{kind}.json").write_text(kept, encoding="utf-8")
+    files = [options.kept / f"{kind}.json" for kind in PARTS]
     measured = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
     PAGE.write_text(page([Row(**one) for part in measured for one in part], now()), encoding="utf-8")
 

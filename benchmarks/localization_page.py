@@ -1,4 +1,4 @@
-"""The page of `benchmarks/localization.py`: how many places were named right, and every fault."""
+"""The page of `benchmarks/localization.py`: the share of right places, and every fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PLANNED = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One fault: where it was planted, which place was named, and which has the largest error in the run."""
+    """One fault: its place, the place that was named, and the place with the largest error in the run."""
 
     where: str
     model: str
@@ -25,7 +25,7 @@ class Row:
 
 
 def page(rows: list[Row], stamp: str) -> str:
-    """The page: how many were named right, beside the place with the largest error, and every fault."""
+    """Return the page: the share of right places, compared with the place of largest error, and every fault."""
     versions = ", ".join(
         f"{one} {metadata.version(one)}" for one in ("torch", "transformers", "openvino", "onnxruntime")
     )

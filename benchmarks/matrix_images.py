@@ -1,6 +1,6 @@
-"""The pictures of the matrix' page: `python -m benchmarks.matrix_images --evidence DIR`, with Chromium.
+"""Make the pictures of the matrix page with Chromium: `python -m benchmarks.matrix_images --evidence DIR`.
 
-The page is made of that evidence alone, so that a picture shows what was measured and nothing else.
+The page contains only that evidence, so that pictures show measured cells only.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PICTURES = {
     ),
     "matrix-narrow.png": (("--by", "family"), "", "400,900", ()),
 }
-"""Of each picture: what the page is asked for, the fragment of its address, the size of the window, its colours."""
+"""For each picture: the options of the page, its URL fragment, the window size in pixels, and the color scheme."""
 
 
 def main() -> int:
-    """Make the pictures; returns 1 where there is no browser."""
+    """Make the pictures; return 1 if there is no browser."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evidence", type=Path, required=True)
     asked = parser.parse_args()
@@ -43,7 +43,7 @@ def main() -> int:
     if browser is None:
         print(f"no browser was found; looked for {', '.join(BROWSERS)}", file=sys.stderr)
         return 1
-    for name, (more, fragment, size, colours) in PICTURES.items():
+    for name, (more, fragment, size, colors) in PICTURES.items():
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "page.html"
             command = [sys.executable, "run_test_generation.py", "--hardware-compatibility", "--format", "html"]
@@ -51,7 +51,7 @@ def main() -> int:
             with page.open("wb") as file:
                 subprocess.run(command, cwd=ROOT, check=True, stdout=file)
             options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
-            options += [*QUIET, f"--user-data-dir={folder}/profile", f"--screenshot={IMAGES / name}", *colours]
+            options += [*QUIET, f"--user-data-dir={folder}/profile", f"--screenshot={IMAGES / name}", *colors]
             subprocess.run([browser, *options, page.as_uri() + fragment], check=True, capture_output=True)
         print(f"docs/images/{name}  {(IMAGES / name).stat().st_size // 1000} kB")
     return 0

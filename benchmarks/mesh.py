@@ -1,7 +1,7 @@
-"""Which model types can be split over four ranks, and how: every type that transformers has a tensor plan for.
+"""Measure which model types can be split over four ranks, for every type with a tensor plan in transformers.
 
-python -m benchmarks.mesh run --out docs/evidence/mesh.json     half an hour on two cores; goes on where it was
-python -m benchmarks.mesh figures --out docs/evidence/mesh.json    what the page's plans and its example are of
+python -m benchmarks.mesh run --out docs/evidence/mesh.json     half an hour on two cores; resumes
+python -m benchmarks.mesh figures --out docs/evidence/mesh.json    the plans and the example of the page
 python -m benchmarks.mesh page docs/evidence/mesh.json > docs/MESH.md
 """
 
@@ -29,18 +29,18 @@ from hardware.files import write_whole
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.mesh_case import GRADIENTS, OUTPUTS, CaseResult, MeshCase
 from hwcompat.plugins.placement.mesh.mesh_check import check_mesh
+from hwcompat.plugins.placement.mesh.mesh_input import MeshInput, mesh_input
 from hwcompat.plugins.placement.mesh.mesh_plan import MeshRefused, plan_mesh
-from hwcompat.plugins.placement.mesh.mesh_subject import MeshSubject, mesh_subject
 from hwcompat.plugins.placement.placement_device import processor_ranks
 
 SPLITS = (Split(data=4), Split(tensor=4), Split(pipeline=4), Split(data=2, tensor=2), Split(pipeline=2, tensor=2))
 OTHERS = ("gpt2", "bert", "vit", "roberta", "distilbert", "t5", "opt", "bloom", "gpt_neo", "whisper", "clip")
-"""Types without a tensor plan that copies and stages are tried of."""
+"""Types without a tensor plan whose data and pipeline splits are tried."""
 RANKS, TOGETHER, DEADLINE_S = 4, 4, 240.0
 
 
 def types_with_a_plan() -> list[str]:
-    """Model types whose configuration class, or a part of it, has a tensor plan, and of which a recipe is known."""
+    """Return model types with a recipe whose configuration, or a part of it, has a tensor plan."""
     import transformers
 
     found = []
@@ -54,7 +54,7 @@ def types_with_a_plan() -> list[str]:
 
 
 def run(out: Path, types: Sequence[str]) -> None:
-    """Try what `out` has no result of yet; it is written after each start of the ranks."""
+    """Try the splits without a result in `out`, which is written after each start of the ranks."""
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {"types": {}}
     kept["date"] = datetime.now(UTC).date().isoformat()
     kept["versions"] = {name: metadata.version(name) for name in ("torch", "transformers")}
@@ -69,9 +69,9 @@ def run(out: Path, types: Sequence[str]) -> None:
 
 
 def keep_figures(out: Path) -> None:
-    """Keep the figures of two real models, and what the command says of one split."""
+    """Store the figures of two real models, and the command's output for one split."""
     kept = json.loads(out.read_text(encoding="utf-8"))
-    subjects = {name: mesh_subject(name) for name in ("llama", "mixtral")}
+    subjects = {name: mesh_input(name) for name in ("llama", "mixtral")}
     kept["figures"] = {name: one.real.to_dict() for name, one in subjects.items() if one.real is not None}
     with tempfile.TemporaryDirectory() as folder:
         words = [*EXAMPLE.split()[1:], "--format", "json", "--report-dir", folder]
@@ -81,13 +81,13 @@ def keep_figures(out: Path) -> None:
 
 
 def tried(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What came of each split of these types: an error, or why there is none."""
-    subjects: dict[str, MeshSubject] = {}
+    """Return the result of each split of these types: an error, or the reason why there is none."""
+    subjects: dict[str, MeshInput] = {}
     found: dict[str, dict[str, str]] = {}
     cases: list[MeshCase] = []
     for name in names:
         try:
-            subjects[name] = mesh_subject(name)
+            subjects[name] = mesh_input(name)
         except ModelError as error:
             found[name] = dict.fromkeys(map(str, SPLITS), f"untried: {error}")
     for number, (name, subject) in enumerate(subjects.items()):
@@ -105,7 +105,7 @@ def tried(names: Sequence[str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _case(number: int, name: str, subject: MeshSubject, split: Split) -> MeshCase | str:
+def _case(number: int, name: str, subject: MeshInput, split: Split) -> MeshCase | str:
     try:
         plan = plan_mesh(processor_ranks(inventory_here(), RANKS), subject.tiny_figures, split)
     except MeshRefused as refusal:
@@ -121,7 +121,7 @@ def _case(number: int, name: str, subject: MeshSubject, split: Split) -> MeshCas
 
 
 def _results(models: Sequence[Any], cases: list[MeshCase]) -> Iterator[tuple[str, str]]:
-    """What came of each case; one that ends the ranks is taken out, and the rest is started again."""
+    """Return the result of each case. A case that ends the ranks is removed, and the others start again."""
     while cases:
         result = check_mesh(models, cases, deadline_s=DEADLINE_S)
         yield from ((one.case.name, _told(one)) for one in result.cases)
@@ -146,7 +146,7 @@ def _told(result: CaseResult) -> str:
 
 
 def summary(types: Mapping[str, Mapping[str, str]]) -> dict[str, Counter[str]]:
-    """By split how many types were right, wrong, broke or can't be."""
+    """Count by split how many types were right, wrong, broken or impossible."""
     return {str(split): Counter(one[str(split)].partition(":")[0] for one in types.values()) for split in SPLITS}
 
 
@@ -161,13 +161,13 @@ def main() -> None:
     figures.add_argument("--out", type=Path, required=True)
     page = jobs.add_parser("page")
     page.add_argument("results", type=Path)
-    asked = parser.parse_args()
-    if asked.job == "run":
-        run(asked.out, asked.types.split(",") if asked.types else [*types_with_a_plan(), *OTHERS])
-    elif asked.job == "figures":
-        keep_figures(asked.out)
+    options = parser.parse_args()
+    if options.job == "run":
+        run(options.out, options.types.split(",") if options.types else [*types_with_a_plan(), *OTHERS])
+    elif options.job == "figures":
+        keep_figures(options.out)
     else:
-        kept = json.loads(asked.results.read_text(encoding="utf-8"))
+        kept = json.loads(options.results.read_text(encoding="utf-8"))
         print(mesh_page(kept, [str(one) for one in SPLITS]), end="")
 
 

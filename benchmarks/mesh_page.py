@@ -1,4 +1,4 @@
-"""docs/MESH.md from what `benchmarks/mesh.py` kept: how a mesh is planned and checked, which types can be split."""
+"""Make docs/MESH.md from the results of `benchmarks/mesh.py`: how meshes are planned and which types can be split."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ LIMITS = """
 
 
 def mesh_page(kept: Mapping[str, Any], splits: Sequence[str]) -> str:
-    """The page."""
+    """Return the page as Markdown."""
     checks = "".join(f"- `{name}`: {what}\n" for name, what in CHECKS.items())
     parts = [
         HEAD,
@@ -125,7 +125,7 @@ def _block(command: str, text: str) -> str:
 
 
 def _plans(figures: Mapping[str, Any]) -> list[str]:
-    """Plans on recorded inventories, of one vendor and of several."""
+    """Return plans on recorded inventories of one vendor and of several."""
     asked: list[tuple[str, str, list[Device], Split | None]] = [
         ("Eight H100: the fewest that a Mixtral in float32 fits.", "mixtral", _devices("nvidia/h100-x8"), None),
         (
@@ -152,10 +152,10 @@ def _plans(figures: Mapping[str, Any]) -> list[str]:
         model = ModelFigures.from_dict(figures[name])
         whose = "the library's default configuration"
         try:
-            told = plan_text(model.to_dict(), whose, plan_mesh(devices, model, split).to_dict())
+            text = plan_text(model.to_dict(), whose, plan_mesh(devices, model, split).to_dict())
         except MeshRefused as refusal:
-            told = plan_text(model.to_dict(), whose, None, f"{refusal.what}: {refusal.why}")
-        lines.append(f"\n{title}\n{_block('', told)}")
+            text = plan_text(model.to_dict(), whose, None, f"{refusal.what}: {refusal.why}")
+        lines.append(f"\n{title}\n{_block('', text)}")
     return lines
 
 
@@ -189,8 +189,8 @@ def _table(kept: Mapping[str, Any], splits: Sequence[str]) -> list[str]:
     return lines
 
 
-def _cell(told: str, notes: dict[str, int]) -> str:
-    word, _, rest = told.partition(": ")
+def _cell(text: str, notes: dict[str, int]) -> str:
+    word, _, rest = text.partition(": ")
     if word == "right":
         return rest.partition(" ")[0]
     why = rest
@@ -199,8 +199,8 @@ def _cell(told: str, notes: dict[str, int]) -> str:
     elif word == "no" and "=" in rest.partition(": ")[0]:
         why = rest.partition(": ")[2]
     number = notes.setdefault(why, len(notes) + 1)
-    said = {"wrong": "**wrong**", "broke": "**broke**", "no": "–", "untried": "not tried"}[word]
-    return f"{said} ({number})"
+    words = {"wrong": "**wrong**", "broke": "**broke**", "no": "–", "untried": "not tried"}[word]
+    return f"{words} ({number})"
 
 
 def _plain(note: str) -> str:

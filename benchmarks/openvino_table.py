@@ -1,7 +1,7 @@
-"""Prints docs/OPENVINO.md: what evidence says of model types on target openvino, and why the others don't pass.
+"""Print docs/OPENVINO.md: which model types pass on target openvino, and why others don't.
 
-`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/OPENVINO.md`, where the folders are what
-`--run --device openvino` left; without one, what is kept in docs/evidence. `--keep` writes what counts there.
+`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/OPENVINO.md` reads folders that
+`--run --device openvino` wrote, by default docs/evidence. `--keep` writes the lines that count there.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome, RunLine, Stage
+from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
 KEPT = Path("docs/evidence/openvino.jsonl.gz")
 ON_CPU = Path("docs/coverage/transformers-5.5.4.md")
 TEN = ("bert", "gpt2", "llama", "t5", "vit", "clip", "whisper", "resnet", "mixtral", "mamba")
-"""The types that stand for the kinds of models, in whose losses precisions are compared."""
+"""One type for each kind of model; their losses compare precisions."""
 
 _TARGET = Target(name="openvino")
 _VERSIONS = ("openvino", "optimum-intel", "nncf", "torch", "transformers", "hwcompat")
@@ -43,7 +43,7 @@ _CLASSES = (
     (r"cannot generate|doesn't decode", "no graphs that decode"),
     (r"^off by", "other numbers than float64"),
 )
-"""What a message says, in the order in which it is asked, and the class that it puts a failure in."""
+"""Patterns of messages in order, and the class of failure that each gives."""
 
 _HEAD = """# Target openvino
 
@@ -61,7 +61,7 @@ for other batches, lengths and values. A cell passes where its level is high, or
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One cell: its level, how it was exported, its largest error, and why it doesn't pass where it doesn't."""
+    """One cell: its level, export route and largest error, and the reason if it doesn't pass."""
 
     cell: Cell
     checks: Mapping[str, CheckLine]
@@ -69,39 +69,39 @@ class Row:
 
     @property
     def passes(self) -> bool:
-        """High, or medium under a condition that is stated."""
+        """Whether its level is high, or medium under a stated condition."""
         return self.level in _PASSES
 
     @property
     def failed(self) -> list[CheckLine]:
-        """Checks that didn't pass."""
+        """The checks that didn't pass."""
         return [line for line in self.checks.values() if line.outcome is not Outcome.PASSED]
 
     @property
     def conditions(self) -> Mapping[str, str]:
-        """What the proof was told of the export; of the first check that knows any."""
+        """The conditions of the export, from the first check that has any."""
         return next((line.conditions for line in reversed(self.checks.values()) if "export" in line.conditions), {})
 
     @property
     def error(self) -> float | None:
-        """The largest of all checks that compare, relative to the output's scale."""
+        """The largest error of all comparing checks, relative to the output's scale."""
         errors = [line.max_rel_error for line in self.checks.values() if line.max_rel_error is not None]
         return max(errors, default=None)
 
     @property
     def way(self) -> str:
-        """How the graphs were made."""
-        said = self.conditions
-        if said.get("export") == "optimum-intel":
-            limit = said.get("exporter_limit")
+        """The export route."""
+        conditions = self.conditions
+        if conditions.get("export") == "optimum-intel":
+            limit = conditions.get("exporter_limit")
             return f"optimum-intel beyond its limit ({limit})" if limit else "optimum-intel"
-        shapes = ", static" if "shapes" in said else ", dynamic"
-        constants = ", sizes of pictures as constants" if "held" in said else ""
+        shapes = ", static" if "shapes" in conditions else ", dynamic"
+        constants = ", sizes of pictures as constants" if "held" in conditions else ""
         return "traced" + shapes + constants
 
 
 def rows_of(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> list[Row]:
-    """Each cell of the target, as its last run concludes with the versions that it had."""
+    """Return each cell of the target, judged by its last run with the versions of that run."""
     versions = {run.run_id: run.versions for run in runs}
     found = []
     for name, checks in last_checks(lines, _TARGET).items():
@@ -114,7 +114,7 @@ def rows_of(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> list[Row]:
 
 
 def passing_on_cpu(coverage: str) -> set[str]:
-    """The types that a coverage report (Markdown) lists as passed, with or without a condition."""
+    """Return the types that a Markdown coverage report lists as passed, with or without a condition."""
     passed = coverage.partition("### Passed\n")[2].partition("\n## ")[0]
     under = coverage.partition("### Passed under condition")[2].partition("\n###")[0]
     listed = [line.partition(": ")[2] for line in passed.splitlines() if line.startswith("- ")]
@@ -123,7 +123,7 @@ def passing_on_cpu(coverage: str) -> set[str]:
 
 
 def class_of(row: Row) -> tuple[str, str, Stage | None]:
-    """What kind of failure stands in a cell's way, its cause in the words of who refused, and the stage."""
+    """Return the class of a cell's failure, its message, and its stage."""
     first = row.failed[0]
     text = first.error_message
     reasons = re.split(r"; (?=optimum-intel|convert_model)", text.removeprefix("Unsupported: "))
@@ -221,7 +221,7 @@ def _variants(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def page(runs: Sequence[RunLine], lines: Sequence[CheckLine], coverage: str) -> str:
-    """The whole page. Raises `ValueError` where there is nothing of target openvino."""
+    """Return the page. Raises `ValueError` if there is no evidence of target openvino."""
     rows = rows_of(runs, lines)
     if not rows:
         raise ValueError("no evidence on target openvino")

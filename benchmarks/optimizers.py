@@ -1,8 +1,8 @@
-"""Prints docs/OPTIMIZERS.md: the ten reference models at levels O0 to O3 on a target, side by side in one run.
+"""Print docs/OPTIMIZERS.md: the ten reference models at levels O0 to O3 on a target, compared in one run.
 
-`python -m benchmarks.optimizers > docs/OPTIMIZERS.md`; with `--keep FOLDER` it goes on where it was cut off. Each
-level gets a model of its own; then calls of all levels are timed in turns, so that what else the machine does meets
-all alike, and each is held against O0 of the same round.
+`python -m benchmarks.optimizers > docs/OPTIMIZERS.md`; `--keep FOLDER` resumes an interrupted run. Each level
+gets its own model; calls of all levels are timed in turns, so that other load affects all equally, and each is
+compared with O0 of the same round.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .reference_models import LENGTH, REFERENCE_MODELS, larger
 
 WARM_UPS, ROUNDS, CALLS = 1, 9, 2
 LONG = 1.0
-"""Seconds."""
+"""In seconds: calls that take longer are timed once."""
 MOST_OVER = 0.05
-"""By how much O2 may be slower than O0."""
+"""The largest allowed slowdown of O2 compared with O0."""
 
 _HEAD = """# Optimisers
 
@@ -62,7 +62,7 @@ and measurements included.
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """One model at one level: what was done, and what was measured."""
+    """One model at one level: applied optimizations and measurements."""
 
     applied: Sequence[str]
     warnings: Sequence[str]
@@ -75,12 +75,12 @@ class Level:
 
 
 def measured(name: str, target: str) -> tuple[str, dict[str, Level]]:
-    """What the model is, and each level of it. Raises `HwCompatError` where the model or the target isn't there."""
+    """Return the model's description and its levels. Raises `HwCompatError` if model or target isn't available."""
     backend = get_backend(target)
     made = {level: _prepared(name, level, backend) for level in OptimizationLevel}
     sample = next(iter(made.values()))[2]
     want = outputs_of(made[OptimizationLevel.O0][0], sample)
-    model, arrays, said = larger(name)
+    model, arrays, description = larger(name)
     exact = float64_outputs(as_reference(model), arrays)
     del model
     times = _in_turns([(one, sample) for one, _, _, _ in made.values()], backend)
@@ -98,7 +98,7 @@ def measured(name: str, target: str) -> tuple[str, dict[str, Level]]:
         )
         for (level, (module, result, _, seconds)), taken in zip(made.items(), times, strict=True)
     }
-    return said, levels
+    return description, levels
 
 
 def _prepared(
@@ -114,7 +114,7 @@ def _prepared(
 
 
 def _in_turns(calls: Sequence[tuple[Any, Mapping[str, Any]]], backend: BaseBackend) -> list[list[float]]:
-    """Seconds of the shortest of some calls of each module in each round; the first changes from round to round."""
+    """Return the shortest time in s of some calls of each module in each round; the order rotates."""
     times: list[list[float]] = [[] for _ in calls]
     with torch.no_grad():
         for turn in range(WARM_UPS + ROUNDS):
@@ -125,7 +125,7 @@ def _in_turns(calls: Sequence[tuple[Any, Mapping[str, Any]]], backend: BaseBacke
 
 
 def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> float:
-    """Of some calls the shortest, in seconds; long ones are called once."""
+    """Return the shortest time of some calls in s; a long call is made once."""
     clock = call_timing.clock_of(backend.device)
     taken: list[float] = []
     while len(taken) < CALLS and (not taken or taken[0] < LONG):
@@ -137,8 +137,8 @@ def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> fl
 
 
 def page(found: Mapping[str, tuple[str, Mapping[str, Level]]], head: Mapping[str, Any]) -> str:
-    """The whole page."""
-    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_taken_back(found)])
+    """Return the page as Markdown."""
+    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_reverted(found)])
 
 
 def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
@@ -174,18 +174,18 @@ def _beyond(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> list[str]:
 def _table(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
     yield "| model | level | ms | of O0 | error to O0 (allowed) | to float64 | prepared | applied |"
     yield "|---|---|---|---|---|---|---|---|"
-    for name, (said, levels) in found.items():
+    for name, (description, levels) in found.items():
         for level, one in levels.items():
             applied = ", ".join(one.applied) or ("placement" if level == "O0" else "left alone")
-            model = f"{name} ({said})" if level == "O0" else ""
+            model = f"{name} ({description})" if level == "O0" else ""
             yield (
                 f"| {model} | {level} | {one.milliseconds:.1f} | {one.ratio:.2f} | "
                 f"{one.error:.1e} ({one.allowed:g}) | {one.error_float64:.1e} | {one.prepared:.1f} s | {applied} |"
             )
 
 
-def _taken_back(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
-    """What wasn't done or was taken back, with the reason: that of a level isn't said again at the next."""
+def _reverted(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
+    """Yield optimizations that were skipped or reverted, with the reason, at the first level where it occurs."""
     yield "\n## What was tried, and why it isn't in force\n"
     yield "| model | level | step | why |\n|---|---|---|---|"
     for name, (_, levels) in found.items():
@@ -223,7 +223,7 @@ def _head(target: str, threads: int, command: str) -> dict[str, Any]:
 def main(models: tuple[str, ...], target: str, threads: int, keep: Path | None) -> None:
     """Print the page."""
     torch.set_num_threads(threads)
-    with tempfile.TemporaryDirectory() as folder:  # nothing that was compiled before
+    with tempfile.TemporaryDirectory() as folder:  # without cached compilations
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         found = _all(models or REFERENCE_MODELS, target, keep or Path(folder))
     elsewhere = [] if target == "cpu" else [f"--target {target}"]
@@ -232,7 +232,7 @@ def main(models: tuple[str, ...], target: str, threads: int, keep: Path | None) 
 
 
 def _all(models: Sequence[str], target: str, keep: Path) -> dict[str, tuple[str, dict[str, Level]]]:
-    """Measure what isn't kept yet; a run that was cut off goes on where it was."""
+    """Measure the models without stored results, so that an interrupted run resumes."""
     keep.mkdir(parents=True, exist_ok=True)
     found = {}
     for name in models:
@@ -240,13 +240,13 @@ def _all(models: Sequence[str], target: str, keep: Path) -> dict[str, tuple[str,
         if not file.is_file():
             started = time.perf_counter()
             try:
-                said, levels = measured(name, target)
+                description, levels = measured(name, target)
             except HwCompatError as error:
                 raise click.ClickException(str(error)) from error
             torch._dynamo.reset()
             gc.collect()
             plain = {level: asdict(one) for level, one in levels.items()}
-            file.write_text(json.dumps({"model": said, "levels": plain}), encoding="utf-8")
+            file.write_text(json.dumps({"model": description, "levels": plain}), encoding="utf-8")
             click.echo(f"{name}: {time.perf_counter() - started:.0f} s", err=True)
         read = json.loads(file.read_text(encoding="utf-8"))
         found[name] = read["model"], {level: Level(**one) for level, one in read["levels"].items()}

@@ -1,8 +1,7 @@
-"""How near to its bound a placement comes, and how long planning takes: `python -m benchmarks.placement`.
+"""Measure how close placements come to their bound, and planning time: `python -m benchmarks.placement`.
 
-Questions are drawn by seed. Small ones are solved exactly as well, so that the heuristic is held against the best;
-large ones, up to 10,000 workloads on 50 devices, against the bound. `--out` keeps the figures; `page` prints the
-tables of docs/PLACEMENT.md from them.
+Problems are seeded. The heuristic is compared with the exact solution for small ones, and with the bound for large
+ones, up to 10,000 workloads on 50 devices. `--out` stores the figures; `page` prints the tables of docs/PLACEMENT.md.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ LARGE = ((100, 8), (1_000, 20), (10_000, 50))
 Question = tuple[list[Workload], list[Device], WorkloadMode]
 
 
-def _question(seed: int, count: int, devices: int, kind: str) -> Question:
-    """One question; `kind` says how times are drawn and whether memory and rules are in the way."""
+def _problem(seed: int, count: int, devices: int, kind: str) -> Question:
+    """Draw a problem; `kind` says how times are drawn and whether memory and rules constrain it."""
     draw = random.Random(f"{kind} {seed}")
     speeds = {f"d{number}": draw.uniform(0.5, 2.0) for number in range(devices)}
     together = kind == "memory"
     size = {name: draw.choice((8, 16, 24, 80)) for name in speeds}
-    if together:  # as much memory as is needed and a third more
+    if together:  # A third more memory than needed.
         wanted = count * 0.55 * 4 / 3 / sum(size.values())
         size = {name: value * wanted for name, value in size.items()}
     workloads = []
@@ -56,14 +55,14 @@ KINDS = ("uniform", "heavy-tailed", "unrelated", "rules", "memory")
 
 @click.group(help=__doc__)
 def main() -> None:
-    """The maintainers' command."""
+    """Measure placements or print their tables."""
 
 
 @main.command()
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False))
 def run(seeds: int, out: Path | None) -> None:
-    """Measure, print, and keep."""
+    """Measure, print and store the figures."""
     rows = [*_small(seeds * 4), *_large(seeds)]
     for row in rows:
         click.echo(json.dumps(row))
@@ -94,16 +93,16 @@ def page(kept: Path) -> None:
 
 
 def _small(seeds: int) -> Iterator[dict[str, object]]:
-    """The heuristic against the best there is."""
+    """Compare the heuristic with the exact solution."""
     for kind in KINDS:
-        questions = [_question(seed, 24, 4, kind) for seed in range(seeds)]
+        questions = [_problem(seed, 24, 4, kind) for seed in range(seeds)]
         yield _row(f"{kind}, heuristic to the best", questions, _to_the_best)
 
 
 def _large(seeds: int) -> Iterator[dict[str, object]]:
     for count, devices in LARGE:
         for kind in KINDS:
-            yield _row(kind, [_question(seed, count, devices, kind) for seed in range(seeds)], _to_the_bound)
+            yield _row(kind, [_problem(seed, count, devices, kind) for seed in range(seeds)], _to_the_bound)
 
 
 def _to_the_best(question: Question) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Runs of the main job in processes of their own, each with folders of its own, with faults planted into them."""
+"""Run the main job in child processes with separate folders and planted faults."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _FOLDERS = {"--output-dir": "suites", "--evidence": "evidence", "--report-dir": 
 
 
 def command(folder: Path, models: Sequence[str], target: str, *words: str) -> list[str]:
-    """The command line of the main job for some models, whose suites, evidence and reports go below `folder`."""
+    """Return the command line of the main job for some models, with all output below `folder`."""
     places = [word for option, name in _FOLDERS.items() for word in (option, str(folder / name))]
     asked = [word for model in models for word in ("--model", model)]
     return [sys.executable, "run_test_generation.py", *asked, "--device", target, *places, *words]
 
 
 def environment(cache: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without settings of the product, with a cache of its own."""
+    """Return this process's environment without settings of the product, and with a separate cache."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
     return {**kept, "HWCOMPAT_CACHE": str(cache), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(more or {})}
 
 
 def planted(environment: Mapping[str, str], names: str, mark: Path, *folders: Path) -> dict[str, str]:
-    """An environment in which every Python plants `names` (joined by `+`) out of `folders`, and leaves `mark`."""
+    """Return an environment in which each Python plants `names` (joined by `+`) from `folders`, and writes `mark`."""
     path = [*dict.fromkeys([str(PLANTING), *map(str, folders)]), environment["PYTHONPATH"]]
-    told = {"HWCOMPAT_PLANT": names, "HWCOMPAT_PLANTED": str(mark)}
-    told["HWCOMPAT_PLANTING"] = os.pathsep.join(str(folder) for folder in folders)
-    return {**environment, **told, "PYTHONPATH": os.pathsep.join(path)}
+    variables = {"HWCOMPAT_PLANT": names, "HWCOMPAT_PLANTED": str(mark)}
+    variables["HWCOMPAT_PLANTING"] = os.pathsep.join(str(folder) for folder in folders)
+    return {**environment, **variables, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], longest_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, whatever its exit code. Raises `TimeoutExpired` after `longest_s` seconds."""
+    """Run a command and return its result. Raises `TimeoutExpired` after `longest_s` seconds."""
     return subprocess.run(
         list(command),
         cwd=ROOT,
@@ -51,7 +51,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], longest_s: float
 
 
 def verdict(folder: Path) -> dict[str, Any] | None:
-    """The worst verdict of the newest report below a run's folder, with its first reason as `reason`."""
+    """Return the worst verdict of the newest report below a run's folder, with its first reason as `reason`."""
     reports = sorted((folder / "reports").glob("*.json"))
     verdicts = json.loads(reports[-1].read_text(encoding="utf-8"))["verdicts"] if reports else []
     if not verdicts:

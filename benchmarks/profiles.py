@@ -1,6 +1,6 @@
-"""What the slowest commands spend their time on: `python -m benchmarks.profiles measure`, then `… page`.
+"""Profile the slowest commands: `python -m benchmarks.profiles measure`, then `… page`.
 
-`benchmarks/profiles.toml` names the commands, the worst cost of each, and what became of it. With `--before DIR`, a
+`benchmarks/profiles.toml` lists the commands, the largest cost of each, and what was changed. With `--before DIR`, a
 checkout of an earlier version, each command is timed there too, in turns.
 """
 
@@ -37,15 +37,15 @@ _ACTIONS = Path(__file__).with_suffix(".toml")
 _PROFILERS = ROOT / ".venv-profiles" / "bin"
 _VERSIONS = ("torch", "transformers", "optimum-intel", "openvino", "pytest", "scikit-learn")
 _RATE = 50
-"""Samples a second: each stops the process for a moment, and reading a deep stack takes milliseconds."""
+"""Samples per second. Each one pauses the process; reading a deep stack takes milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """A command, and where its time goes: the cost is `function` of `file`, with all that it calls.
+    """A command and its largest cost: `function` of `file`, with all that it calls.
 
-    `places` are options that say where it writes, `anew` the folders below `{out}` that are removed before each run,
-    `codes` the exit codes that it may have, `rows` how many checks of made-up evidence lie there.
+    `places` are the options for output, `anew` the folders below `{out}` that are removed before each run, `codes`
+    the allowed exit codes, `rows` the number of checks of synthetic evidence.
     """
 
     command: str
@@ -62,12 +62,12 @@ class Action:
     why: str = ""
 
     def words(self, out: Path) -> list[str]:
-        """The arguments of Python."""
+        """Return the arguments of Python."""
         return shlex.split(f"{self.command} {self.places}".replace("{out}", shlex.quote(str(out))))
 
 
 def actions(path: Path = _ACTIONS) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
-    """The actions that are profiled, and the others that are timed alone."""
+    """Read the actions: those that are profiled, and those that are only timed."""
     plain = tomllib.loads(path.read_text(encoding="utf-8"))
     profiled, others = ([Action(**one) for one in plain[kind]] for kind in ("action", "other"))
     return tuple(profiled), tuple(others)
@@ -75,12 +75,12 @@ def actions(path: Path = _ACTIONS) -> tuple[tuple[Action, ...], tuple[Action, ..
 
 @dataclass(frozen=True, kw_only=True)
 class Stacks:
-    """Samples: a stack, outermost first, of (function, file), and its weight."""
+    """Samples, each with a stack of (function, file) from the outermost frame on, and a weight."""
 
     samples: Sequence[tuple[tuple[tuple[str, str], ...], float]]
 
     def share(self, function: str, file: str) -> float:
-        """The part of all samples in whose stack a function stands, however often. 0 where it stands in none."""
+        """Return the share of samples, from 0 to 1, whose stack contains a function."""
         whole = sum(weight for _, weight in self.samples)
         with_it = sum(
             weight
@@ -94,19 +94,19 @@ _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(:\d+)?\)")
 
 
 def from_py_spy(text: str) -> Stacks:
-    """The samples in py-spy's raw format: frames with semicolons between, and a count."""
+    """Parse py-spy's raw format: frames separated by semicolons, and a count."""
     samples = []
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         found = [_FRAME.fullmatch(frame) for frame in stack.split(";")]
-        # `where.<locals>.function` is `function`
+        # `outer.<locals>.function` is `function`.
         frames = tuple((one["name"].rpartition(".")[2], one["file"]) for one in found if one)
         samples.append((frames, float(count)))
     return Stacks(samples=samples)
 
 
 def profile(action: Action, out: Path, profilers: Path) -> Stacks:
-    """One run of an action under py-spy. Raises where it fails, as `wall_time` does."""
+    """Profile one run of an action with py-spy. Raises the errors of `wall_time`."""
     kept = out / "profile"
     command = [str(profilers / "py-spy"), "record", "--subprocesses", "--rate", str(_RATE), "--format", "raw"]
     command += ["--output", str(kept), "--", sys.executable, *action.words(out)]
@@ -123,7 +123,7 @@ def _fresh(action: Action, out: Path) -> dict[str, str]:
 
 
 def timed(action: Action, folders: Mapping[str, Path], runs: int) -> dict[str, dict[str, float]]:
-    """Medians of an action's seconds by the clock and of processor time in each folder with our sources, in turns."""
+    """Return medians of wall-clock and processor time in s for each folder with our sources, measured in turns."""
     spent: dict[str, list[float]] = {name: [] for name in folders}
 
     def run(name: str, out: Path) -> Callable[[], float]:
@@ -156,8 +156,8 @@ def _processor_s() -> float:
 def measured(
     action: Action, before: Path | None, runs: int, profilers: Path, *, known: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What the kept file has of an action: its times, those of the earlier version, and the share of its worst cost.
-    Without an earlier version at hand, what was `known` of that stays, beside the day of it."""
+    """Return the facts of an action: its times, those of the earlier version, and the share of its largest cost.
+    Without an earlier version, its `known` times stay, with their date."""
     folders = {"now": ROOT, **({"before": before.resolve()} if before else {})}
     found: dict[str, Any] = {**timed(action, folders, runs), "runs": runs}
     if before:
@@ -174,9 +174,9 @@ def measured(
     return found
 
 
-def page(told: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[Action]) -> str:
-    """The page's text."""
-    found = told["actions"]
+def page(kept: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[Action]) -> str:
+    """Return the page as Markdown."""
+    found = kept["actions"]
     there = [one for one in profiled if one.name in found]
     ordered = sorted(there, key=lambda one: found[one.name]["now"]["processor_s"], reverse=True)
     rows = [
@@ -200,7 +200,7 @@ def page(told: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[A
         for one in others
         if one.command in found
     ]
-    about = f"{told['date']}, {told['machine']}; {', '.join(f'{k} {v}' for k, v in told['versions'].items())}."
+    about = f"{kept['date']}, {kept['machine']}; {', '.join(f'{k} {v}' for k, v in kept['versions'].items())}."
     return (
         f"{_HEAD}{about}\n\n{markdown_table(head, rows)}\n\n## Removed, or why not\n\n{reasons}"
         f"## What takes less\n\n{_LESS}{markdown_table(['command', 'processor time', 'by the clock'], less)}\n"
@@ -234,7 +234,7 @@ evidence grows by the row: the report above stands for all of it, and [Status](S
 
 @click.group(help=__doc__)
 def main() -> None:
-    """Profiles of the slowest commands."""
+    """Profile the slowest commands."""
 
 
 @main.command()
@@ -244,7 +244,7 @@ def main() -> None:
 @click.option("--profilers", type=click.Path(path_type=Path, file_okay=False), default=_PROFILERS)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=KEPT)
 def measure(names: tuple[str, ...], runs: int, before: Path | None, profilers: Path, out: Path) -> None:
-    """Time and profile the actions named, or all; `others` are those that are timed alone. Each is kept when done."""
+    """Time and profile the named actions, or all. Each result is stored when it is complete."""
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {"actions": {}}
     inventory = detect()
     memory = (inventory.memory.total_bytes or 0) / 2**30
@@ -269,7 +269,7 @@ def measure(names: tuple[str, ...], runs: int, before: Path | None, profilers: P
 @click.option("--kept", type=click.Path(path_type=Path, dir_okay=False, exists=True), default=KEPT)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=PAGE)
 def write_page(kept: Path, out: Path) -> None:
-    """Write PROFILES.md from what was kept."""
+    """Write PROFILES.md from the stored results."""
     out.write_text(page(json.loads(kept.read_text(encoding="utf-8")), *actions()), encoding="utf-8")
 
 

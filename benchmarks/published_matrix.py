@@ -1,7 +1,7 @@
-"""The compatibility matrix as it is published, from the evidence that is kept in docs/evidence.
+"""The published compatibility matrix, made from the evidence in docs/evidence.
 
-`python -m benchmarks.published_matrix page > docs/COMPATIBILITY.md` is what a reader of the repository sees, and
-`python -m benchmarks.published_matrix html > matrix.html` the page with every cell; `make docs` puts it on the site.
+`python -m benchmarks.published_matrix page > docs/COMPATIBILITY.md` makes the page in the repository,
+`python -m benchmarks.published_matrix html > matrix.html` a page of all cells that `make docs` adds to the site.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ every cell of every model, to be searched, with what its level rests on.
 
 
 def published(inventory: HardwareInfo) -> tuple[Gathered, Matrix]:
-    """The kept evidence, and the matrix that follows from it with today's rules and the versions installed here."""
+    """Return the stored evidence, and its matrix with today's rules and the versions installed here."""
     found = gathered(kept_places())
     with tempfile.TemporaryDirectory() as folder:
         lines = (json.dumps(to_dict(line)) + "\n" for line in (*found.runs, *found.checks))
@@ -60,7 +60,7 @@ def published(inventory: HardwareInfo) -> tuple[Gathered, Matrix]:
 
 
 def counted(matrix: Matrix) -> str:
-    """A table of how many cells of models stand at which level on each target, by what that rests on."""
+    """Return a table of the number of cells by target, basis and level."""
     verdicts = [
         (target, verdict["basis"], verdict["level"])
         for model in matrix.to_dict()["models"].values()
@@ -78,7 +78,7 @@ def counted(matrix: Matrix) -> str:
 
 @click.group()
 def main() -> None:
-    """The matrix as it is published."""
+    """Make the published matrix."""
 
 
 @main.command()

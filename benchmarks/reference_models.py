@@ -1,4 +1,4 @@
-"""The ten reference models, and each of them large enough that the time of a call means something."""
+"""The ten reference models, in sizes at which the time of a call is meaningful."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hardware.errors import ModelError
 from hardware.testing.seeded_weights import fill
 
 REFERENCE_MODELS = ("bert", "gpt2", "llama", "t5", "vit", "clip", "whisper", "resnet", "mixtral", "mamba")
-"""One for each kind of model: an encoder, two decoders (learned and rotary positions), an encoder-decoder, images,
-images beside texts, speech, convolutions, experts, a state space."""
+"""One for each kind of model: encoder, decoders with learned and with rotary positions, encoder-decoder, vision,
+vision and text, speech, convolutions, mixture of experts, state space."""
 
 LEAST_WIDTH = 256
 LENGTH = 96
@@ -28,11 +28,11 @@ _FACTORS = (64, 32, 16, 8, 4, 2)
 
 
 def larger(model_type: str) -> tuple[Any, dict[str, Array], str]:
-    """A model of a type in float32 with loud weights, one row of `LENGTH` tokens or as many as it has positions for,
-    and what it is in words.
+    """Return a float32 model with seeded test weights, inputs of one row of `LENGTH` tokens (or its number of
+    positions), and its description.
 
     Its widths are the type's defaults divided by the largest power of two that leaves `LEAST_WIDTH`; it has four
-    layers, or one in each stage. Raises `ModelError` where it can't be built.
+    layers, or one in each stage. Raises `ModelError` if it can't be built.
     """
     what, chosen, recipe = classify_type(model_type), task_class(model_type, None), load_recipe(model_type)
     if recipe is None or recipe.gain is None:
@@ -47,8 +47,8 @@ def larger(model_type: str) -> tuple[Any, dict[str, Array], str]:
     specs = input_specs(model, chosen.entry, what.architecture, side, length)
     count = sum(parameter.numel() for parameter in model.parameters())
     widths = sorted({width for scope in tree(model.config) for width in numbers(role_of(scope, "hidden"))})
-    said = f"{count / 1e6:.1f} M parameters, width {' and '.join(map(str, widths))}"
-    return model, make_inputs(specs, 0, (length,)), said if length == LENGTH else f"{said}, {length} tokens"
+    shown = f"{count / 1e6:.1f} M parameters, width {' and '.join(map(str, widths))}"
+    return model, make_inputs(specs, 0, (length,)), shown if length == LENGTH else f"{shown}, {length} tokens"
 
 
 def _divisions(config: Any) -> list[Division]:

@@ -1,6 +1,6 @@
-"""Makes a release: `python -m benchmarks.release 0.2.0` checks, moves the changelog, builds, commits and tags.
+"""Make a release: `python -m benchmarks.release 0.2.0` checks, moves the changelog, builds, commits and tags.
 
-Nothing is pushed, and nothing is left changed where a check fails. docs/RELEASING.md says what each number means.
+Nothing is pushed, and a failing check leaves no changes. docs/RELEASING.md explains version numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import HwCompatError, UsageError, echo
 from hardware.files import write_whole
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 VERSION_FILE = Path("hardware/evidence/versions.py")
 CHANGELOG = Path("CHANGELOG.md")
 CHECKS = (("make", "lint"), ("make", "package"))
-"""What must pass on the tree that is tagged. All tests are CI's, before."""
+"""Commands that must pass on the tagged tree. CI has run all tests before."""
 
 _RELEASE = re.compile(r'(?m)^RELEASE = "(\d+)\.(\d+)\.(\d+)"$')
 _VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
@@ -34,14 +34,14 @@ Version = tuple[int, int, int]
 
 
 class Refused(HwCompatError):
-    """This tree can't become that release."""
+    """The tree can't become that release."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """The two texts of a release, and the tag that it gets."""
+    """The two changed texts of a release, and its tag."""
 
     version: str
     versions_py: str
@@ -53,7 +53,7 @@ class Release:
 
 
 def parsed(text: str) -> Version:
-    """A semantic version without pre-release and build. Raises `UsageError` for anything else."""
+    """Parse a semantic version without pre-release and build. Raises `UsageError` for anything else."""
     found = _VERSION.fullmatch(text)
     if found is None:
         raise UsageError(f"{echo(text)} is no version", fix="Write MAJOR.MINOR.PATCH, as 0.2.0.")
@@ -62,17 +62,17 @@ def parsed(text: str) -> Version:
 
 
 def successors(now: Version) -> tuple[Version, Version, Version]:
-    """The next patch, minor and major version."""
+    """Return the next patch, minor and major version."""
     major, minor, patch = now
     return (major, minor, patch + 1), (major, minor + 1, 0), (major + 1, 0, 0)
 
 
 def prepare(version: str, *, versions_py: str, changelog: str, tags: Sequence[str], today: str) -> Release:
-    """What the two files become. Raises `Refused` where the version doesn't follow, or nothing was told of it.
+    """Return the changed texts. Raises `Refused` if the version doesn't follow or the changelog has no news.
 
-    The version that stands there already may be released if it never was: the first release.
+    The current version may be released if it has no tag yet.
     """
-    asked = parsed(version)
+    wanted = parsed(version)
     found = _RELEASE.search(versions_py)
     if found is None:
         raise Refused(f"{VERSION_FILE} has no line RELEASE")
@@ -80,12 +80,12 @@ def prepare(version: str, *, versions_py: str, changelog: str, tags: Sequence[st
     now = (major, minor, patch)
     if f"v{version}" in tags:
         raise Refused(f"v{version} is tagged already", fix=f"Next are {_listed(successors(now))}.")
-    if asked != now and asked not in successors(now):
+    if wanted != now and wanted not in successors(now):
         raise Refused(f"{version} doesn't follow {_text(now)}", fix=f"Next are {_listed(successors(now))}.")
-    told = _unreleased(changelog)
-    if _BREAKING.search(told) and asked != now and asked not in _breaking(now):
+    news = _unreleased(changelog)
+    if _BREAKING.search(news) and wanted != now and wanted not in _breaking_versions(now):
         why = "the changelog names a breaking change"
-        raise Refused(f"{version} is no version for it", why=why, fix=f"Take {_listed(_breaking(now))}.")
+        raise Refused(f"{version} is no version for it", why=why, fix=f"Take {_listed(_breaking_versions(now))}.")
     return Release(
         version=version,
         versions_py=_RELEASE.sub(f'RELEASE = "{version}"', versions_py),
@@ -93,21 +93,21 @@ def prepare(version: str, *, versions_py: str, changelog: str, tags: Sequence[st
     )
 
 
-def _breaking(now: Version) -> tuple[Version, ...]:
-    """Below 1.0.0 a new minor version may break what was; from there on a new major one alone."""
+def _breaking_versions(now: Version) -> tuple[Version, ...]:
+    """Return the next versions that may contain breaking changes: below 1.0.0 also a minor one."""
     return successors(now)[1:] if now[0] == 0 else successors(now)[2:]
 
 
 def _unreleased(changelog: str) -> str:
-    """What is told under Unreleased."""
+    """Return the text under Unreleased."""
     if changelog.count(_UNRELEASED) != 1:
         raise Refused(f"{CHANGELOG} has no section Unreleased, or several")
-    told = re.split(r"(?m)^## ", changelog.partition(_UNRELEASED)[2])[0]
-    if not re.search(r"(?m)^- \S", told):
+    news = re.split(r"(?m)^## ", changelog.partition(_UNRELEASED)[2])[0]
+    if not re.search(r"(?m)^- \S", news):
         raise Refused(
             f"{CHANGELOG} tells nothing under Unreleased", fix="A line for each change that a user would notice."
         )
-    return told
+    return news
 
 
 def _text(version: Version) -> str:
@@ -119,9 +119,9 @@ def _listed(versions: Sequence[Version]) -> str:
 
 
 def make_release(root: Path, version: str, *, checks: Sequence[Sequence[str]], dry_run: bool) -> Release:
-    """Make the release of the repository at `root`. Raises `Refused` with the tree as it was where anything fails.
+    """Make the release of the repository at `root`. Raises `Refused`, with the tree unchanged, if a step fails.
 
-    With `dry_run` the tree is looked at alone.
+    With `dry_run`, only check the tree.
     """
     if changed := _git(root, "status", "--porcelain").strip():
         first = changed.splitlines()[0].strip()
@@ -174,7 +174,7 @@ def _git(root: Path, *words: str) -> str:
 @click.argument("version")
 @click.option("--dry-run", is_flag=True, help="Look at the tree and say what would be done.")
 def main(version: str, dry_run: bool) -> None:
-    """Parse, call, print."""
+    """Make a release."""
     release = make_release(ROOT, version, checks=CHECKS, dry_run=dry_run)
     steps = [f"{VERSION_FILE}: RELEASE = {release.version}", f"{CHANGELOG}: Unreleased becomes {release.version}"]
     steps += [" ".join(check) for check in CHECKS]
@@ -188,4 +188,4 @@ def main(version: str, dry_run: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.release"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.release"))

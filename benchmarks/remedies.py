@@ -1,11 +1,10 @@
-"""Whether remedies turn what can be turned: failing cells of real sweeps, labelled before anything was tried.
+"""Measure whether remedies fix what can be fixed, on failing cells of real sweeps that were labeled before.
 
-    python -m benchmarks.remedies choose EVIDENCE...          the cells to label, by a seed
-    python -m benchmarks.remedies run EVIDENCE... --out DIR   the remedies of every cell that is labelled fixable
-    python -m benchmarks.remedies page [--out DIR]            docs/REMEDIES.md, from what is kept or from a run
+    python -m benchmarks.remedies choose EVIDENCE...          seeded cells to label
+    python -m benchmarks.remedies run EVIDENCE... --out DIR   try the remedies of cells labeled fixable
+    python -m benchmarks.remedies page [--out DIR]            docs/REMEDIES.md, from stored results or a run
 
-Labels stand in `remedies_labels.toml`. They were committed before a remedy ran, and are not edited
-afterwards.
+`remedies_labels.toml` has the labels. They were committed before a remedy ran, and aren't edited afterwards.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def failing_cells(folders: Sequence[Path]) -> dict[str, list[CheckLine]]:
 
 
 def cause_of(lines: Sequence[CheckLine]) -> tuple[str, ...]:
-    """What two cells share that failed for one reason: target, type, stage, checks, the message without numbers."""
+    """Return what cells with one cause share: target, type, stage, checks, and the message without numbers."""
     first = lines[0]
     message = _NUMBERS.sub("#", first.error_message.replace(first.model, "MODEL"))[:_LONGEST_CAUSE]
     checks = ",".join(line.check_name for line in lines)
@@ -110,7 +109,7 @@ def cause_of(lines: Sequence[CheckLine]) -> tuple[str, ...]:
 
 
 def chosen_cells(cells: dict[str, list[CheckLine]]) -> list[str]:
-    """One cell for each cause, drawn by turns from every (target, error type), so that no kind crowds out another."""
+    """Draw one cell for each cause, in turns from every (target, error type), so that no kind dominates."""
     drawn = random.Random(SEED)
     causes: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for cell, lines in sorted(cells.items()):
@@ -150,9 +149,9 @@ def choose(evidence: tuple[Path, ...]) -> None:
 @click.option("--fixable", type=click.Choice(["here", "elsewhere"]), required=True)
 @click.option("--timeout", "timeout_s", type=float, default=150.0)
 def run(evidence: tuple[Path, ...], out: Path, fixable: str, timeout_s: float) -> None:
-    """Try the remedies of the cells with one label, and note what came of each; goes on where it was ended.
+    """Try the remedies of the cells with one label and store each result; resumes an interrupted run.
 
-    Those labelled `here` are measured as they are first; the failure of the others is taken from the sweep.
+    Cells labeled `here` are first measured without remedies; the failure of the others is taken from the sweep.
     """
     known = failing_runs(evidence)
     here = [one.target for one in targets(detect()) if one.expected]
@@ -178,26 +177,28 @@ def run(evidence: tuple[Path, ...], out: Path, fixable: str, timeout_s: float) -
 @main.command()
 @click.option("--out", type=click.Path(path_type=Path), help="A run's folder, to be kept instead of what is.")
 def page(out: Path | None) -> None:
-    """Write docs/REMEDIES.md from what was noted, without the folders of this machine."""
+    """Write docs/REMEDIES.md from the stored results, without paths of this machine."""
     if out is not None:
         noted = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
-        KEPT.write_text("".join(json.dumps(_kept(one), sort_keys=True) + "\n" for one in noted), encoding="utf-8")
+        KEPT.write_text(
+            "".join(json.dumps(_without_paths(one), sort_keys=True) + "\n" for one in noted), encoding="utf-8"
+        )
     results = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
     versions = versions_of(detect())
     PAGE.write_text(page_text(labels(), results, versions, date.today().isoformat()), encoding="utf-8")
 
 
-def _kept(noted: Any) -> Any:
-    """What was noted of a cell, but for where its own evidence lay."""
+def _without_paths(noted: Any) -> Any:
+    """Return the stored result of a cell without the path of its evidence."""
     if isinstance(noted, dict):
-        return {name: _kept(value) for name, value in noted.items() if name not in ("evidence", "run")}
-    return [_kept(one) for one in noted] if isinstance(noted, list) else noted
+        return {name: _without_paths(value) for name, value in noted.items() if name not in ("evidence", "run")}
+    return [_without_paths(one) for one in noted] if isinstance(noted, list) else noted
 
 
 def page_text(
     entries: Sequence[dict[str, str]], results: Sequence[dict[str, Any]], versions: dict[str, str], today: str
 ) -> str:
-    """The page: shares of the cells that were labelled fixable, and a row for each."""
+    """Return the page: shares of the cells labeled fixable, and a row for each."""
     by_cell = {one["cell"]: one for one in results}
     rows = [Row(entry=one, result=by_cell.get(one["id"])) for one in entries if one["fixable"] != "no"]
     counted = [row for row in rows if row.counts]
@@ -243,34 +244,34 @@ def page_text(
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A labelled cell, and what was noted of it; None where nothing was tried."""
+    """A labeled cell and its stored result, or None if nothing was tried."""
 
     entry: dict[str, str]
     result: dict[str, Any] | None
 
     @property
     def tried(self) -> list[dict[str, Any]]:
-        """Its tries, in order."""
+        """The tries in order."""
         return list(self.result["tried"]) if self.result else []
 
     @property
     def counts(self) -> bool:
-        """Whether it belongs to the shares: something was tried, or nothing applied to what failed."""
+        """Whether the cell counts in the shares: a remedy was tried, or none applied to the failure."""
         return self.result is not None and not self.result["works"] and not self.result["problem"]
 
     @property
     def top_turned(self) -> bool:
-        """Whether the first remedy in order turned it."""
+        """Whether the first remedy fixed the cell."""
         return bool(self.tried) and self.tried[0]["state"] == "turned"
 
     @property
     def turner(self) -> str:
-        """The first remedy that turned it; empty where none did."""
+        """The first remedy that fixed the cell, or an empty string."""
         return next((one["remedy"] for one in self.tried if one["state"] == "turned"), "")
 
     @property
     def cells(self) -> list[str]:
-        """Its row of the table."""
+        """Return the row of the table."""
         tried = "; ".join(f"{code(one['remedy'])} {one['state'].replace('_', ' ')}" for one in self.tried)
         if self.result and self.result["works"]:
             tried = "works as it is now"
@@ -285,13 +286,13 @@ def _shares(rows: Sequence[Row]) -> list[str]:
 
 
 def labels() -> list[dict[str, str]]:
-    """The labelled cells, as they were committed."""
+    """Read the labeled cells."""
     found: list[dict[str, str]] = tomllib.loads(LABELS.read_text(encoding="utf-8"))["cell"]
     return found
 
 
 def failing_runs(folders: Sequence[Path]) -> dict[str, RemedyRun]:
-    """By cell, the newest run of a sweep in which it failed."""
+    """Return by cell the newest run of a sweep in which it failed."""
     found: dict[str, RemedyRun] = {}
     for folder in folders:
         evidence = read_folder(folder)

@@ -1,8 +1,8 @@
-"""How long a report of a large folder takes, and how its page does in Chromium: `python -m benchmarks.report_page`.
+"""Measure reports of a large folder and their page in Chromium: `python -m benchmarks.report_page`.
 
-`--evidence` is a folder that `python -m benchmarks.evidence_made_up DIR` made: a million lines that are made up and
-prove nothing. `--node-modules` is a folder with the npm packages playwright-core and axe-core. Prints the page
-docs/REPORT_PAGE.md; with `--pictures-of DIR`, a folder of real evidence, its pictures are taken anew.
+`--evidence` is a folder of `python -m benchmarks.evidence_made_up DIR`: a million synthetic lines that prove nothing.
+`--node-modules` is a folder with the npm packages playwright-core and axe-core. Prints docs/REPORT_PAGE.md; with
+`--pictures-of DIR`, a folder of real evidence, its pictures are made too.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]), 
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """One report, made by a process started anew: seconds by the clock and of processor time, its largest memory in
-    MiB, and the file."""
+    """One report made by a new process: wall-clock and processor time in s, peak memory in MiB, and the file."""
 
     wall_s: float
     cpu_s: float
@@ -45,11 +44,11 @@ class Made:
 
 
 def make(evidence: Path, format: str, folder: Path, *more: str) -> Made:
-    """The report of a folder in one format. Raises `RuntimeError` where that fails."""
-    asked = ["--collect-all", *more, "--format", format, "--evidence", str(evidence), "--output-dir", str(folder)]
+    """Make the report of a folder in one format. Raises `RuntimeError` if that fails."""
+    words = ["--collect-all", *more, "--format", format, "--evidence", str(evidence), "--output-dir", str(folder)]
     before = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD, *asked], cwd=ROOT, check=True, capture_output=True, text=True
+        [sys.executable, "-c", _CHILD, *words], cwd=ROOT, check=True, capture_output=True, text=True
     )
     wall = time.perf_counter() - before
     code, cpu, memory = json.loads(done.stderr.splitlines()[-1])
@@ -60,7 +59,7 @@ def make(evidence: Path, format: str, folder: Path, *more: str) -> Made:
 
 
 def browsed(page: Path, modules: Path, browser: str, *pictures: str) -> dict[str, Any]:
-    """What report_page.js measured of a page."""
+    """Return the measurements of report_page.js for a page."""
     command = ["node", str(Path(__file__).with_suffix(".js")), str(page), CELL, browser, *pictures]
     environment = {**os.environ, "NODE_PATH": str(modules.resolve())}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -71,7 +70,7 @@ def browsed(page: Path, modules: Path, browser: str, *pictures: str) -> dict[str
 def told(
     made: Sequence[tuple[str, Made]], rows: int, cells: int, measured: dict[str, Any], note: str = ""
 ) -> Iterator[str]:
-    """The lines of docs/REPORT_PAGE.md; `note` says what was special about the measurement."""
+    """Yield the lines of docs/REPORT_PAGE.md; `note` describes circumstances of the measurement."""
     yield "# The page of a report"
     yield ""
     yield "Made by `python -m benchmarks.report_page`; don't edit. The evidence is made up by"
@@ -108,14 +107,14 @@ def told(
 
 
 def main() -> int:
-    """Make the reports, measure, print the page; returns 1 where there is no browser."""
+    """Make the reports, measure and print the page; return 1 if there is no browser."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evidence", type=Path, required=True)
     parser.add_argument("--node-modules", type=Path, required=True)
     parser.add_argument("--pictures-of", type=Path)
     parser.add_argument("--note", default="", metavar="TEXT", help="What was special about the measurement.")
-    asked = parser.parse_args()
-    evidence = asked.evidence.resolve() / "evidence"  # where the other command puts it
+    options = parser.parse_args()
+    evidence = options.evidence.resolve() / "evidence"  # the other command's default
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         print(f"no browser was found; looked for {', '.join(BROWSERS)}", file=sys.stderr)
@@ -126,11 +125,11 @@ def main() -> int:
         data = json.loads((folder / "hardware_compatibility_report.json").read_text(encoding="utf-8"))
         made.append(("html, with the matrix", make(evidence, "html", folder, "--matrix")))
         pictures = []
-        if asked.pictures_of:
-            page = make(asked.pictures_of.resolve(), "html", real).path
+        if options.pictures_of:
+            page = make(options.pictures_of.resolve(), "html", real).path
             pictures = [str(IMAGES), str(page)]
-        measured = browsed(made[-1][1].path, asked.node_modules, browser, *pictures)
-        for line in told(made, _rows(evidence), len(data["verdicts"]), measured, asked.note):
+        measured = browsed(made[-1][1].path, options.node_modules, browser, *pictures)
+        for line in told(made, _rows(evidence), len(data["verdicts"]), measured, options.note):
             print(line)
     for text in measured["said"]:
         print(text, file=sys.stderr)
@@ -138,7 +137,7 @@ def main() -> int:
 
 
 def _rows(folder: Path) -> int:
-    """How many lines of checks a folder has."""
+    """Return the number of check lines in a folder."""
     from hardware.evidence.evidence_table import EvidenceTable
 
     with EvidenceTable(folder) as table:

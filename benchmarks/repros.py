@@ -1,9 +1,9 @@
-"""Makes repro folders for failing cells of kept evidence, and a page of what each script showed (docs/REPROS.md).
+"""Make repro folders for failing cells of stored evidence, and a page of their results (docs/REPROS.md).
 
     python -m benchmarks.repros --evidence DIR --cells CELL… --work DIR --page docs/REPROS.md
 
-Every cell is made in a process of its own. What was made already in the work folder isn't made again; `--failing`
-prints the cells that could be made instead. The page holds what the work folder holds.
+Each cell uses a child process. Repros in the work folder aren't made again, and the page contains all of them.
+`--failing` only prints the failing cells.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _PACKAGES = ("torch", "transformers", "openvino", "optimum-intel", "onnx", "onnx
 
 
 def failing_cells(evidence: Path) -> list[str]:
-    """The ids of all cells of a folder whose latest run failed, in order."""
+    """Return the ids of all cells of a folder whose latest run failed, in order."""
     lines = read_folder(evidence).checks
     cells = sorted({line.cell_id for line in lines})
     return [cell for cell in cells if failing_checks([line for line in lines if line.cell_id == cell])]
 
 
 def make_one(cell: str, evidence: Path, work: Path, limit: float) -> None:
-    """Make one folder in a child and keep what it said as JSON."""
+    """Make one folder in a child process and store its output as JSON."""
     kept = work / f"{cell.replace('/', '+').replace(':', '-')}.json"
     if kept.is_file():
         return
@@ -62,7 +62,7 @@ def make_one(cell: str, evidence: Path, work: Path, limit: float) -> None:
         exit_code, printed, said = -1, "", f"error: no answer in {limit:g} s"
     lines = printed.splitlines()
     errors = [line for line in said.splitlines() if line.startswith("error")]
-    told = {
+    facts = {
         "cell": cell,
         "exit": exit_code,
         "check": lines[0].partition(", ")[2].partition(":")[0] if lines else "",
@@ -70,11 +70,11 @@ def make_one(cell: str, evidence: Path, work: Path, limit: float) -> None:
         "seconds": round(time.monotonic() - started, 1),
         "on": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
-    kept.write_text(json.dumps(told), encoding="utf-8")
+    kept.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def page_of(work: Path) -> str:
-    """The page, from what the work folder holds."""
+    """Return the page of all repros in the work folder."""
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.glob("*.json"))]
     states = {0: "yes", 1: "no", 4: "refused"}
     table = [
@@ -89,8 +89,10 @@ def page_of(work: Path) -> str:
     counts = Counter(row[2] for row in table)
     versions = ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
     dates = sorted({row["on"] for row in rows})
-    told = ", ".join(f"{counts[state]} {state}" for state in ("yes", "no", "refused", "not made") if counts[state])
-    head = f"{len(rows)} cells: {told}. Made {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}.\n\n"
+    counted = ", ".join(f"{counts[state]} {state}" for state in ("yes", "no", "refused", "not made") if counts[state])
+    head = (
+        f"{len(rows)} cells: {counted}. Made {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}.\n\n"
+    )
     made = "\n\nMade by `python -m benchmarks.repros`.\n"
     return _HEAD + head + markdown_table(("Cell", "Check", "Same way", "What was compared, or why not"), table) + made
 
@@ -110,16 +112,16 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--failing", action="store_true", help="print the failing cells of --evidence")
     parser.add_argument("--limit", type=float, default=900.0, metavar="SECONDS", help="for one cell")
-    asked = parser.parse_args()
-    asked.work.mkdir(parents=True, exist_ok=True)
-    if asked.failing and asked.evidence:
-        print("\n".join(failing_cells(asked.evidence)))
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    if options.failing and options.evidence:
+        print("\n".join(failing_cells(options.evidence)))
         return
-    for cell in asked.cells:
-        make_one(cell, asked.evidence, asked.work, asked.limit)
+    for cell in options.cells:
+        make_one(cell, options.evidence, options.work, options.limit)
         print(f"{cell}: made", file=sys.stderr)
-    if asked.page:
-        asked.page.write_text(page_of(asked.work), encoding="utf-8")
+    if options.page:
+        options.page.write_text(page_of(options.work), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The resource pool under threads: requests in random order for models that don't all fit, watched from outside.
+"""Measure the resource pool under threads: random requests for more models than fit, observed from outside.
 
-The observer is told by constructors and by the end of objects, and asks the pool nothing: the bytes that are alive or
-being built, how many build the same, and whether what is in use was released. The same requests go through a
-dictionary with one lock that never releases anything, as the rival; it needs memory for all of them.
+Constructors and finalizers notify the observer, which never queries the pool: bytes alive or being built, concurrent
+builds of one resource, and releases of resources in use. The baseline is a dictionary with one lock that never
+releases anything and needs memory for all models.
 
-`python benchmarks/resource_pool.py`, `--page docs/RESOURCE_POOL.md` to write the table there.
+`python benchmarks/resource_pool.py` prints the table; `--page docs/RESOURCE_POOL.md` writes it there.
 """
 
 from __future__ import annotations
@@ -35,25 +35,26 @@ BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 
 def endless(device: str) -> MemoryReading:
-    """A machine with memory to spare, so that the budget alone decides."""
+    """Return a machine with ample memory, so that only the budget limits."""
     return MemoryReading(total_bytes=2**50, free_bytes=2**50)
 
 
 class Block:
-    """A resource of a declared size; it knows whether it is in use, and counts as released when it is gone."""
+    """A resource of a declared size that knows whether it is in use; it is released when it is collected."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class Refused(Exception):
-    """What a constructor raises that fails on purpose."""
+    """Raised by a constructor that fails on purpose."""
 
 
 @dataclass
 class Observer:
-    """What is alive, by what constructors and finalizers say. `beyond` is the most that was alive beyond the budget
-    when the largest of it is left out: the promise is that this is never above 0."""
+    """Tracks live resources by constructors and finalizers.
+
+    `beyond` is the largest excess over the budget in bytes without the largest resource; the pool promises 0."""
 
     budget: int
     sizes: Mapping[str, int]
@@ -70,7 +71,7 @@ class Observer:
     builds: int = 0
 
     def begins(self, name: str) -> None:
-        """A constructor starts: from now on its bytes count."""
+        """Count the bytes of a resource whose constructor starts."""
         with self.lock:
             self.builds += 1
             self.building[name] += 1
@@ -83,35 +84,34 @@ class Observer:
             self.beyond = max(self.beyond, self.bytes - largest - self.budget)
 
     def built(self, name: str, made: object) -> None:
-        """A constructor ends with an object, which is watched from now on."""
+        """Track the object of a constructor that succeeded."""
         weakref.finalize(made, self.ends, name).atexit = False
         with self.lock:
             self.building[name] -= 1
 
     def failed(self, name: str) -> None:
-        """A constructor ends with nothing."""
+        """Remove the bytes of a constructor that failed."""
         with self.lock:
             self.building[name] -= 1
         self.ends(name)
 
     def ends(self, name: str) -> None:
-        """An object is gone. May be called at any moment, by the collector too."""
+        """Remove an object that was collected. The garbage collector may call this at any time."""
         with self.lock:
             self.alive[name] -= 1
             self.bytes -= self.sizes[name]
             self.released_in_use += bool(self.in_use[name])
 
     def uses(self, name: str, change: int) -> None:
-        """A thread takes a resource (1) or gives it back (-1)."""
+        """Count a thread that takes a resource (1) or returns it (-1)."""
         with self.lock:
             self.in_use[name] += change
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How much is asked, and of what. `fails` and `slow` are shares of builds, `seconds` how long a build takes,
-    `holds` how long a thread uses what it got. `leases` is the share of requests that take a lease; the others refer
-    to what they got while they use it."""
+    """The load of a run. `fails` and `slow` are shares of builds, `seconds` the time of a build, `holds` how
+    long a thread uses a resource (s). `leases` is the share of requests with a lease; the others hold a reference."""
 
     requests: int = 10_000
     threads: int = 64
@@ -130,7 +130,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What came of it. `pool` keeps the models alive that the observer still counts."""
+    """The result of a load. `pool` keeps the models alive that the observer still counts."""
 
     seconds: float
     served: int
@@ -143,18 +143,18 @@ class Found:
 
 
 def sizes_of(load: Load) -> dict[str, int]:
-    """Bytes by name, from 1 to 8 units, drawn by the seed."""
+    """Return seeded sizes in bytes by name, from 1 to 8 units."""
     draw = random.Random(load.seed)
     return {f"m{number:02}": draw.randint(1, 8) * load.unit for number in range(load.models)}
 
 
 def budget_of(load: Load) -> int:
-    """A share of what all models take together."""
+    """Return a share of the bytes of all models."""
     return int(load.budget_share * sum(sizes_of(load).values()))
 
 
 def constructor(load: Load, observer: Observer, name: str, draw: random.Random) -> Callable[[], Any]:
-    """What builds one resource, sometimes slowly, sometimes not at all."""
+    """Return a constructor of one resource that is sometimes slow and sometimes fails."""
     fails, slow = draw.random() < load.fails, draw.random() < load.slow
 
     def build() -> Any:
@@ -172,7 +172,7 @@ def constructor(load: Load, observer: Observer, name: str, draw: random.Random) 
 
 
 def _module(size: int) -> Any:
-    """A module of torch with so many bytes: weights under two names, and a buffer."""
+    """Return a torch module of this size: shared weights under two names, and a buffer."""
     import torch
 
     module = torch.nn.Module()
@@ -183,8 +183,9 @@ def _module(size: int) -> Any:
 
 
 def run(load: Load, pool: ResourcePool | None = None) -> Found:
-    """All requests by all threads, in an order drawn by the seed. Stuck is what got no further for `patience_s`
-    seconds; then each thread's stack is shown."""
+    """Make all requests from all threads in a seeded order.
+
+    A run without progress for `patience_s` seconds is stuck, and each thread's stack is printed."""
     sizes = sizes_of(load)
     observer = Observer(budget=budget_of(load), sizes=sizes)
     pool = pool or ResourcePool(budgets={"cpu": observer.budget}, memory=endless, wait_s=60.0)
@@ -194,7 +195,7 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
         if got is None or getattr(got, "name", name) != name:
             raise AssertionError(f"{name} was asked for, and {got!r} came")
         if load.holds or hash((name, id(got))) % 16 == 0:
-            time.sleep(load.holds)  # others go on while this thread has it
+            time.sleep(load.holds)  # Other threads run while this one uses it.
 
     def ask(thread: int) -> None:
         draw = random.Random(load.seed * 1000 + thread)
@@ -208,7 +209,7 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
                 served[thread] += 1
             except Refused:
                 refused[thread] += 1
-            except Exception as error:  # whatever else is raised is a failure of the pool's
+            except Exception as error:  # Any other exception is a fault of the pool.
                 others.append(f"{type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(load.threads)]
@@ -231,7 +232,7 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
 
 
 def _is_stuck(threads: list[threading.Thread], done: Callable[[], int], patience_s: float) -> bool:
-    """Wait for all threads; whether for so long none of them got any further."""
+    """Wait for all threads; return whether none made progress for that time."""
     before, since = -1, time.perf_counter()
     while any(one.is_alive() for one in threads):
         next(one for one in threads if one.is_alive()).join(0.2)
@@ -256,7 +257,7 @@ def _one_request(
         got = pool.get_resource("model", name, build, expected_bytes=expected)
         observer.uses(name, 1)
         use(name, got)
-        observer.uses(name, -1)  # what comes after may release it
+        observer.uses(name, -1)  # The next request may release it.
         return
     with pool.lease("model", name, build, expected_bytes=expected) as got:
         observer.uses(name, 1)
@@ -265,26 +266,26 @@ def _one_request(
 
 
 class Dictionary:
-    """The rival: a dictionary under one lock, which builds under that lock and never releases anything."""
+    """The baseline: a dictionary with one lock that builds under it and never releases anything."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.made: dict[tuple[str, str], Any] = {}
 
     def get_resource(self, kind: str, name: str, build: Callable[[], Any], **_: Any) -> Any:
-        """What was built first, or what is built now."""
+        """Return the resource, built on the first request."""
         with self.lock:
             if (kind, name) not in self.made:
                 self.made[kind, name] = build()
             return self.made[kind, name]
 
     def get_stats(self) -> dict[str, Any]:
-        """Nothing is counted."""
+        """Return empty statistics."""
         return {}
 
 
 def rival(load: Load) -> Found:
-    """The same requests of a plain dictionary."""
+    """Make the same requests to a dictionary."""
     return run(Load(**{**vars(load), "leases": 0.0}), Dictionary())  # type: ignore[arg-type]
 
 
@@ -299,7 +300,7 @@ LOADS: Mapping[str, Load] = {
 
 
 def row(name: str, load: Load) -> list[str]:
-    """One line of the table."""
+    """Return one row of the table."""
     found, theirs = run(load), rival(load)
     seen = found.observer
     rate, other = found.served / found.seconds, theirs.served / theirs.seconds
@@ -342,7 +343,7 @@ HEADS = (
 @click.command(help=__doc__)
 @click.option("--page", type=click.Path(path_type=Path, dir_okay=False), help="Put the table into this file.")
 def main(page: Path | None) -> None:
-    """Run all loads, print the table."""
+    """Run all loads and print the table."""
     from tabulate import tabulate
 
     rows = [row(name, load) for name, load in LOADS.items()]

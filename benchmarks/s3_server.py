@@ -1,4 +1,4 @@
-"""A server that speaks S3 on this machine alone, from an environment of its own (make setup-s3-server)."""
+"""A local S3 server from a separate environment (make setup-s3-server)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = "a-made-up-secret"
 
 
 def why_not() -> str:
-    """Why there is no such server here; empty where there is."""
+    """Return why the server isn't installed, or an empty string."""
     try:
         import s3fs  # noqa: F401 # only whether it is there
     except ImportError:
@@ -28,7 +28,7 @@ def why_not() -> str:
 
 @contextlib.contextmanager
 def s3_server(log: Path, program: Path = SERVER) -> Iterator[Mapping[str, str]]:
-    """The variables by which clients find a server that runs until the block is over, without a bucket in it."""
+    """Start a server without buckets; yield the environment variables by which clients find it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}

@@ -1,8 +1,8 @@
-"""A page about targets from evidence: what became of each cell, and which operator stands in the others' way.
+"""Make a page about targets from evidence: the result of each cell, and the operators that made cells fail.
 
-`python -m benchmarks.target_table TARGET… [--evidence FOLDER]… > docs/PAGE.md`, where the folders are what `--run
---device TARGET` left; without one, what is kept in docs/evidence. `--keep` writes what counts there. The last run of
-a check counts. `target_table.toml` has the targets and what their pages say.
+`python -m benchmarks.target_table TARGET… [--evidence FOLDER]… > docs/PAGE.md` reads folders of `--run --device
+TARGET`, by default docs/evidence. `--keep` writes the lines that count there. The last run of a check counts.
+`target_table.toml` has the targets and the texts of their pages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORDINGS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """What a target's page says in its own words, as `target_table.toml` explains it."""
+    """The texts of a target's page; `target_table.toml` explains the fields."""
 
     target: Target
     title: str
@@ -45,7 +45,7 @@ class Wording:
 
 
 def _reason(wording: Wording, line: CheckLine) -> str:
-    """What stands in the way: operators where they are named, else the message, on one line of a table."""
+    """Return the operators of a failure, or its message if it names none, as one line for a table."""
     left = re.search(wording.left, line.error_message)
     if left:
         return f"{wording.refuses} {left[1]}"
@@ -94,7 +94,7 @@ def _section(wording: Wording, precision: str, rows: Sequence[Row]) -> Iterator[
 
 
 def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
-    """The whole page. Raises `ValueError` where there is nothing of the target."""
+    """Return the page. Raises `ValueError` if there is no evidence of the target."""
     rows = list(rows_of(lines, wording.target))
     if not rows:
         raise ValueError(f"no evidence on target {wording.target}")

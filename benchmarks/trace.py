@@ -1,8 +1,8 @@
-"""What one run of one cell executes: our files and functions, imported modules, parsed lines, detections, judgements.
+"""Count what one run of one cell executes: files, functions, imported modules, parsed lines, detections, judgments.
 
     python -m benchmarks.trace [--json] [-- OPTIONS OF run_test_generation.py]
 
-Counts the parent and its children together. A class body, a comprehension and a compiled template is no function.
+Counts the parent and its children together. Class bodies, comprehensions and templates don't count as functions.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ def traced(arguments: Sequence[str]) -> dict[str, object]:
         command += [part for place in places for part in (place, str(folder / place.strip("-")))]
         environment = {**os.environ, "TRACE_OUT": str(folder / "out"), "PYTHONPATH": str(folder / "probe")}
         subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
-        told = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "out").glob("*.json"))]
-    return figures(told)
+        traces = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "out").glob("*.json"))]
+    return figures(traces)
 
 
-def figures(told: Sequence[dict[str, list[list[object]]]]) -> dict[str, object]:
-    """The figures from what each process wrote."""
+def figures(traces: Sequence[dict[str, list[list[object]]]]) -> dict[str, object]:
+    """Return the figures from the files of all processes."""
     functions: Counter[tuple[str, str]] = Counter()
     modules: set[str] = set()
-    for one in told:
+    for one in traces:
         for file, name, count in one["functions"]:
             if (place := _ours(str(file))) and place.endswith(".py"):
                 functions[place, str(name)] += int(str(count))
@@ -106,7 +106,7 @@ def figures(told: Sequence[dict[str, list[list[object]]]]) -> dict[str, object]:
 
 
 def _ours(file: str) -> str:
-    """The path of a file of the product in its tree; empty for others."""
+    """Return the path of a product file relative to the repository; empty for other files."""
     try:
         place = Path(file).relative_to(ROOT).as_posix()
     except ValueError:
@@ -119,9 +119,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trace", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("arguments", nargs="*", help="options of the main command, behind --")
-    asked = parser.parse_args()
-    found = traced(asked.arguments or DEFAULT)
-    if asked.json:
+    options = parser.parse_args()
+    found = traced(options.arguments or DEFAULT)
+    if options.json:
         print(json.dumps(found, indent=1))
         return
     rooms = found.pop("rooms")

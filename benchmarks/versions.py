@@ -1,7 +1,7 @@
-"""A sample of model types under the installed transformers, whatever its version: derived, generated, run on cpu.
+"""Test a sample of model types on cpu with the installed version of transformers.
 
-What can be built here is the denominator; what nobody can build as it comes is listed with its reason. With no file
-of the product edited for a version, the share that passes every check says how far the rules carry.
+Types that can be built are the denominator; the others are listed with the reason. No file of the product is made
+for one version, so the share of types that pass every check measures how general the rules are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEED = 4
 
 
 def _drawn(catalog: Catalog, sample: int, *, new: bool) -> list[str]:
-    """Model types with a class, drawn by seed; with `new` those of which nothing is shipped for any version."""
+    """Draw model types with a class by seed; with `new`, only types without a shipped recipe for any version."""
     known = {path.stem for path in SHIPPED.glob("*/*.json")} | set(_refused_elsewhere())
     names = [name for name in catalog.model_types if catalog.tasks_of(name) and not (new and name in known)]
     return sorted(random.Random(_SEED).sample(names, min(sample, len(names))))
@@ -42,11 +42,11 @@ def _refused_elsewhere() -> Sequence[str]:
 
 def _run(names: Sequence[str], folder: Path) -> None:
     command = product.command(folder, names, "cpu", "--run")
-    subprocess.run(command, cwd=product.ROOT, check=False)  # failed checks are counted below
+    subprocess.run(command, cwd=product.ROOT, check=False)  # Failed checks are counted below.
 
 
 def _outcomes(folder: Path) -> tuple[dict[str, list[CheckLine]], dict[str, set[str]]]:
-    """By model type, the lines of a run and the checks that were planned."""
+    """Return by model type the lines of a run and the planned checks."""
     evidence = read_folder(folder / "evidence")
     lines = {own[0].model: own for own in lines_by_cell(evidence.checks).values()}
     planned = {Cell.parse(one.cell_id).model: set(one.checks) for run in evidence.runs for one in run.plan}
@@ -58,7 +58,7 @@ def _outcomes(folder: Path) -> tuple[dict[str, list[CheckLine]], dict[str, set[s
 @click.option("--new", is_flag=True, help="Only types of which nothing is shipped for any version.")
 @click.option("--goal", default=95.0, show_default=True, help="Percent of the buildable that must pass every check.")
 def main(sample: int, new: bool, goal: float) -> None:
-    """Run the sample and print who passed; exit code 1 below the goal."""
+    """Run the sample and print the types that passed; exit with 1 below the goal."""
     names = _drawn(load_catalog(), sample, new=new)
     if not names:
         click.echo(f"transformers {installed_version()} has no type that is new")
@@ -82,7 +82,7 @@ def main(sample: int, new: bool, goal: float) -> None:
 
 
 def _with_recipe(names: Sequence[str]) -> list[str]:
-    """Those of which a suite can be made; the others are remembered with their reason."""
+    """Return the types with a recipe; the reasons of the others are added to the dict."""
     from generators.recipes.on_demand import derive_missing
 
     derive_missing(names, all_tasks=False)
@@ -90,7 +90,7 @@ def _with_recipe(names: Sequence[str]) -> list[str]:
 
 
 def _all_passed(lines: Sequence[CheckLine], planned: set[str]) -> bool:
-    """Whether every planned check left a line, and each of them is a pass: a cell that was cut off isn't one."""
+    """Whether every planned check has a line and passed."""
     done = {line.check_name for line in lines}
     return bool(planned) and planned <= done and all(line.outcome is Outcome.PASSED for line in lines)
 

@@ -1,6 +1,6 @@
 """Check the text that users read for words that this project doesn't use: `python -m benchmarks.wording`.
 
-It reads string literals of the product, docstrings of commands and of what the Python reference lists, TOML files,
+It checks string literals of the product, docstrings of commands and of what the Python reference lists, TOML files,
 templates and hand-written pages. A string without a space is a key or a name.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("hardware", "generators", "reports", "hwcompat", "templates")
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
-MEASURED = ("docs/coverage/transformers-",)  # beside the pages under "Measured" in mkdocs.yml
+MEASURED = ("docs/coverage/transformers-",)  # In addition to the pages under "Measured" in mkdocs.yml.
 
 WORDS = (
     *("sealed", "nobody", "nowhere", "mend(?:s|ed|ing)?", "hands on|handed on", "comes? home", "stand-ins?"),
@@ -29,7 +29,7 @@ _PLAN = "the declared revisions of the checking code"
 OTHER_MEANING: Mapping[str, Mapping[str, str]] = {
     "CHANGELOG.md": {"declared": "a name that changed", "sealed": "a name that changed"},
     "docs/ADDING_A_RULE.md": {"declared": "a name in older files"},
-    "docs/ARCHITECTURE.md": {"declared": _PLAN},
+    "docs/DECISIONS.md": {"declared": _PLAN},
     "docs/EXPIRY.md": {"declared": _PLAN},
     "docs/RESOURCE_POOL.md": {"declared": "sizes that a caller declares"},
     "docs/VERDICT.md": {"declared": "a name in older files"},
@@ -39,10 +39,9 @@ OTHER_MEANING: Mapping[str, Mapping[str, str]] = {
     "hardware/evidence/record.py": {"declared": _PLAN},
     "hardware/evidence/versions.py": {"declared": _PLAN},
     "hardware/testing/checkpoints.py": {"nowhere": "where a dangling link leads"},
-    "hardware/testing/model_test.py": {"loud weights": "what `loud_weights.py` makes"},
     "hardware/testing/suite_file.py": {"declared": _PLAN},
 }
-"""By file: words that mean something else there, and what."""
+"""Words with another meaning in a file, and that meaning, by file."""
 
 
 def python_texts(source: str, *, documented: bool = False) -> Iterator[tuple[int, str]]:

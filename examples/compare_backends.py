@@ -17,7 +17,7 @@ from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
 from generators.models.recipe_store import load_recipe
 from generators.recipes.build_model import build
-from hardware.backends.base import ModelSubject
+from hardware.backends.base import ModelInput
 from hardware.backends.factory import get_backend, known_targets
 from hardware.compare import compare
 from hardware.output_masks import masks_of
@@ -43,7 +43,7 @@ def row(name: str, recipe: Recipe, *, passes: int) -> tuple[object, ...]:
     if reason := backend.unavailable():
         return name, None, None, None, None, reason
     model, inputs = _model(recipe), make_inputs(recipe.inputs, 0)
-    subject = ModelSubject(model=model, task=recipe.task, identity=reference.identity_of(model))
+    subject = ModelInput(model=model, task=recipe.task, identity=reference.identity_of(model))
     runnable = backend.load(subject, inputs, "float32")
     try:
         want = reference.float64_outputs(reference.as_reference(_model(recipe)), inputs)

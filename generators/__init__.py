@@ -1,1 +1,1 @@
-"""Middle floor: what is known of models, what is compatible with what, and the suites that prove it."""
+"""Models, their compatibility with targets, and the suites that prove it."""

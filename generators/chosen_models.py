@@ -1,4 +1,4 @@
-"""Which models a command line speaks of: names, a list on standard input, a priority, architectures and traits."""
+"""Choose the models of a command line: names, a list on standard input, a priority, architectures and traits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from generators.recipes.on_demand import derive_missing
 from hardware.errors import ModelError, NothingMatched, UsageError, did_you_mean, echo
 
 _TOGETHER = 3
-"""From so many types on whose recipes are missing, one process derives all of them."""
+"""From this number of types without a stored recipe, one process derives all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenModels:
-    """Names in the order of the command line, each once. `by_name` are those that a person wrote: where one of them
-    can't be had that is an error, while a priority or an architecture leaves out what has no suite, and says so."""
+    """Names in the order of the command line, each once. `by_name` are those that a person wrote: one that can't
+    be built is an error, while types of a priority or an architecture without a suite only give a note."""
 
     names: tuple[str, ...]
     by_name: frozenset[str]
@@ -35,10 +35,10 @@ def choose_models(
     architectures: Sequence[str] = (),
     read_list: Callable[[], Iterable[str]],
 ) -> ChosenModels:
-    """The models that were asked for; `read_list` gives the lines of standard input where a name is `-`.
+    """Return the requested models; `read_list` returns the lines of standard input if a name is `-`.
 
-    A priority adds types; architectures (or traits) narrow what is there, and without names or a priority they are
-    taken from every type. Raises `UsageError` where nothing was asked for, `NothingMatched` where nothing is left.
+    A priority adds types; architectures (or traits) narrow the list, and without names or a priority they select from
+    all types. Raises `UsageError` if nothing was requested, `NothingMatched` if nothing is left.
     """
     wanted = _known_shapes(architectures)
     named: list[str] = []
@@ -64,7 +64,7 @@ def choose_models(
 
 
 def list_entries(lines: Iterable[str]) -> list[str]:
-    """Names in a list: one a line; blank lines and what follows a # are left out."""
+    """Return the names in a list: one per line, without blank lines and comments after #."""
     entries = (line.split("#", 1)[0].strip() for line in lines)
     return [entry for entry in entries if entry]
 
@@ -72,12 +72,12 @@ def list_entries(lines: Iterable[str]) -> list[str]:
 def profiles_of(
     chosen: ChosenModels, tasks: Sequence[str] = (), *, dims: str = "tiny", allow_tiny: bool = False
 ) -> tuple[tuple[Profile, ...], tuple[str, ...], tuple[str, ...]]:
-    """The profiles of the chosen models, one for each task, why others have none, each beginning with its name, and
-    the names of those among them that were asked for.
+    """Return the profiles of the chosen models, one per task; why others have none, each beginning with its name; and
+    the names of those among them that a person wrote.
 
-    `tasks` are names, or `all` that transformers maps for a type; without any it is the primary one. Raises
-    `ModelError` or `BrokenInput` for a name that stands for no model, and for a model that was named alone;
-    `NothingMatched` where nothing is left.
+    `tasks` are names, or `all` for every task that the library maps; without any it is the primary one. Raises
+    `ModelError` or `BrokenInput` for a name that is no model and for a model that was named alone; `NothingMatched`
+    if nothing is left.
     """
     found: list[Profile] = []
     refused: list[str] = []
@@ -85,7 +85,7 @@ def profiles_of(
     if dims == "tiny":
         _derive_missing(chosen, tasks)
     for name in chosen.names:
-        by_name = name in chosen.by_name and "all" not in tasks  # else nobody named this task
+        by_name = name in chosen.by_name and "all" not in tasks  # otherwise the task wasn't requested
         for task in tasks_of(name, tasks):
             known = refusal_of(name, task)
             if known is not None and (name not in chosen.by_name or len(chosen.names) > 1):
@@ -106,7 +106,7 @@ def profiles_of(
 
 
 def _derive_missing(chosen: ChosenModels, tasks: Sequence[str]) -> None:
-    """Where several types have no stored recipe, derive them together: the libraries are imported once for all."""
+    """Derive several types without a stored recipe together, so that the libraries are imported only once."""
     if tasks and "all" not in tasks:
         return
     types = [name for name in chosen.names if is_known(name)]
@@ -121,7 +121,7 @@ def _others(name: str, tasks: Sequence[str]) -> tuple[str, ...]:
 
 
 def tasks_of(name: str, asked: Sequence[str]) -> tuple[str | None, ...]:
-    """The tasks that words or `all` stand for; None is a model's primary task."""
+    """Return the tasks that words or `all` mean; None is a model's primary task."""
     if "all" in asked:
         model_type = classify(name).model_type
         return (None, *_others(model_type, asked))

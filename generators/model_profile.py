@@ -1,4 +1,4 @@
-"""`profile_of`: everything that is known of the model a user named, ready for prediction and rendering."""
+"""`profile_of`: all facts about the model that a user named, ready for prediction and rendering."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "in
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A model as the user named it, and what stands for it in cells.
+    """A model as the user named it, and its name in cells.
 
-    `cell_model` is the model type, or a checkpoint's slug with its weights' hash; `folder` is where a checkpoint
-    lies. `missing` says why the weights that were asked for aren't here: then nothing runs. `stands_in_for` is the
-    checkpoint in whose place a tiny model of its type runs, or one of its dimensions, because that was asked for;
-    `note` says so.
+    `cell_model` is the model type, or a checkpoint's slug with the hash of its weights; `folder` is a checkpoint's
+    folder. `missing` says why the requested weights aren't here: then nothing runs. `stands_in_for` is the checkpoint
+    that a tiny model of its type, or one of its dimensions, replaces on request; `note` says so.
     """
 
     asked: str
@@ -39,36 +38,35 @@ class Profile:
 
     @property
     def is_plain_type(self) -> bool:
-        """Whether a model type was named: nothing but its library decides what its suite is."""
+        """Whether a model type was named, so that only its library decides what its suite is."""
         return not (self.folder or self.stands_in_for or self.missing) and self.recipe.subject == "tiny"
 
     def precision(self, asked: str) -> str:
-        """The precision that a cell has: that of a graph file if the file itself is in half precision."""
+        """Return the precision of a cell: that of a graph file if the file is in half precision."""
         own = self.recipe.computes_in if isinstance(self.recipe, GivenRecipe) else "float32"
         return asked if own == "float32" else own
 
     def memory_needed(self, precision: str) -> int:
-        """Bytes of the parameters alone in a precision: a lower bound of what running takes."""
+        """Return the bytes of the parameters alone in a precision, a lower bound of the memory of a run."""
         return self.recipe.parameters * _BYTES[precision]
 
 
 def profile_of(
     name: str, task: str | None = None, revision: str = "", *, dims: str = "tiny", allow_tiny: bool = False
 ) -> Profile:
-    """The profile of a model type, a local checkpoint folder or a Hub id (of a branch, tag or commit), a user's own
-    `package.module:factory`, or a graph file.
+    """Return the profile of a model type, a local checkpoint folder, a Hub id (of a branch, tag or commit), a user's
+    own `package.module:factory`, or a graph file.
 
-    With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers. If
-    the weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is
-    taken.
+    With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers. If the
+    weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is used.
 
-    Imports torch only for a checkpoint, or for a type whose recipe isn't stored. Raises `ModelError` or
+    Torch is imported only for a checkpoint, or for a type without a stored recipe. Raises `ModelError` or
     `BrokenInput`.
     """
     classification = classify(name, revision)
-    brought = kind_of(name)
-    if brought:
-        return _brought(name, brought, task, classification)
+    given_kind = kind_of(name)
+    if given_kind:
+        return _given_profile(name, given_kind, task, classification)
     known_type = classification.model == classification.model_type and classification.path is None
     if dims == "real":
         return _at_real_widths(name, task, classification, known_type=known_type)
@@ -84,12 +82,12 @@ def profile_of(
     missing = "" if known_type else why_missing(name, revision, classification)
     if missing and not allow_tiny:
         return made(cell_model=checkpoint_slug(name), recipe=recipe, missing=missing)
-    told = f"--allow-tiny: a tiny {classification.model_type} runs and says nothing of {echo(name)}; {missing}"
+    replaced = f"--allow-tiny: a tiny {classification.model_type} runs and says nothing of {echo(name)}; {missing}"
     return made(
         cell_model=classification.model_type,
         recipe=recipe,
         stands_in_for="" if known_type else name,
-        note=lacking(recipe.library) if known_type else told,
+        note=lacking(recipe.library) if known_type else replaced,
     )
 
 
@@ -101,18 +99,20 @@ def _at_real_widths(name: str, task: str | None, classification: Classification,
             fix=f"Fetch it with: hf download {name} config.json",
         )
     recipe = derive_real_widths(classification.path or classification.model_type, task)
-    stands_in = f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
+    widths_note = (
+        f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
+    )
     return Profile(
         asked=name,
         cell_model=classification.model_type,
         classification=classification,
         recipe=recipe,
         stands_in_for="" if known_type else name,
-        note="" if known_type else stands_in,
+        note="" if known_type else widths_note,
     )
 
 
-def _brought(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
+def _given_profile(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
     recipe = derive_given(kind, name)
     _check_task(task, recipe.task, name)
     runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"
@@ -132,7 +132,7 @@ def _brought(name: str, kind: str, task: str | None, classification: Classificat
 
 
 def why_missing(name: str, revision: str, classification: Classification) -> str:
-    """Why a checkpoint can't run, where its type is known from, and how to get the weights."""
+    """Return why a checkpoint can't run, the source of its type, and how to get the weights."""
     source = "its config.json" if classification.path else "its name alone"
     known = f"its type, {classification.model_type}, is known from {source}"
     if Path(name).expanduser().is_dir():
@@ -150,11 +150,11 @@ def _check_task(asked: str | None, found: str, name: str) -> None:
 
 
 def checkpoint_slug(name: str) -> str:
-    """The name of a checkpoint in a cell: a Hub id with its slash replaced, or a folder's own name."""
+    """Return the name of a checkpoint in a cell: a Hub id with its slash replaced, or a folder's name."""
     try:
         folder = Path(name).expanduser()
         text = folder.resolve().name if folder.is_dir() else name.replace("/", "--")
-    except (OSError, RuntimeError, ValueError):  # a part too long for the file system, a home of nobody, a NUL
+    except (OSError, RuntimeError, ValueError):  # too long for the file system, an unknown user's home, a NUL
         text = name.replace("/", "--")
     slug = re.sub(r"[^A-Za-z0-9._@+-]", "-", text).lstrip("._@+-")[:120]
     if not slug:

@@ -1,11 +1,11 @@
-"""Which options go together: what makes no sense beside something else is refused before anything is done."""
+"""Reject options that don't go together before anything is done."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from hardware.errors import UsageError, did_you_mean, echo
-from hardware.evidence.evidence_place import no_writing_there
+from hardware.evidence.evidence_location import read_only_location
 
 from .options import Options
 
@@ -27,7 +27,7 @@ _NEEDS = (
     (("--resume",), ("--run", "--refresh"), "Add one of them."),
     (("--dry-run",), ("--refresh",), "Add --refresh; --list shows what --run would do."),
 )
-"""Options that make no sense without one of some others, and what to do."""
+"""Options that require one of some others, and what to do."""
 
 _SUITES = ("--run", "--bundle", "--config", "--list", "--explain", "--check", "--update", "--upstream")
 _ALONE = (
@@ -44,8 +44,8 @@ _ALONE = (
         "Ask for one of them; --mesh goes with --model, --device, --precision and --timeout.",
     ),
 )
-"""Options that do one thing and nothing beside it: a page is made of one cell and runs elsewhere; a split model is no
-suite's model, and gives no evidence."""
+"""Options that exclude all others: a page is made of one cell and runs elsewhere; a split model isn't the model of
+a suite and gives no evidence."""
 
 _PRINTED = (
     *("--hardware-compatibility", "--coverage-report", "--calibration", "--dry-run", "--backlog", "--place"),
@@ -60,17 +60,17 @@ _OF_NODES = {
     "--machine": "each node names its own machine",
     "--no-redact": "nodes take out names before they send anything",
 }
-"""What nodes of a cluster say themselves."""
+"""Settings that the nodes of a cluster state themselves."""
 
 
 def refuse_together(asked: Options, *, format_given: bool, address_given: bool = False) -> None:
-    """Raises `UsageError` for options that don't go together; `format_given` and `address_given`
-    say that `--format` and `--address` were, on the command line."""
+    """Raise `UsageError` for options that don't go together; `format_given` and `address_given` say whether
+    `--format` and `--address` were on the command line."""
     if format_given:
         _refuse_format(asked)
     _refuse_two_jobs(asked)
     if asked.remote and (asked.run or asked.upstream or asked.web_page or (asked.refresh and not asked.dry_run)):
-        raise no_writing_there(asked.remote, "python run_test_generation.py …")
+        raise read_only_location(asked.remote, "python run_test_generation.py …")
     _refuse_beside_a_threshold(asked)
     for options, needed, fix in _NEEDS:
         if asked.first_given(*options) and not asked.first_given(*needed):
@@ -78,9 +78,9 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
             raise UsageError(f"{_in_words(options, 'and')} {verb} with {_in_words(needed, 'or')}", fix=fix)
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
-    for option, others, said, fix in _ALONE:
+    for option, others, message, fix in _ALONE:
         if asked.first_given(option) and (other := asked.first_given(*others)):
-            raise UsageError(f"{option} {said.format(other)}", fix=fix)
+            raise UsageError(f"{option} {message.format(other)}", fix=fix)
     if address_given and not asked.distributed:
         raise UsageError("--address goes with --distributed", fix="Add --distributed ray.")
     if asked.distributed and (other := asked.first_given(*_OF_NODES)):
@@ -92,12 +92,12 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
 
 
 def _in_words(words: Sequence[str], last: str) -> str:
-    """`one, two and three`."""
+    """Return `one, two and three`."""
     return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _refuse_format(asked: Options) -> None:
-    """What is printed has formats of its own; what is done, and told in lines, is told as JSON too."""
+    """Check the format: a printed report has formats of its own; a job has lines and JSON."""
     if asked.explain or asked.first_given(*_PRINTED):
         return
     if other := asked.first_given("--bundle", "--web-page", "--refresh", "--upstream"):
@@ -112,7 +112,7 @@ def _refuse_format(asked: Options) -> None:
 
 
 def _refuse_beside_a_host(asked: Options) -> None:
-    """Another machine runs suites, or says what it has; all else is done here."""
+    """Reject options that need this machine: another machine only runs suites, or reports what it has."""
     elsewhere = (
         "--distributed",
         "--refresh",
@@ -137,7 +137,7 @@ def _refuse_beside_a_host(asked: Options) -> None:
 
 
 def _refuse_beside_a_threshold(asked: Options) -> None:
-    """`--baseline` and `--fail-on` go with a matrix, or with a run whose findings they judge."""
+    """Require a matrix, or a run with findings, for `--baseline` and `--fail-on`."""
     judged = asked.run and not (asked.hardware_compatibility or asked.refresh or asked.upstream)
     if asked.baseline and not (asked.hardware_compatibility or judged):
         raise UsageError(
@@ -167,7 +167,7 @@ def _refuse_beside_a_threshold(asked: Options) -> None:
 
 
 def _refuse_two_jobs(asked: Options) -> None:
-    """What is printed of everything is printed alone, and of no device in particular; of models only the matrix."""
+    """Reject two reports at once, and a device or (except for the matrix) models beside a report of everything."""
     wanted = [one for one in _JOBS if asked.first_given(one)]
     if asked.run and asked.place:
         wanted.append("--run")

@@ -1,4 +1,4 @@
-"""From what was asked for to what will be done: a cell, a sealed prediction and a suite's text for each."""
+"""Plan suites from options: a cell, a stored prediction and a suite's text for each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ToleranceFor = Callable[[Cell], OwnTolerance | None]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanChoice:
-    """A device to run on. `required` where the user named it; `selection` where `auto` chose it."""
+    """A device to run on. `required` if the user named it; `selection` if `auto` chose it."""
 
     target: Target
     required: bool
@@ -43,10 +43,10 @@ def choose_targets(
     statuses: Sequence[TargetStatus],
     predicted: Callable[[Target], Verdict] | None = None,
 ) -> tuple[PlanChoice, ...]:
-    """The targets that `auto`, `all` (that may be here), `known` (here or not) and names stand for, each once.
+    """Return the targets that `auto`, `all` (may be here), `known` (here or not) and names mean, each once.
 
-    `predicted` says what rules say of the model on a target, so that `auto` passes over what is to fail.
-    Raises `UsageError` with did-you-mean for an unknown name.
+    `predicted` returns the rules' verdict of the model on a target, so that `auto` skips targets where it is
+    predicted to fail. Raises `UsageError` with a suggestion for an unknown name.
     """
     found: dict[Target, PlanChoice] = {}
     recipe = profile.recipe
@@ -72,14 +72,14 @@ def choose_targets(
             choices = [PlanChoice(target=resolve_target(device), required=True)]
         for choice in choices:
             before = found.setdefault(choice.target, choice)
-            if choice.required and not before.required:  # named as well as chosen: a name requires
+            if choice.required and not before.required:  # named and chosen: the name makes it required
                 found[choice.target] = choice
     _refuse_two_of_a_kind(found)
     return tuple(found.values())
 
 
 def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
-    """A cell names no index, so that two devices of one kind in one run would be one cell."""
+    """Reject two devices of one kind in a run, because a cell has no index."""
     kinds: dict[Target, Target] = {}
     for target in targets:
         other = kinds.setdefault(target.kind, target)
@@ -91,12 +91,12 @@ def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
             )
 
 
-def refuse_uncomputed(unasked: Sequence[tuple[PlanChoice, str]], *, alone: bool) -> tuple[str, ...]:
-    """Why targets are left out that don't compute in a precision, each reason once.
+def refuse_uncomputed(uncomputed: Sequence[tuple[PlanChoice, str]], *, alone: bool) -> tuple[str, ...]:
+    """Return why targets that don't compute in a precision are left out, each reason once.
 
-    Raises `UsageError` where nothing else was asked for (`alone`): nothing would be measured of the target.
+    Raises `UsageError` if nothing else was requested (`alone`), because nothing would be measured on the target.
     """
-    left = {not_computed(choice.target, precision): precision for choice, precision in unasked}
+    left = {not_computed(choice.target, precision): precision for choice, precision in uncomputed}
     if left and alone:
         others = {precision: ", ".join(computing(precision)) for precision in left.values()}
         fix = " ".join(
@@ -109,7 +109,7 @@ def refuse_uncomputed(unasked: Sequence[tuple[PlanChoice, str]], *, alone: bool)
 def predicted_for(
     profile: Profile, precision: str, rules: RuleSet, inventory: HardwareInfo
 ) -> Callable[[Target], Verdict]:
-    """What rules say of a model, by target."""
+    """Return a function that gives the rules' verdict of a model for a target."""
 
     def predicted(target: Target) -> Verdict:
         own = profile.precision(precision)
@@ -130,10 +130,9 @@ def plan_suite(
     tolerance_for: ToleranceFor = lambda _cell: None,
     suites: Path | None = None,
 ) -> PlannedSuite:
-    """The suite for one model on one target: predicted, then rendered.
+    """Return the suite for one model on one target: predicted, then rendered.
 
-    `tolerance_for` gives the tolerance that a repository states for a cell, `suites` is the folder that the suite
-    will lie in.
+    `tolerance_for` gives a repository's own tolerance for a cell; `suites` is the folder that the suite will be in.
     """
     own = profile.precision(precision)
     cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=own)
@@ -154,7 +153,7 @@ def plan_suite(
 
 
 def _missing(profile: Profile, cell: Cell, choice: PlanChoice) -> PlannedSuite:
-    """The entry of a model whose weights aren't here: it has no suite, and nothing is predicted of it."""
+    """Return the entry of a model whose weights aren't here: it has no suite and no prediction."""
     reason = Reason.of("weights_missing", message=profile.missing)
     verdict = Verdict(
         cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, fault=Fault.HARNESS, reasons=(reason,)
@@ -167,7 +166,7 @@ def _missing(profile: Profile, cell: Cell, choice: PlanChoice) -> PlannedSuite:
 def without_missing(
     planned: Sequence[PlannedSuite], refused: Sequence[str], unmet: Sequence[str]
 ) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
-    """The suites of models that are here, and the other models as refused. Raises `ModelMissing` if none is here."""
+    """Return the suites of present models, and the other models as refused. Raises `ModelMissing` if none is here."""
     absent = {suite.profile.asked: suite.profile.missing for suite in planned if suite.profile.missing}
     left = [suite for suite in planned if not suite.profile.missing]
     if absent and not left:
@@ -206,8 +205,8 @@ def _text(
 
 
 def _from_suites(folder: Path | None, suites: Path | None) -> str:
-    """The way from a suite to a checkpoint's folder; empty if only the file system's root is above both: a suite
-    names no folders of one machine."""
+    """Return the relative path from a suite to a checkpoint's folder; empty if only the file system's root is
+    above both, because a suite names no folders of one machine."""
     if folder is None or suites is None:
         return ""
     there, here = folder.resolve(), suites.resolve()

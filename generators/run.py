@@ -32,7 +32,7 @@ from hardware.cell_selection import Shard, choose_cells
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.record import CheckLine, PlannedCell, RunLine, Subject
+from hardware.evidence.record import CheckLine, PlannedCell, RunLine, WeightsKind
 from hardware.evidence.store import Evidence, lines_by_cell, read_cells
 from hardware.target import Target
 from hardware.testing.progress import Progress
@@ -47,10 +47,9 @@ from hardware.testing.tolerances import OwnTolerance
 class CellResult:
     """One cell of a run: its results in the order of the plan, and its verdict.
 
-    The verdict is the cell's, from all evidence of the folder: what every other command says too. `run_id` is the
-    run of the results, empty if it is the job's own; `taken_from` is the same if that was an earlier one, whose
-    results were taken over. `untrusted` says that the run's own results don't count: its suite was edited, or its
-    checking code was changed.
+    The verdict uses all evidence of the folder, as in every other command. `run_id` is the run of the results, empty
+    for the job's own; `taken_from` is the same for an earlier run whose results were reused. `untrusted` means that
+    the run's results don't count: its suite was edited, or its checking code was changed.
     """
 
     written: WrittenSuite
@@ -63,16 +62,16 @@ class CellResult:
 
     @property
     def substituted(self) -> str:
-        """Why another target ran than the one asked for; empty if it was the one."""
+        """Why another target ran than the requested one; empty if it was the requested one."""
         return next((line.substitution_reason for line in self.lines if line.substitution_reason), "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """A finished run: its id, its cells, and the files of its evidence, with those that cells were taken over from.
+    """A finished run: its id, its cells, and the files of its evidence, with those that results were reused from.
 
-    If nothing was left to resume, it is the earlier run itself. `own` is the evidence of these runs, `latest` the
-    latest results of their cells, and `inventory` the machine that they are judged on.
+    If nothing was left to resume, it is the earlier run. `own` is the evidence of these runs, `latest` the latest
+    results of their cells, and `inventory` the machine that they are judged on.
     """
 
     run_id: str
@@ -84,8 +83,8 @@ class JobResult:
     inventory: HardwareInfo
 
     def exit_code(self, *, allow_fallback: bool) -> int:
-        """Return 0; 1 for a failure, an unsupported cell, a device that was named and isn't there, or results that
-        can't be trusted; 5 if nothing ran."""
+        """Return 0; 1 for a failure, an unsupported cell, a missing named device, or untrusted results; 5 if
+        nothing ran."""
         missing = any(cell.substituted and cell.written.planned.required for cell in self.cells)
         code = exit_code([line for cell in self.cells for line in cell.lines], missing=missing and not allow_fallback)
         bad = any(cell.untrusted or is_failing(cell.verdict) for cell in self.cells)
@@ -93,7 +92,7 @@ class JobResult:
 
 
 class JobInterrupted(KeyboardInterrupt):
-    """A run was interrupted; `result` is what it showed by then, `how` says what happened, `next_step` what then."""
+    """A run was interrupted; `result` holds its results until then, `how` the cause, `next_step` what to do."""
 
     def __init__(
         self,
@@ -122,21 +121,21 @@ def plan_job(
     suites: Path | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> tuple[PlannedSuite, ...]:
-    """Every suite that was asked for. Raises `NothingMatched` where selection or the shard leaves none.
+    """Return all requested suites. Raises `NothingMatched` if patterns or the shard leave none.
 
-    A target among several that doesn't compute in a precision is left out, and `on_note` is told which and why;
-    where it is the only one that was named, that is a `UsageError`.
+    A target among several that doesn't compute in a precision is left out, and `on_note` is called with the reason;
+    if it is the only named target, that is a `UsageError`.
     """
     rules = load_rules()
     statuses = targets(inventory)
     planned: dict[str, PlannedSuite] = {}
-    unasked: list[tuple[PlanChoice, str]] = []
+    uncomputed: list[tuple[PlanChoice, str]] = []
     for profile in profiles:
         for precision in precisions:
             predicted = predicted_for(profile, precision, rules, inventory)
             for choice in choose_targets(devices, profile, precision, statuses, predicted):
                 if not_computed(choice.target, precision):
-                    unasked.append((choice, precision))
+                    uncomputed.append((choice, precision))
                     continue
                 suite = plan_suite(
                     profile,
@@ -151,8 +150,8 @@ def plan_job(
                 other = planned.setdefault(suite.cell.id, suite)
                 if other.profile is not profile:
                     raise _same_cell(other, suite)
-    named_alone = len(devices) == 1 and all(choice.required for choice, _ in unasked)
-    for why in refuse_uncomputed(unasked, alone=named_alone or not planned):
+    named_alone = len(devices) == 1 and all(choice.required for choice, _ in uncomputed)
+    for why in refuse_uncomputed(uncomputed, alone=named_alone or not planned):
         on_note(why)
     return tuple(planned[id_] for id_ in choose_cells(tuple(planned), select=select, skip=skip, shard=shard))
 
@@ -166,9 +165,8 @@ def _same_cell(one: PlannedSuite, other: PlannedSuite) -> UsageError:
 
 
 def write_suites(planned: Sequence[PlannedSuite], folder: Path, *, force: bool) -> tuple[WrittenSuite, ...]:
-    """Write the suites into `folder`; files that were edited by hand stay as they are unless `force`.
-
-    A model that isn't here has no suite, and its file is none."""
+    """Write the suites into `folder`; files that were edited by hand stay unless `force`. A missing model has no
+    suite and no file."""
     prepare_folder(folder)
     return tuple(
         WrittenSuite(
@@ -194,11 +192,12 @@ def run_job(
     progress: Progress | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> JobResult:
-    """Run suites that were written, and judge each cell.
+    """Run written suites, and judge each cell.
 
-    `jobs` suites run at a time, None for as many as suit the machine. With `resume` only that is run which the newest
-    run in the folder of evidence didn't finish; `on_note` is told what and why. Raises `OutputError` where evidence
-    can't be written, `JobInterrupted` after an interruption was recorded, `UsageError` under a changed condition.
+    `jobs` suites run at a time, None for a suitable number. With `resume` only those run that the newest run in the
+    folder of evidence didn't finish; `on_note` is called with what is reused and why. Raises `OutputError` if
+    evidence can't be written, `JobInterrupted` after an interruption was recorded, `UsageError` under a changed
+    condition.
     """
     refuse_changes()
 
@@ -232,7 +231,7 @@ def run_job(
 
 
 def reference_suites(result: JobResult) -> tuple[WrittenSuite, ...]:
-    """Write the CPU's suites of the cells that failed without a result on the CPU that says whose fault it is."""
+    """Write CPU suites of the failed cells that have no CPU result yet, so that the fault can be located."""
     asked: dict[str, PlannedSuite] = {}
     cpu = Target(name="cpu")
     for one in result.cells:
@@ -257,7 +256,7 @@ def reference_suites(result: JobResult) -> tuple[WrittenSuite, ...]:
 
 
 def _own_tolerance(planned: PlannedSuite, _cell: Cell) -> OwnTolerance | None:
-    """The CPU is held to what the device is held to."""
+    """Return the device's tolerance: the CPU is held to the same."""
     return planned.tolerance
 
 
@@ -287,10 +286,10 @@ def result_of_runs(
     *,
     earlier: Collection[str] = (),
 ) -> JobResult:
-    """Return the result of several runs of suites that were written.
+    """Return the result of several runs of written suites.
 
-    `runs` names the run of each cell by the cell's id, and `earlier` are those whose results were taken over. Their
-    evidence is in the folder `evidence`; the result's own id is that of the newest.
+    `runs` maps each cell's id to its run, and `earlier` are the runs whose results were reused. Their evidence is in
+    the folder `evidence`; the result's own id is that of the newest.
     """
     names = tuple(sorted(set(runs.values()), reverse=True))
     suites = [(one, _read(one)) for one in written]
@@ -346,7 +345,7 @@ def _place(suite: SuiteFile, line: CheckLine) -> int:
 
 
 def _as_stored(written: WrittenSuite, run: RunLine) -> WrittenSuite:
-    """The suite with the prediction that was stored before the run that its results are from."""
+    """Return the suite with the prediction that was stored before the run of its results."""
     stored = next((one.verdict for one in run.plan if one.cell_id == written.planned.cell.id), None)
     if stored is None:
         return written
@@ -362,13 +361,13 @@ def _read(written: WrittenSuite) -> SuiteFile:
     if missing := written.planned.profile.missing:
         cell = written.planned.cell
         checks = required_checks(cell)
-        subject = str(Subject.CHECKPOINT)
+        subject = str(WeightsKind.CHECKPOINT)
         return SuiteFile(path=written.path, cell=cell, subject=subject, checks=checks, suite_hash="", missing=missing)
     return read_written(written)
 
 
 def read_written(written: WrittenSuite) -> SuiteFile:
-    """Return what the file of a suite says of itself. Raises `OutputError` where it is another cell's."""
+    """Return the content of a suite's file. Raises `OutputError` if it is of another cell."""
     suite = read_suite(written.path)
     planned = written.planned.cell
     if suite is None or suite.cell != planned:

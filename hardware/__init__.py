@@ -1,4 +1,4 @@
-"""Ground floor: what a machine has, and how a model runs on it. Importing this imports nothing else."""
+"""Hardware detection, and the backends that run models on it. Importing this package imports no other module."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import sys
 from typing import Any
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-"""ONNX Runtime tells its maker of each process and session from version 1.29 on, as soon as it is imported, and
-keeps an id of the machine (https://github.com/microsoft/onnxruntime/pull/27379). Here it doesn't, unless a user
-wants it."""
+"""ONNX Runtime 1.29 and later sends telemetry about processes and sessions as soon as it is imported, and stores a
+machine id (https://github.com/microsoft/onnxruntime/pull/27379). It is disabled unless the user enables it."""
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-"""huggingface_hub tells which library asks it for what."""
+"""Disable the telemetry of huggingface_hub."""
 
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # None: as if it weren't installed
-"""OpenVINO tells its maker of its import and of conversions, whoever imports it (optimum does, for ONNX too), and
-NNCF of what it compresses. Both do without this package where it isn't there. The variable that they heed, `CI`, is
-heeded by other programs too."""
+"""OpenVINO and NNCF send telemetry on import and conversion, and optimum imports OpenVINO for ONNX too. Both work
+without this package. The environment variable that also disables it, `CI`, changes other programs."""
 
 _WHERE = {
     "HardwareInfo": "detection",

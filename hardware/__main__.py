@@ -1,4 +1,4 @@
-"""`python -m hardware`: the front door of the inventory."""
+"""`python -m hardware`: the command line of the inventory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .command_line import open_door
+from .command_line import run_command_line
 from .command_names import as_runnable, program_of
 from .hardware_commands import COMMANDS, deliver
 from .inventory_text import FORMATS, list_text
@@ -26,7 +26,7 @@ Examples:
 
 @click.group(help=as_runnable(_HELP), context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Front door; the commands below do the work."""
+    """Group the commands below."""
 
 
 @main.command("list", short_help="Print what is here, and the targets that may be.")
@@ -55,8 +55,8 @@ for _command in main.commands.values():
 
 
 def start() -> int:
-    """Parse, run, and turn every error into one line and an exit code."""
-    return open_door(main, sys.argv[1:], program=program_of("hardware"))
+    """Run the command line and return its exit code."""
+    return run_command_line(main, sys.argv[1:], program=program_of("hardware"))
 
 
 if __name__ == "__main__":

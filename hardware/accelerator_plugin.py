@@ -1,6 +1,6 @@
-"""What a vendor's file from outside the repository builds on; docs/ADDING_A_VENDOR.md says how.
+"""The public API for a vendor plugin; see docs/ADDING_A_VENDOR.md.
 
-Importing this imports no framework and no vendor's library: `python -m hardware list` pays for it.
+Importing this module imports no framework and no vendor library, which keeps `python -m hardware list` fast.
 """
 
 from .inventory.vendors._pci import PciDevice, bound_driver, pci_accelerators, pcie_generation

@@ -1,8 +1,8 @@
-"""What a child measures a cell under: one condition changed, to see whether that makes it work.
+"""The changed condition under which a child process measures a cell, to test whether it makes the cell work.
 
-The only way in is the variable `HWCOMPAT_CHANGES` (`attention=eager;cache=off`), set in the environment of a child
-alone. Whatever runs under it says so in every line, which has an origin of its own: no such line is a measurement of
-the cell as it is.
+It is set only through the variable `HWCOMPAT_CHANGES` (`attention=eager;cache=off`) in the environment of a child
+process. Each line of evidence written under it names it and has an origin of its own, so that it doesn't count as a
+measurement of the unchanged cell.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .errors import UsageError, did_you_mean, echo
 VARIABLE = "HWCOMPAT_CHANGES"
 
 CHANGED = "changed"
-"""The condition by which a line tells what was changed."""
+"""The condition that names the change in a line of evidence."""
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "attention": ("eager", "sdpa"),
@@ -26,15 +26,17 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "batch": ("one",),
     "cache": ("off",),
 }
-"""What can be changed, and to what. `environment` besides: the names of variables that were set, in words."""
+"""What can be changed, and the allowed values. `environment` additionally lists the names of variables that were
+set."""
 
 _LONGEST = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppliedFix:
-    """`attention` of the model under test, never of the reference; the way of its `export`, and the `opset` of ONNX;
-    `shapes` of an export, `batch` (one row at a time), `cache` of decoding. `environment` only tells."""
+    """`attention` of the model under test (never of the reference), the route of its `export` with its ONNX
+    `opset` and `shapes`, `batch` (one row at a time), and the `cache` of decoding. `environment` is only
+    reported."""
 
     attention: str = ""
     export: str = ""
@@ -46,7 +48,8 @@ class AppliedFix:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The changes that `name=value;name=value` says. Raises `UsageError` for a name or value that isn't known."""
+        """Return the changes in the text `name=value;name=value`. Raises `UsageError` for an unknown name or
+        value."""
         found: dict[str, str] = {}
         for part in filter(None, (one.strip() for one in text.split(";"))):
             name, _, value = part.partition("=")
@@ -62,23 +65,23 @@ class AppliedFix:
 
     @property
     def text(self) -> str:
-        """What `parse` reads; empty where nothing is changed."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
-        return ";".join(f"{name}={value}" for name, value in said.items() if value)
+        """Return the text that `parse` reads; empty if nothing is changed."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return ";".join(f"{name}={value}" for name, value in values.items() if value)
 
     @property
     def of_export(self) -> str:
-        """The part that makes another export of the same model, for the key that exports are kept under."""
+        """Return the changes that affect an export, as part of the key under which exports are cached."""
         return ";".join((self.attention, self.export, self.opset, self.shapes))
 
 
 def current_changes() -> AppliedFix:
-    """What this process measures under; nothing where the variable isn't set. Raises `UsageError`."""
+    """Return the changes of this process, none if the variable isn't set. Raises `UsageError` for invalid ones."""
     return AppliedFix.parse(os.environ.get(VARIABLE, ""))
 
 
 def refuse_changes() -> None:
-    """Raise `UsageError` where something is changed: whoever measures cells as they are calls this first."""
+    """Raise `UsageError` if a change is set: commands that measure unchanged cells call this first."""
     if text := current_changes().text:
         raise UsageError(
             f"{VARIABLE} is set to {echo(text)}",

@@ -1,8 +1,8 @@
-"""What a backend from outside the repository builds on; docs/ADDING_A_BACKEND.md says how.
+"""The public API for a backend plugin; see docs/ADDING_A_BACKEND.md.
 
-`BaseBackend` is for any runtime, `TorchBackend` for a device that torch knows, `LaunchLogBackend` for one whose
-kernels are Python's and whose driver counts them; `install` makes torch know such a device. Importing this imports no
-runtime.
+`BaseBackend` is for any runtime, `TorchBackend` for a device that torch supports, `LaunchLogBackend` for a device
+whose kernels are written in Python and whose driver counts them; `install` registers such a device with torch.
+Importing this module imports no runtime.
 """
 
 from .backends._launch_log import LaunchLogBackend, LaunchLogRunnable
@@ -11,9 +11,9 @@ from .backends.base import (
     BaseBackend,
     DeviceInfo,
     Execution,
-    FileSubject,
+    FileInput,
     Generation,
-    ModelSubject,
+    ModelInput,
     Runnable,
     Unsupported,
 )
@@ -27,11 +27,11 @@ __all__ = [
     "DeviceInfo",
     "Driver",
     "Execution",
-    "FileSubject",
+    "FileInput",
     "Generation",
     "LaunchLogBackend",
     "LaunchLogRunnable",
-    "ModelSubject",
+    "ModelInput",
     "Runnable",
     "Target",
     "TorchBackend",

@@ -1,4 +1,4 @@
-"""What torch itself says of this machine, for where the product's own detection fails."""
+"""A minimal inventory from torch, used when the detection fails."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .software import TorchBuild, read_host
 _LIMIT_S = 120.0
 _LONGEST = 200
 
-# In a process of its own: torch stays out of the one that asks, and a driver that kills its process kills that one.
+# In a child process: this one doesn't import torch, and a driver that kills its process doesn't kill this one.
 _ASK = """
 import json, torch
 found = []
 if torch.cuda.is_available():
     vendor = "AMD" if torch.version.hip else "NVIDIA"
     for i in range(torch.cuda.device_count()):
-        told = torch.cuda.get_device_properties(i)
-        found.append([vendor, told.name, i, told.total_memory])
+        properties = torch.cuda.get_device_properties(i)
+        found.append([vendor, properties.name, i, properties.total_memory])
 if hasattr(torch, "xpu") and torch.xpu.is_available():
     for i in range(torch.xpu.device_count()):
-        told = torch.xpu.get_device_properties(i)
-        found.append(["Intel", told.name, i, told.total_memory])
+        properties = torch.xpu.get_device_properties(i)
+        found.append(["Intel", properties.name, i, properties.total_memory])
 if torch.backends.mps.is_available():
     found.append(["Apple", "GPU of this Mac", 0, None])
 version = torch.version
@@ -40,15 +40,15 @@ print(json.dumps({"devices": found, "torch": built}))
 
 
 def detect_somehow() -> HardwareInfo:
-    """The inventory, or where reading it raises what torch says alone, with the reason in `detection_failure`."""
+    """Return the inventory; if the detection raises, what torch reports, with the reason in `detection_failure`."""
     try:
         return detect()
-    except Exception as error:  # whatever part it was in: the work that was asked for goes on
+    except Exception as error:  # from any part: the command goes on
         return _basic(one_line(f"{type(error).__name__}: {error}", longest=_LONGEST))
 
 
 def inventory_here() -> HardwareInfo:
-    """The inventory for a command: where the detection failed, that is said on standard error."""
+    """Return the inventory for a command, and report a failed detection on standard error."""
     inventory = detect_somehow()
     if inventory.detection_failure:
         note(f"the detection of hardware failed: {inventory.detection_failure}")
@@ -56,7 +56,7 @@ def inventory_here() -> HardwareInfo:
 
 
 def _basic(failure: str) -> HardwareInfo:
-    told, why = _asked_torch()
+    found_by_torch, why = _read_torch()
     devices = tuple(
         AcceleratorInfo(
             vendor=vendor,
@@ -66,9 +66,9 @@ def _basic(failure: str) -> HardwareInfo:
             memory_bytes=memory,
             extra_info={"told_by": "torch"},
         )
-        for vendor, model, index, memory in told.get("devices", ())
+        for vendor, model, index, memory in found_by_torch.get("devices", ())
     )
-    torch = TorchBuild(**told["torch"]) if "torch" in told else TorchBuild(reason=why)
+    torch = TorchBuild(**found_by_torch["torch"]) if "torch" in found_by_torch else TorchBuild(reason=why)
     return HardwareInfo(
         host=read_host(),
         cpu=CPUInfo(),
@@ -92,8 +92,8 @@ def _basic(failure: str) -> HardwareInfo:
     )
 
 
-def _asked_torch() -> tuple[dict[str, Any], str]:
-    """What torch lists, or why it doesn't."""
+def _read_torch() -> tuple[dict[str, Any], str]:
+    """Return what torch reports, and the reason if it reports nothing."""
     try:
         done = run([sys.executable, "-P", "-c", _ASK], limit_s=_LIMIT_S)
         return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, one_line(_why(done), longest=_LONGEST))

@@ -1,6 +1,6 @@
-"""`Cell`: what a verdict speaks of, (model, task, target, precision), under one id everywhere.
+"""`Cell`: the (model, task, target, precision) that a verdict is about, with one id everywhere.
 
-It lies on the ground floor because suites, which travel with `hardware/` alone, carry its id.
+It is part of this package because generated suites carry the id and are shipped with `hardware/` alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .target import Target
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16", "float8", "int8", "int4")
 
 MODULE_TASK = "module-forward"
-"""The task of a user's own module: nothing is known of it but its forward pass."""
+"""The task of a user's own module, of which only the forward pass is known."""
 
 GRAPH_TASK = "graph-forward"
 """The task of a graph file."""
@@ -24,7 +24,7 @@ GRAPH_TASK = "graph-forward"
 DIFFUSION_TASKS = frozenset(
     {"text-to-image", "image-to-image", "inpainting", "text-to-video", "image-to-video", "image-reconstruction"}
 )
-"""The tasks of models of diffusers; `image-to-image` is one of transformers' too."""
+"""The tasks of diffusers models; transformers has `image-to-image` too."""
 
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}")
 _TASK = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -35,7 +35,7 @@ _DIGITS = 8
 
 
 def model_of_weights(slug: str, weights_hash: str) -> str:
-    """Return the model of a cell for a checkpoint: its slug, which is a label, and its weights' hash."""
+    """Return the model of a cell for a checkpoint: its slug, a label, and the hash of its weights."""
     return f"{slug[: 119 - _DIGITS]}@{weights_hash[:_DIGITS]}"
 
 
@@ -46,10 +46,10 @@ def label_of(model: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Cell:
-    """One question: does `model`, doing `task`, work on `target` in `precision`?
+    """One combination of `model`, `task`, `target` and `precision`.
 
     `model` is a model type (`bert`), or a checkpoint's slug with the first eight digits of its weights' hash
-    (`all-MiniLM-L6-v2@1377e9af`); it never holds a slash.
+    (`all-MiniLM-L6-v2@1377e9af`). It never contains a slash.
     """
 
     model: str
@@ -73,7 +73,7 @@ class Cell:
 
     @classmethod
     def parse(cls, text: str) -> Cell:
-        """The cell whose id is `text`. Raises `UsageError`."""
+        """Return the cell with the id `text`. Raises `UsageError` for an invalid id."""
         parts = text.split("/")
         if len(parts) != 4:
             raise UsageError(
@@ -86,17 +86,18 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """`bert/fill-mask/openvino:NPU/float32`: pytest id, JSON key, report anchor and selector."""
+        """Return the id, such as `bert/fill-mask/openvino:NPU/float32`: pytest id, JSON key, report anchor and
+        selector."""
         return f"{self.model}/{self.task}/{self.target}/{self.precision}"
 
     @property
     def label(self) -> str:
-        """The model without the hash of its weights: what several checkpoints may share."""
+        """Return the model without the hash of its weights, which several checkpoints may share."""
         return label_of(self.model)
 
     @property
     def slug(self) -> str:
-        """A file name of `[a-z0-9_]` only. Models whose names differ only in case or signs stay apart."""
+        """Return a file name of `[a-z0-9_]`, different for models that differ only in case or punctuation."""
         model = self.model.replace("-", "_")
         if not re.fullmatch(r"[a-z0-9_]+", model):
             digest = hashlib.sha256(self.model.encode()).hexdigest()[:6]
@@ -105,7 +106,7 @@ class Cell:
         return f"{model}_{rest}"
 
     def matches(self, pattern: str) -> bool:
-        """Whether the id fits an fnmatch pattern such as `bert/*/cpu/*`."""
+        """Return whether the id matches an fnmatch pattern such as `bert/*/cpu/*`."""
         return fnmatchcase(self.id, pattern)
 
     def __str__(self) -> str:
@@ -113,7 +114,7 @@ class Cell:
 
 
 def parsed(text: str) -> Cell | None:
-    """Return the cell with an id; None for a text that is none, or that spells it otherwise."""
+    """Return the cell with this id, or None if the text isn't an id as cells write it."""
     try:
         cell = Cell.parse(text)
     except UsageError:

@@ -1,4 +1,4 @@
-"""Which cells of a plan are kept: by patterns, and by the share that one of several machines takes."""
+"""Selection of the cells of a plan, by patterns and by the shard of one of several machines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SHOWN = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Share `index` (from 1) of `count`. A cell's share follows from its id alone, whatever else is planned."""
+    """Shard `index` (from 1) of `count`. The shard of a cell depends on its id alone."""
 
     index: int
     count: int
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """The share that `2/5` names. Raises `UsageError`."""
+        """Return the shard named by a text such as `2/5`. Raises `UsageError` for an invalid one."""
         match = _SHARD.fullmatch(text.strip())
         index, count = (int(match[1]), int(match[2])) if match else (0, 0)
         if not 1 <= index <= count:
@@ -35,7 +35,7 @@ class Shard:
         return cls(index=index, count=count)
 
     def holds(self, cell_id: str) -> bool:
-        """Whether a cell is in this share; it is in exactly one."""
+        """Return whether a cell is in this shard; it is in exactly one."""
         digest = hashlib.sha256(cell_id.encode()).digest()
         return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
 
@@ -46,9 +46,9 @@ class Shard:
 def choose_cells(
     cells: Sequence[str], *, select: Sequence[str] = (), skip: Sequence[str] = (), shard: Shard | None = None
 ) -> tuple[str, ...]:
-    """The ids that fit a pattern of `select` (all without one), fit none of `skip`, and are in the shard.
+    """Return the ids that match a pattern of `select` (all if it is empty) and none of `skip`, and are in the shard.
 
-    The order stays. Raises `NothingMatched` for a pattern that fits no cell, and where nothing is left.
+    The order is kept. Raises `NothingMatched` if a pattern matches no cell or no cell remains.
     """
     for option, patterns in (("--select", select), ("--skip", skip)):
         for pattern in patterns:
@@ -81,7 +81,7 @@ def choose_cells(
 
 
 def _near(pattern: str, cells: Collection[str]) -> str:
-    """What the pattern may have meant: itself with stars around it, or a part of it spelt as a cell's part is."""
+    """Return a similar pattern that matches: with wildcards around it, or with a part spelled as in a cell."""
     for wider in (f"{pattern}/*", f"*/{pattern}/*", f"*/{pattern}", f"*{pattern}*"):
         if any(fnmatchcase(cell, wider) for cell in cells):
             return f"Did you mean {echo(wider)}?"

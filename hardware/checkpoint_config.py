@@ -1,8 +1,8 @@
-"""Reads the config.json of a checkpoint's folder, and refuses what would be loaded from elsewhere because of it.
+"""Reading a checkpoint's config.json, and refusing configurations that load code or weights from elsewhere.
 
-Own modelling code is never run, since classes are the library's. What else a library would fetch or load for a
-configuration is refused by name: kernels (`attn_implementation = "somebody/kernels"`) and adapters, whose base lies
-wherever their file says.
+Custom modeling code is never run, because only classes of the library are used. Other things that a library would
+download or load because of a configuration are refused by name: kernels (`attn_implementation = "org/kernels"`) and
+adapters, whose base model may be anywhere.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _LARGEST_CONFIG = 10 * 2**20
 _ADAPTER = "adapter_config.json"
 _IMPLEMENTATIONS = frozenset({"attn_implementation", "experts_implementation"})
 _QUANTIZATION = ("quantization_config", "compression_config")
-"""Settings of a configuration that say how weights are quantized."""
+"""Settings of a configuration that describe how weights are quantized."""
 _QUANTIZATION_FILES = {
     "quantize_config.json": "gptq",
     "quant_config.json": "awq",
     "hf_quant_config.json": "modelopt",
 }
-"""Files beside config.json that older tools say it in, and what they stand for unless they name a method."""
+"""Files beside config.json that older tools write, and the method they mean unless they name one."""
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """What config.json says; `None` where there is none. Raises `BrokenInput` where it can't be read."""
+    """Return the content of config.json, or None if it doesn't exist. Raises `BrokenInput` if it can't be read."""
     path = folder / "config.json"
     if not is_plain_file(path):
         return None
@@ -50,12 +50,12 @@ def read_config(folder: Path) -> dict[str, Any] | None:
 
 
 def hash_of_config(config: Mapping[str, Any]) -> str:
-    """SHA-256 over a configuration, in whatever order it is written: 64 hexadecimal digits."""
+    """Return the SHA-256 of a configuration, 64 hexadecimal digits, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def refuse_foreign(folder: Path, config: Mapping[str, Any]) -> None:
-    """Raises `BrokenInput` where loading would take code or weights from elsewhere."""
+    """Raise `BrokenInput` if loading would use code or weights from elsewhere."""
     where = echo(str(folder))
     if (folder / _ADAPTER).exists():
         raise BrokenInput(
@@ -73,7 +73,7 @@ def refuse_foreign(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
-    """Raises `ModelRefused` where the weights are quantized: a suite compares plain numbers with float64."""
+    """Raise `ModelRefused` if the weights are quantized: a suite compares unquantized weights with float64."""
     method, where = quantization_of(folder, config)
     if not method:
         return
@@ -91,7 +91,7 @@ def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def quantization_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """The method that a checkpoint's weights are quantized with, and which file says so; empty where they aren't."""
+    """Return the quantization method of a checkpoint and the file that names it; empty if it isn't quantized."""
     for name, value in settings_of(config):
         if name in _QUANTIZATION and isinstance(value, Mapping) and value:
             return _method_in(value), f"{name} in config.json"
@@ -101,10 +101,10 @@ def quantization_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def _method_in(said: Mapping[str, Any]) -> str:
-    if any(said.get(name) for name in ("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit")):
+def _method_in(settings: Mapping[str, Any]) -> str:
+    if any(settings.get(name) for name in ("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit")):
         return "bitsandbytes"
-    return str(said.get("quant_method") or said.get("method") or "a method that isn't named")
+    return str(settings.get("quant_method") or settings.get("method") or "a method that isn't named")
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def _quantization_methods() -> Mapping[str, Any]:
 
 
 def settings_of(config: Any) -> Iterator[tuple[str, Any]]:
-    """All names with their values in a configuration and those inside it."""
+    """Yield all settings of a configuration and of nested ones, as names and values."""
     if isinstance(config, Mapping):
         for name, value in config.items():
             yield str(name), value

@@ -1,4 +1,4 @@
-"""What every command line of the product shares: one line for an error, the right exit code, quiet pipes."""
+"""Shared behavior of all command lines: one line for an error, exit codes, and quiet pipes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ USAGE = 4
 _LONGEST_NOTE = 2000
 
 
-def open_door(command: click.Command, arguments: Sequence[str], *, program: str) -> int:
-    """Run a command and return its exit code: what it returns, or that of the error that it raised.
+def run_command_line(command: click.Command, arguments: Sequence[str], *, program: str) -> int:
+    """Run a command and return its exit code: its return value, or that of the error that it raised.
 
     Errors are one line on standard error; a traceback is shown only with `--debug` or `LOGLEVEL=DEBUG`.
     """
     debug = "--debug" in arguments or os.environ.get("LOGLEVEL", "").upper() == "DEBUG"
 
     try:
-        # Not `command.main`, which makes a broken pipe an exit with code 1.
+        # `command.main` isn't used because it exits with code 1 on a broken pipe.
         with command.make_context(program, list(arguments)) as context:
             code: object = command.invoke(context)
         sys.stdout.flush()
@@ -55,7 +55,7 @@ def open_door(command: click.Command, arguments: Sequence[str], *, program: str)
     except BrokenPipeError:
         return _end_quietly()
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # whichever option named it
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # from any option
             _say(f"{echo(str(error.filename))} is too long for the name of a file", debug)
             return USAGE
         _say(f"internal error: {type(error).__name__}: {error}. Run it again with --debug to see where.", debug)
@@ -63,10 +63,10 @@ def open_door(command: click.Command, arguments: Sequence[str], *, program: str)
 
 
 class PrecisionChoice(click.Choice[str]):
-    """A precision by its name; another usual name of one, such as fp16, is refused with ours."""
+    """A precision by its name; other common names, such as fp16, are refused with a suggestion."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The precision's name. Raises `click.BadParameter`."""
+        """Return the name of the precision. Raises `click.BadParameter` for an unknown one."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -75,18 +75,18 @@ class PrecisionChoice(click.Choice[str]):
 
 
 def note(*texts: str) -> None:
-    """Say what isn't the product: a line of its own on standard error for each."""
+    """Print each text as one line on standard error."""
     for text in texts:
         click.echo(f"note: {one_line(as_runnable(text), longest=_LONGEST_NOTE)}", err=True)
 
 
 def terminal_width() -> int:
-    """Columns that output may take: the terminal's, between 60 and 120; 100 where there is none."""
+    """Return the width of the output in columns: that of the terminal, from 60 to 120, or 100 without a terminal."""
     return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
 
 
 def _end_quietly() -> int:
-    """Whoever read our output has enough of it. Nothing more may be written at exit either."""
+    """Return exit code 0 after a broken pipe, and write nothing more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -1,6 +1,6 @@
-"""What a user types to start this product, and to install what it lacks: in a checkout, or of an installed package.
+"""The commands that start this product or install its dependencies, in a checkout or an installed package.
 
-Texts of the product name the commands of a checkout; `as_runnable` turns them into those that run where the user is.
+Texts of the product name the commands of a checkout; `as_runnable` replaces them with those that work here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCRIPTS = {
     "hardware_compatibility_reporter": "hwcompat-report",
     "hardware": "hwcompat-hardware",
 }
-"""The console script of each front door, by its module; `pyproject.toml` declares them."""
+"""The console script of each command-line module, as declared in `pyproject.toml`."""
 
 _ROOT = Path(__file__).parents[1]
 _DOORS = re.compile(
@@ -30,19 +30,19 @@ _REQUIREMENTS = re.compile(r"(?<=install )-r requirements(?:-(\w+))?\.txt")
 _SETUP = re.compile(r"make setup-(\w+)")
 
 _WEB = "make setup-web in a checkout, and HWCOMPAT_WEB_PYTHON=<checkout>/.venv-web/bin/python here"
-"""Its browser and its runtime come from npm, which no package of Python brings."""
+"""The browser environment needs npm packages, which pip can't install."""
 
 
 @functools.cache
 def is_installed() -> bool:
-    """Whether this is a package that was installed, beside the two other floors and away from the repository."""
+    """Return whether this is an installed package rather than a checkout of the repository."""
     return (_ROOT / "run_test_generation.py").is_file() and not (
         (_ROOT / "pyproject.toml").is_file() and (_ROOT / "constraints.txt").is_file()
     )
 
 
 def interpreter() -> str:
-    """The Python that runs as a shell here takes it: `python` where that finds it, else its path."""
+    """Return the running Python as a shell command: `python` if the shell finds this one, else its path."""
     own, found = Path(sys.executable), shutil.which("python")
     if found and Path(found).absolute().parent == own.parent:
         return "python"
@@ -50,8 +50,8 @@ def interpreter() -> str:
 
 
 def command_of(door: str) -> str:
-    """What starts a front door, as a shell here takes it: its script where the product was installed or a script
-    started this process, else the door's file or module."""
+    """Return the shell command for a command-line module: its script if the product is installed or was started by
+    a script, else its file or module."""
     script = _script(SCRIPTS[door])
     if script and (is_installed() or _script_that_runs()):
         return script
@@ -62,20 +62,20 @@ def command_of(door: str) -> str:
 
 
 def program_of(door: str) -> str:
-    """How a usage line names a front door."""
+    """Return the program name of a command-line module in usage texts."""
     if _script_that_runs() == SCRIPTS[door]:
         return SCRIPTS[door]
     return f"python -m {door}" if is_installed() or door == "hardware" else f"{door}.py"
 
 
 def own_command(door: str, arguments: Sequence[str]) -> str:
-    """The command that started this process, as reports and evidence keep it: nothing of this machine is in it."""
+    """Return the command that started this process, for reports and evidence; without any path of this machine."""
     started = program_of(door)
     return f"{started if not started.endswith('.py') else f'python {started}'} {shlex.join(arguments)}".rstrip()
 
 
 def as_runnable(text: str) -> str:
-    """A text of ours, with the commands that run here in the place of those that run in a checkout."""
+    """Return `text` with the commands of a checkout replaced by those that work here."""
     if not (is_installed() or _script_that_runs()):
         return text
     text = _DOORS.sub(lambda found: command_of(found[1] or found[2]), text)
@@ -86,21 +86,21 @@ def as_runnable(text: str) -> str:
 
 
 def _extra(name: str) -> str:
-    """The extra that stands for a file of requirements. Whoever has a torch keeps it: `openvino` pins one."""
+    """Return the extra that replaces a requirements file. `openvino` pins torch, so an installed torch is kept."""
     if not name:
         name = "openvino-only" if importlib.util.find_spec("torch") else "openvino"
     return f"'hwcompat[{'tpu' if name == 'xla' else name}]'"
 
 
 def _script_that_runs() -> str:
-    """The console script that started this process; empty where none did."""
+    """Return the console script that started this process, or an empty text."""
     name = Path(sys.argv[0]).name.removesuffix(".exe") if sys.argv else ""
     return name if name in SCRIPTS.values() else ""
 
 
 @functools.cache
 def _script(name: str) -> str:
-    """A console script of this environment as a shell here takes it; empty where there is none."""
+    """Return a console script of this environment as a shell command, or an empty text if it doesn't exist."""
     path = shutil.which(name, path=str(Path(sys.argv[0]).parent if _script_that_runs() else _scripts_folder()))
     if path is None:
         return ""
@@ -113,7 +113,7 @@ def _scripts_folder() -> Path:
 
 
 def _shown(path: Path) -> str:
-    """A program's path as a shell takes it, without the name of whose home it lies in."""
+    """Return the path of a program for a shell, without the name of a home folder."""
     for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base):
             inside = path.relative_to(base)

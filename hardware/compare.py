@@ -1,9 +1,9 @@
-"""How far two sets of outputs are apart, as a number that can be trusted.
+"""The error between two sets of outputs.
 
-The error is the largest absolute difference over the scale of the reference. What isn't finite is an infinite
-error; a reference that isn't finite stops the comparison, because `max(0.0, nan)` is 0.0. Minus infinity stands for
-an entry that a model rules out: both sides must rule out the same ones, and the others are compared. Whole numbers,
-as matches and codes are, are the same or not.
+The error is the largest absolute difference divided by the scale of the reference. Values that aren't finite are an
+infinite error, and a reference that isn't finite raises, because `max(0.0, nan)` is 0.0. Minus infinity marks an
+entry that a model masks: both sides must mask the same entries, and the others are compared. Integers, such as
+matches and codes, are equal or not.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ _SMALLEST_SCALE = 1e-12
 
 
 def is_whole(array: Array) -> bool:
-    """Whether an array holds whole numbers or booleans, which no tolerance fits."""
+    """Return whether an array holds integers or booleans, to which no tolerance applies."""
     return array.dtype.kind in "iub"
 
 
 def is_meant(array: Array) -> bool:
-    """Whether every entry is a number, or ruled out."""
+    """Return for each entry whether it is finite or masked."""
     if is_whole(array):
         return True
     return bool((np.isfinite(array) | np.isneginf(array)).all())
 
 
 class ReferenceNotFinite(ValueError):
-    """The reference itself holds NaN or infinity: nothing can be concluded from it."""
+    """The reference holds NaN or infinity, so that nothing can be compared with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Result of `compare`: errors relative to the output's scale and absolute, and the output that is worst.
+    """The result of `compare`: the largest error relative to the output's scale, the absolute error, and the worst
+    output.
 
-    `finite` is False if that output holds NaN or infinity where the reference doesn't.
+    `finite` is False if that output holds NaN or infinity and the reference doesn't.
     """
 
     max_rel_error: float
@@ -59,12 +60,12 @@ class Comparison:
 
 
 def _infinite(worst: str) -> Comparison:
-    """The comparison of what can't be compared."""
+    """Return the result for outputs that can't be compared."""
     return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=worst)
 
 
 def not_finite(worst: str) -> Comparison:
-    """The comparison of an output of the device that holds NaN or infinity where the reference doesn't."""
+    """Return the result for an output of the device that holds NaN or infinity."""
     return replace(_infinite(worst), finite=False)
 
 
@@ -77,10 +78,10 @@ def compare(
 ) -> Comparison:
     """Compare `got` with `want` (arrays by output name).
 
-    Every output that both have is compared, and each of `required` must be there. `masks` gives, for an output
-    of shape (batch, length, ...), a 0/1 array (batch, length) of the positions that mean something; positions
-    behind those, as an image has them behind its text, mean something too. Raises
-    `ReferenceNotFinite`; a missing output, another shape or a number that isn't finite is an infinite error.
+    Every output that both have is compared, and each of `required` must exist. `masks` gives, for an output of shape
+    (batch, length, ...), a 0/1 array (batch, length) of the valid positions; positions beyond the mask, such as those
+    of an image after its text, are valid. A missing output, another shape or a value that isn't finite is an infinite
+    error. Raises `ReferenceNotFinite` if the reference isn't finite.
     """
     names = [name for name in want if name in got or name in set(required)]
     missing = [name for name in required if name not in want or name not in got]
@@ -121,7 +122,7 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
 
 
 def others(got: Array, want: Array, mask: Array | None) -> Array:
-    """Where two arrays of whole numbers differ, and mean something: booleans of the shape of `want`."""
+    """Return where two arrays of integers differ at valid positions: booleans of the shape of `want`."""
     different: Array = got != want
     if mask is None:
         return different
@@ -130,8 +131,8 @@ def others(got: Array, want: Array, mask: Array | None) -> Array:
 
 
 def scale_of(reference: Array) -> float:
-    """What errors are relative to: the standard deviation of what isn't ruled out; of a number alone or repeated,
-    which has none, its magnitude."""
+    """Return the scale of errors: the standard deviation of the unmasked entries, or their magnitude if all are
+    equal."""
     reference = reference[~np.isneginf(reference)]
     spread = reference.std() if np.ptp(reference) else np.abs(reference).max()
     return max(float(spread), _SMALLEST_SCALE)
@@ -140,15 +141,15 @@ def scale_of(reference: Array) -> float:
 def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
     """Compare all gradients of a model (arrays by parameter name) as one vector.
 
-    The error is the larger of two: the distance relative to the length of `want`, and the largest difference
-    relative to its largest element. Gradients are mostly small with a few large elements, so that a standard
-    deviation is no scale for them. Raises `ReferenceNotFinite`; other names or shapes are an infinite error.
+    The error is the larger of two: the distance divided by the norm of `want`, and the largest difference divided by
+    its largest element. A standard deviation isn't used because most gradients are small and few are large. Other
+    names or shapes are an infinite error. Raises `ReferenceNotFinite` if a reference isn't finite.
     """
     names = sorted(want)
     if sorted(got) != names or any(got[name].shape != want[name].shape for name in names) or not names:
         return _infinite("gradients (other parameters)")
     distance = length = largest = largest_wanted = 0.0
-    for name in names:  # one at a time: all gradients of a large model at once would take its memory several times
+    for name in names:  # one at a time: all gradients of a large model would take several times its memory
         actual, reference = (np.asarray(one[name], dtype=np.float64).ravel() for one in (got, want))
         if not np.isfinite(reference).all():
             raise ReferenceNotFinite(f"the reference gradient of {name} is not finite: nothing can be concluded")

@@ -1,8 +1,8 @@
-"""Devices that a vendor brings: registered with torch as PrivateUse1, and believed only after they computed.
+"""Registration of a vendor's device with torch as PrivateUse1.
 
-`register_custom_device` is True where a tensor was made on the device, computed on there, and came back with the
-right numbers. A device of the vendor's own library (C++) is loaded from `backend_library`; one whose kernels are
-Python's gives a `driver`.
+`register_custom_device` returns True only if a tensor was allocated on the device, computed on there and copied back
+with the right values. A device of the vendor's C++ library is loaded from `backend_library`; a device with kernels in
+Python has a `driver`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 class PrivateUse1Config:
     """How a device is registered.
 
-    `device_name` is what torch calls it: a Python identifier in lower case. `backend_library` is what brings its
-    kernels, a shared library's path or a module's name; the empty string where the backend has a driver or they are
-    loaded already. `enable_autograd` asks for gradients to be proved as well, `enable_compilation` for torch.compile.
+    `device_name` is the name in torch, a lower-case Python identifier. `backend_library` provides the kernels: the
+    path of a shared library or the name of a module; empty if the backend has a driver or the kernels are loaded.
+    `enable_autograd` verifies gradients as well, `enable_compilation` torch.compile.
     """
 
     device_name: str
@@ -43,10 +43,10 @@ class PrivateUse1Config:
 
 
 class CustomDeviceBackend(ABC):
-    """What a vendor implements. `reason` says after a registration why it came to nothing."""
+    """The class that a vendor implements. After a failed registration `reason` holds the cause."""
 
     driver: Driver | None = None
-    """What computes, where the kernels are Python's."""
+    """The driver of a device with kernels in Python."""
 
     def __init__(self, name: str, vendor: HardwareVendor | str = HardwareVendor.CUSTOM_ASIC) -> None:
         self.name = name
@@ -55,31 +55,31 @@ class CustomDeviceBackend(ABC):
 
     @abstractmethod
     def initialize_device(self) -> bool:
-        """Wake the device; False where it isn't there."""
+        """Initialize the device; return False if it doesn't exist."""
 
     @abstractmethod
     def get_device_count(self) -> int:
-        """How many there are."""
+        """Return the number of devices."""
 
     @abstractmethod
     def get_device_properties(self, device_id: int = 0) -> Mapping[str, Any]:
-        """What is known of one: name, memory in bytes; nothing that isn't known."""
+        """Return the known properties of a device, such as its name and its memory in bytes."""
 
     @abstractmethod
     def allocate_memory(self, size: int, device_id: int = 0) -> torch.Tensor:
-        """`size` bytes on the device, as a tensor of uint8 of shape (size,)."""
+        """Return `size` bytes on the device, as a uint8 tensor of shape (size,)."""
 
     @abstractmethod
     def copy_to_device(self, tensor: torch.Tensor, device_id: int = 0) -> torch.Tensor:
-        """The tensor on the device; the given one stays where it is."""
+        """Return a copy of the tensor on the device; the given tensor isn't changed."""
 
 
 def register_custom_device(backend: CustomDeviceBackend, config: PrivateUse1Config) -> bool:
-    """Make torch know the device and prove that it computes. False otherwise; `backend.reason` says why.
+    """Register the device with torch and return whether it computes; if not, `backend.reason` is the cause.
 
-    Proved are: memory on the device, a copy there, the known answer computed there, and the copy back; with
-    `enable_autograd` a gradient, with `enable_compilation` a compiled function. Nothing that the vendor's code raises
-    gets out.
+    Memory on the device, a copy to it, the known answer computed there and the copy back are verified; with
+    `enable_autograd` a gradient, with `enable_compilation` a compiled function. Errors of the vendor's code aren't
+    raised.
     """
     backend.reason = _failure(backend, config)
     if backend.reason:
@@ -88,20 +88,20 @@ def register_custom_device(backend: CustomDeviceBackend, config: PrivateUse1Conf
 
 
 def _failure(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
-    steps: list[Callable[[CustomDeviceBackend, PrivateUse1Config], str]] = [_present, _registered, _copied, _answered]
+    steps = [_check_presence, _register, _check_copy, _check_known_answer]
     if config.enable_autograd:
-        steps.append(_learned)
+        steps.append(_check_gradient)
     if config.enable_compilation:
-        steps.append(_compiled)
+        steps.append(_check_compilation)
     try:
         return next((reason for step in steps if (reason := step(backend, config))), "")
     except HwCompatError as error:
         return str(error)
-    except Exception as error:  # a vendor's code may raise anything; that it did is the answer
+    except Exception as error:  # the vendor's code may raise anything
         return f"{type(error).__name__}: {error}"
 
 
-def _present(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_presence(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     if not config.device_name.isidentifier() or config.device_name != config.device_name.lower():
         return f"{config.device_name!r} is no name for a device: an identifier in lower case is"
     if not backend.initialize_device():
@@ -110,7 +110,7 @@ def _present(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     return "" if count > 0 else f"there are {count} devices"
 
 
-def _registered(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _register(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     if backend.driver is not None:
@@ -133,7 +133,7 @@ def _load(library: str) -> None:
         importlib.import_module(library)
 
 
-def _copied(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_copy(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     memory = backend.allocate_memory(64)
@@ -149,7 +149,7 @@ def _copied(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     return ""
 
 
-def _answered(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_known_answer(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     left, right = (backend.copy_to_device(torch.as_tensor(array)) for array in known_answer.question())
@@ -160,7 +160,7 @@ def _answered(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     return "" if known_answer.agrees(got) else f"the device computed {got}, not {list(known_answer.expected())}"
 
 
-def _learned(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_gradient(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     leaf = backend.copy_to_device(torch.linspace(-1, 1, 8)).requires_grad_()
@@ -171,7 +171,7 @@ def _learned(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     return "" if float(apart) < 1e-3 else f"the gradient of 3 x² is off by {float(apart):.1e}"
 
 
-def _compiled(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+def _check_compilation(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     import torch
 
     def shifted(tensor: torch.Tensor) -> torch.Tensor:

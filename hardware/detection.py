@@ -1,6 +1,6 @@
-"""Says what is on this machine, importing no framework, and proves a target by computing there.
+"""Detection of this machine's hardware without importing a framework, and a probe that computes on a target.
 
-`detect` and `targets` say what may be here; only `probe` says what works.
+`detect` and `targets` report what may be available; only `probe` verifies that it works.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TAIL = 300
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """What came of computing three numbers on a target. `got` is `None` if it didn't get that far."""
+    """The result of computing three numbers on a target. `got` is None if nothing was computed."""
 
     target: str
     ok: bool
@@ -40,13 +40,13 @@ class ProbeResult:
 
 
 def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareInfo:
-    """A machine's inventory, this one's where none is given. Never raises for a vendor: what failed is in `vendors`
-    with its reason. `smart`: ask the disks themselves, which takes a moment and mostly needs root."""
+    """Return the inventory of a machine, by default this one. The error of a vendor's file is reported in
+    `vendors` and not raised. `smart` reads the health of disks, which takes a moment and mostly needs root."""
     machine = machine or LiveMachine()
     engines: list[ContainerEngine] = []
-    # A program tells of them, which takes as long as a tenth of all the rest.
-    asking = threading.Thread(target=lambda: engines.extend(read_container_engines(machine)))
-    asking.start()
+    # Started first because running a program takes a tenth of the whole time.
+    engine_reader = threading.Thread(target=lambda: engines.extend(read_container_engines(machine)))
+    engine_reader.start()
     accelerators: list[AcceleratorInfo] = []
     vendors: list[VendorFacts] = []
     with bus_read_once(machine):
@@ -55,7 +55,7 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
                 backend = vendor(machine)
                 facts, devices = backend.facts(), backend.list_devices()
                 backend.shutdown()
-            except Exception as error:  # a plug-in may raise anything, and must not take the others with it
+            except Exception as error:  # a plugin may raise anything, and must not affect the others
                 vendors.append(_broken(name, f"{type(error).__name__}: {error}"))
                 continue
             vendors.append(facts)
@@ -64,7 +64,7 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
     vendors.extend(_broken(name, reason) for name, reason in registered_vendors().failures.items())
     storage = read_storage(machine, smart=smart)
     cpu, memory = read_cpu(machine), read_memory(machine, modules=True)
-    asking.join()
+    engine_reader.join()
     return HardwareInfo(
         host=machine.host(),
         cpu=cpu,
@@ -83,7 +83,7 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
 
 
 def targets(inventory: HardwareInfo) -> tuple[TargetStatus, ...]:
-    """For every known target, whether it may be here and the reason if not. Says nothing of what works."""
+    """Return for every known target whether it may be available, and the reason if not. It isn't tested."""
     from .backends.factory import known_targets
 
     return expected_targets(inventory, known_targets())
@@ -107,7 +107,7 @@ def probe(target: str) -> ProbeResult:
         raise
     except HwCompatError as error:
         reason = str(error)
-    except Exception as error:  # a runtime may raise anything; the reason is the answer here
+    except Exception as error:  # a runtime may raise anything, which is reported as the reason
         reason = f"{type(error).__name__}: {error}"
     return ProbeResult(
         target=target,
@@ -120,19 +120,19 @@ def probe(target: str) -> ProbeResult:
 
 
 def probe_apart(target: str, *, timeout_s: float) -> ProbeResult:
-    """The same in a child with a time limit: what crashes or hangs is a reason. Never raises."""
+    """Probe a target in a child process with a time limit. Crashes and timeouts are reported as the reason."""
     from .known_answer import expected
     from .process import NoAnswer, ask
 
     started, timed_out = time.perf_counter(), False
     try:
-        told = ask(__name__, target, limit_s=timeout_s)
-        got = None if told["got"] is None else tuple(told["got"])
-        return ProbeResult(**{**told, "got": got, "expected": tuple(told["expected"])})
+        result = ask(__name__, target, limit_s=timeout_s)
+        got = None if result["got"] is None else tuple(result["got"])
+        return ProbeResult(**{**result, "got": got, "expected": tuple(result["expected"])})
     except NoAnswer as error:
         timed_out = error.ended.timed_out
-        said = " ".join(error.ended.stderr.split())[-_TAIL:]
-        reason = f"it took longer than {timeout_s:g} s" if timed_out else f"its process {error.ended.how}. {said}"
+        output = " ".join(error.ended.stderr.split())[-_TAIL:]
+        reason = f"it took longer than {timeout_s:g} s" if timed_out else f"its process {error.ended.how}. {output}"
     except HwCompatError as error:
         reason = str(error)
     return ProbeResult(

@@ -1,6 +1,6 @@
-"""The one family of errors that a user sees: what went wrong, why, and the next thing to do.
+"""Errors that are reported to users: what went wrong, why, and how to fix it.
 
-Each class owns its exit code (pytest's numbering); only a `main()` exits.
+Each class has its exit code (pytest's numbering); only a `main()` exits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _LONGEST_ECHO = 80
 
 
 class HwCompatError(Exception):
-    """Root of all errors that are reported as one line instead of a traceback.
+    """Base class of all errors that are reported as one line instead of a traceback.
 
     `what` happened, `why`, and the `fix` that the user can apply; the last two may be empty.
     """
@@ -34,25 +34,25 @@ class HwCompatError(Exception):
 
 
 class UsageError(HwCompatError):
-    """The command line or an input file asks for something that cannot be."""
+    """The command line or an input file asks for something impossible."""
 
     exit_code = 4
 
 
 class NothingMatched(HwCompatError):
-    """A selection left nothing to do: an error, never a silent success."""
+    """A selection matched nothing, which is an error and not a silent success."""
 
     exit_code = 5
 
 
 class BrokenInput(UsageError):
-    """A file that was handed in is corrupt, truncated, or of a kind that is refused."""
+    """An input file is corrupt, truncated, or of a kind that is refused."""
 
 
 class ModelRefused(BrokenInput):
-    """A checkpoint that can't be run as it is: its files or configuration are wrong, or need what isn't used here.
+    """A checkpoint that can't be run: its files or configuration are wrong, or need something that isn't used here.
 
-    `error_type` is the name of what is wrong (`hardware/evidence/error_types.toml`).
+    `error_type` is the name of the problem (`hardware/evidence/error_types.toml`).
     """
 
     exit_code = 1
@@ -69,17 +69,17 @@ class OutputError(HwCompatError):
 
 
 class ModelError(UsageError):
-    """The model named isn't known, or nothing can be built from what was given."""
+    """The model isn't known, or nothing can be built from the input."""
 
 
 class ModelMissing(ModelError):
-    """A model that was named isn't here: a folder, or weights in the local cache of the Hub."""
+    """A named model isn't available: a folder, or weights in the local cache of the Hub."""
 
     exit_code = 1
 
 
 class BrokenPlugin(HwCompatError):
-    """A package from outside registered something that can't be imported, or is of another kind."""
+    """An external package registered something that can't be imported or is of another kind."""
 
 
 class BackendUnavailable(HwCompatError):
@@ -89,18 +89,18 @@ class BackendUnavailable(HwCompatError):
 
 
 class OutOfMemory(HwCompatError):
-    """Memory that something needs isn't to be had: a device's ran out, or all of a budget is in use."""
+    """Memory isn't available: that of a device is exhausted, or all of a budget is in use."""
 
     exit_code = 1
 
 
 class WouldDeadlock(HwCompatError):
-    """A wait that could never end: what is waited for waits, directly or through others, for the one who asks."""
+    """A wait that would never end, because the other side waits, directly or through others, for this one."""
 
 
 def echo(name: str) -> str:
-    """A user's text made safe for one line of a terminal: quoted, escaped, and cut to 80 characters in its middle,
-    since a path says most at its end."""
+    """Return a user's text for one line of a terminal: quoted, escaped, and cut to 80 characters in the middle,
+    because the end of a path says most."""
     shown = ascii(name) if not name.isprintable() else f"'{name}'"
     if len(shown) <= _LONGEST_ECHO:
         return shown
@@ -108,11 +108,11 @@ def echo(name: str) -> str:
 
 
 _PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp8": "float8"}
-"""Other names of precisions, and ours."""
+"""Other names of precisions, and the names used here."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`Did you mean 'bert'?`, or the empty string where nothing is close."""
+    """Return a text such as `Did you mean 'bert'?`, empty if no name is similar."""
     known = sorted(known)
     if len(name) > _LONGEST_ECHO:
         return ""
@@ -133,7 +133,7 @@ _SIGNS = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: by its class (Python's, torch's), or by what its message says."""
+    """Return whether an error means that memory ran out, by its class (Python's or torch's) or its message."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error).lower()

@@ -1,5 +1,4 @@
-"""Which targets may be on a machine, told from its inventory alone by each target's class; and how many cells of each
-a machine offers to a fleet."""
+"""The targets that may be available on a machine, decided by each target's class from the inventory alone."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def expected_targets(inventory: HardwareInfo, names: Iterable[str]) -> tuple[TargetStatus, ...]:
-    """The status of each named target on the machine of `inventory`. A target from outside isn't imported: a probe
-    can tell."""
+    """Return the status of each named target on the machine of `inventory`. External targets aren't imported; a
+    probe can test them."""
     from .backends.factory import declarations_of
 
     return tuple(replace(declarations_of(name).expected(inventory), target=name) for name in names)
 
 
 def why_absent(target: Target, inventory: HardwareInfo) -> str:
-    """Why a target with its variant can't be here; empty where it may be."""
+    """Return why a target with its variant can't be available, or an empty text."""
     from .backends.factory import declarations_of
 
     if needed := declarations_of(target.name).VARIANTS_NEED.get(target.variant):
@@ -35,10 +34,11 @@ def why_absent(target: Target, inventory: HardwareInfo) -> str:
 
 
 def node_resources(inventory: HardwareInfo, cores: int | None = None) -> dict[str, int]:
-    """Cells at a time by target, as `{"cpu": 8, "cuda": 2}`: what computes on the processor one a core (`cores`, here
-    those that this process may use), a GPU that can be handed out one each, and of every other target one.
+    """Return how many cells of each target can run at a time, such as `{"cpu": 8, "cuda": 2}`: one per core for
+    targets on the processor (`cores`, by default those available to this process), one per GPU that can be
+    assigned, and one for every other target.
 
-    What needs no device of its own is a target too (`tpu:xla-cpu`); simulated devices are none.
+    Targets that need no device, such as `tpu:xla-cpu`, are included; simulated devices aren't.
     """
     from .backends.factory import backend_class, built_in_targets, known_targets
     from .inventory.system.processor import usable_cores

@@ -1,6 +1,6 @@
-"""Files that appear whole or not at all: a reader, and a process that is killed, never leave half of one behind.
+"""Files that are written completely or not at all, locks between processes, and the cache folder.
 
-Who reads a file to write it anew, or removes what others may have made, does so under `one_at_a_time`.
+Processes that read a file to rewrite it, or remove files of others, do so under `one_at_a_time`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOCK = ".lock"
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Put `content` (text as UTF-8) into the place of whatever lies at `path`, in one step. Raises `OSError`."""
+    """Replace the file at `path` with `content` (text as UTF-8) in one step. Raises `OSError` on failure."""
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -36,9 +36,8 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Hold other processes that ask for the same folder until this block is over. The hold ends with its process,
-    however that ends; where the disk knows no locks, there is none. Raises `OSError`.
-    """
+    """Exclude other processes that use the same folder during this block. The lock ends with its process; on a
+    disk without locks there is none. Raises `OSError` if the folder can't be written."""
     lock = _lock(folder, wait=True)
     try:
         yield
@@ -48,8 +47,8 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def work_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in `parent`, for what is renamed when it is whole; it is gone after the block. Those that killed
-    processes left are removed first. Raises `OSError`."""
+    """Yield a new folder in `parent` for files that are renamed when complete, and remove it after the block.
+    Folders of killed processes are removed first. Raises `OSError` if it can't be made."""
     with one_at_a_time(parent):
         for left in parent.glob(f"{prefix}*"):
             with contextlib.suppress(OSError):
@@ -67,8 +66,8 @@ def work_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def mark_in_use(descriptor: int) -> None:
-    """An open file is in use until it is closed, or its process ends, however that ends: `is_in_use` sees it. Where
-    the system or the disk knows no locks, nobody does."""
+    """Mark an open file as in use until it is closed or its process ends, for `is_in_use`. On a system or disk
+    without locks this does nothing."""
     with contextlib.suppress(ImportError, OSError):
         import fcntl
 
@@ -76,7 +75,7 @@ def mark_in_use(descriptor: int) -> None:
 
 
 def is_in_use(path: Path) -> bool:
-    """Whether some process has marked the file; False where there is none, or where it can't be told."""
+    """Return whether a process has marked the file; False if there is no such file or it can't be determined."""
     try:
         with path.open("rb") as file:
             import fcntl
@@ -90,13 +89,13 @@ def is_in_use(path: Path) -> bool:
 
 
 def _lock(folder: Path, *, wait: bool) -> FileLock:
-    """The lock of a folder, held unless another process has it or the disk knows no locks. Raises `OSError` where the
-    folder can't be written."""
+    """Return the lock of a folder, acquired unless another process holds it or the disk has no locks. Raises
+    `OSError` if the folder can't be written."""
     from filelock import FileLock
 
     lock = FileLock(folder / _LOCK)
     (folder / _LOCK).touch()
-    with contextlib.suppress(OSError):  # `filelock.Timeout` is one
+    with contextlib.suppress(OSError):  # `filelock.Timeout` is an OSError
         lock.acquire(blocking=wait)
     return lock
 
@@ -110,7 +109,7 @@ CACHE_VARIABLE = "HWCOMPAT_CACHE"
 
 
 def cache_folder(kind: str) -> Path:
-    """The folder of one kind of cached thing (`exports`, `references`, `recipes`), made if it isn't there."""
+    """Return the cache folder of one kind (`exports`, `references`, `recipes`), created if necessary."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         root = Path(named)
@@ -131,13 +130,13 @@ def cache_folder(kind: str) -> Path:
 
 
 SUFFIXES = frozenset({".py", ".toml", ".json", ".ini", ".html", ".css", ".js", ".mjs", ".typed"})
-"""Kinds of files of this package. Whatever else lies in its folders (bytecode, an editor's copy) is none of it."""
+"""Suffixes of the files of this package. Other files in its folders, such as bytecode, aren't part of it."""
 
 
 def package_files(root: Path) -> dict[str, Path]:
-    """The files of the package at `root` by their names below it, with slashes, in the order of these names.
+    """Return the files of the package at `root` by their relative names with slashes, sorted by name.
 
-    Empty where there is no such folder.
+    Return an empty table if there is no such folder.
     """
     found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in SUFFIXES}
     return {name: path for name, path in sorted(found.items()) if path.is_file()}

@@ -1,5 +1,4 @@
-"""When Python looks for garbage: not while libraries are imported or reports are made,
-whose objects stay."""
+"""Context managers that pause Python's garbage collection while many lasting objects are created."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def not_collecting() -> Iterator[None]:
-    """For making much that stays: nothing is collected in this block. Python's search for cycles among what a report
-    makes of a large folder, which holds none, takes up to a third of the time."""
+    """Pause garbage collection in this block. For a report of a large folder, whose objects have no cycles, the
+    search for them takes up to a third of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -23,11 +22,10 @@ def not_collecting() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For importing much: nothing is collected in this block, and what there is at its end is never looked at again.
+    """Pause garbage collection in this block, and exclude all objects that exist at its end from later collections.
 
-    torch and transformers leave about a million objects. Looking through them while they become more is a fifth of
-    the time that importing them takes; afterwards each whole collection would take a quarter of a second, and pytest
-    asks for five at the end of a session.
+    torch and transformers create about a million objects. Collecting while they are imported takes a fifth of the
+    import time, and each full collection afterwards a quarter of a second; pytest runs five at the end of a session.
     """
     with not_collecting():
         try:

@@ -1,4 +1,4 @@
-"""The commands of `python -m hardware` beside `list`: what they take, and their exit codes."""
+"""The commands of `python -m hardware` except `list`: their options and exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTPUT = click.option("--output", type=click.Path(path_type=Path), help="Write t
 
 
 def deliver(text: str, output: Path | None) -> None:
-    """Print a text, or write it to a file, whole or not at all where that is a plain one. Raises `OutputError`."""
+    """Print a text, or write it to a file (a regular one as a whole). Raises `OutputError` on failure."""
     if output is None:
         click.echo(text, nl=False)
         return
@@ -39,17 +39,17 @@ def deliver(text: str, output: Path | None) -> None:
 
 
 def as_json(data: Any) -> str:
-    """JSON for people and programs, ending in a newline."""
+    """Return JSON for people and programs, ending in a newline."""
     return json_text(data) + "\n"
 
 
 def say(text: str) -> None:
-    """Progress and remarks go to standard error, with nothing that a terminal would obey."""
+    """Print progress and notes on standard error, without control sequences."""
     click.echo(printable(text), err=True)
 
 
 def formats(*names: str) -> Callable[..., Callable[..., int]]:
-    """The option `--format`; the first name is the default."""
+    """Return the option `--format`, whose default is the first name."""
     return click.option("--format", "format_", type=click.Choice(names), default=names[0], show_default=True)
 
 
@@ -102,7 +102,7 @@ def doctor_command(
 
 
 def _recorder(folder: Path) -> MachineRecorder:
-    """A recorder for a folder that holds nothing but, perhaps, an older recording."""
+    """Return a recorder for a folder that is empty, new, or holds an older recording."""
     from .machine import LiveMachine
     from .recording import INDEX, MachineRecorder
 

@@ -1,4 +1,4 @@
-"""What differs between two inventories, and which differences make evidence from the one worthless on the other."""
+"""The differences between two inventories, and the targets whose evidence expires because of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Inventory = Mapping[str, Any]
 Rows = Mapping[str, Mapping[str, Any]]
 
 _SAME = 0.02
-"""Memory in all differs by this share between boots of one machine: what the kernel keeps for itself."""
+"""The total memory of one machine differs by this share between boots, because the kernel reserves some of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One value that isn't the same. `None` where one side hasn't got it. `expires` are the targets whose evidence
-    it makes worthless."""
+    """One value that differs; None on a side that lacks it. `expires` are the targets whose evidence expires
+    because of it."""
 
     area: str
     name: str
@@ -33,17 +33,17 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class InventoryComparison:
-    """All differences, in the order in which an inventory is read."""
+    """All differences, in the order of an inventory."""
 
     differences: tuple[Difference, ...]
 
     @property
     def expires(self) -> tuple[str, ...]:
-        """The targets whose evidence expires, each once."""
+        """Return the targets whose evidence expires, each once."""
         return tuple(sorted({target for one in self.differences for target in one.expires}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, in the shape of `schemas/comparison.json`."""
+        """Return JSON values in the shape of `schemas/comparison.json`."""
         return {
             "schema_version": SCHEMA_VERSION,
             "expires": list(self.expires),
@@ -52,7 +52,7 @@ class InventoryComparison:
 
 
 def compare_inventories(before: Inventory, after: Inventory) -> InventoryComparison:
-    """What differs `after` from `before`."""
+    """Return the differences between the inventories `before` and `after`."""
     found = [
         one for area, (rows, names) in _AREAS.items() for one in _differences(area, rows(before), rows(after), names)
     ]
@@ -60,7 +60,7 @@ def compare_inventories(before: Inventory, after: Inventory) -> InventoryCompari
 
 
 def comparison_text(comparison: InventoryComparison) -> str:
-    """The comparison as a table of 80 columns; it ends in a newline."""
+    """Return the comparison as a table of 80 columns that ends in a newline."""
     if not comparison.differences:
         return "Nothing differs.\n"
     rows = [
@@ -85,7 +85,7 @@ def _expiry(one: Difference) -> str:
 
 
 def value_text(name: str, value: Any) -> str:
-    """A value of an inventory as text: sizes with a unit, lists with commas, a dash where there is none."""
+    """Return a value of an inventory as text: sizes with a unit, lists with commas, a dash if there is none."""
     if value is None:
         return "-"
     if name.endswith("_bytes") and isinstance(value, int):
@@ -110,7 +110,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _by_device(inventory: Inventory) -> Rows:
-    """By vendor and the driver's number, or the place on the bus where no driver numbers it."""
+    """Return the accelerators by vendor and driver index, or by bus address without an index."""
     found = {}
     for place, one in enumerate(inventory["accelerators"]):
         number = one.get("index")
@@ -121,12 +121,12 @@ def _by_device(inventory: Inventory) -> Rows:
 
 
 def _part(name: str) -> Callable[[Inventory], Rows]:
-    """One table of an inventory."""
+    """Return a function that returns one table of an inventory."""
     return lambda inventory: {"": inventory.get(name) or {}}
 
 
 def _listed(name: str, key: str) -> Callable[[Inventory], Rows]:
-    """The tables of a list, by what identifies one."""
+    """Return a function that returns the tables of a list by the key that identifies each."""
     return lambda inventory: {str(one.get(key, place)): one for place, one in enumerate(inventory.get(name) or ())}
 
 

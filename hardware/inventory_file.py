@@ -1,4 +1,4 @@
-"""The inventory of another machine, as `python -m hardware list --format json` wrote it there."""
+"""Reading the inventory of another machine, written by `python -m hardware list --format json`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEFT_OUT = frozenset({"socket_details", "caches", "clusters", "numa_nodes"})
 
 
 def load_inventory(path: Path) -> Mapping[str, Any]:
-    """An inventory as plain data. Raises `BrokenInput` for anything else: the file may come from anybody."""
+    """Return an inventory as plain data. Raises `BrokenInput` for an invalid file; it is untrusted."""
     try:
         data = read_json(path, longest=_LARGEST)
     except OSError as error:
@@ -41,13 +41,13 @@ def load_inventory(path: Path) -> Mapping[str, Any]:
 
 
 def inventory_problem(data: object) -> str:
-    """Why `data` is no inventory that can be compared; empty where it is one."""
+    """Return why `data` is no inventory that can be compared, or an empty text."""
     return shape_problem(data, _shape())
 
 
 @functools.cache
 def _shape() -> dict[str, Any]:
-    """The published shape, with parts left out or added as by other versions."""
+    """Return the published schema, relaxed for the fields that other versions lack or add."""
     shape: dict[str, Any] = _lenient(json.loads(_SCHEMA.read_text(encoding="utf-8")))
     for name in ("accelerator", "vendor"):
         shape["$defs"][name]["required"] = ["vendor"]
@@ -67,8 +67,8 @@ def _lenient(schema: Any) -> Any:
 
 
 def read_inventory(path: Path) -> HardwareInfo:
-    """What devices, memory, processor and software the file tells of; disks and libraries are left out, and caches,
-    clusters and sockets one by one. Raises `BrokenInput`."""
+    """Return the devices, memory, processor and software of the file; disks, libraries, caches, clusters and
+    sockets are left out. Raises `BrokenInput` for an invalid file."""
     data = load_inventory(path)
     try:
         return HardwareInfo(

@@ -1,4 +1,4 @@
-"""The inventory as text: a table for a terminal of 80 columns, JSON, Markdown, or the resources of a node of Ray."""
+"""The inventory as text: a table of 80 columns, JSON, Markdown, or the resources of a Ray node."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Section = tuple[str, list[Row]]
 
 
 def list_text(inventory: HardwareInfo, format: str = "table") -> str:
-    """The inventory and the targets that may be here, in `table`, `json` or `markdown`, and in `ray` what `ray start
-    --resources` takes; never coloured.
+    """Return the inventory and the expected targets as `table`, `json` or `markdown`, or as the value of `ray start
+    --resources` with `ray`; without color.
 
     Raises `UsageError` for another format.
     """
@@ -118,16 +118,16 @@ def _sections(inventory: HardwareInfo) -> list[Section]:
     ]
 
 
-def _told(thing: object, fields: Mapping[str, str], unit: str = "") -> list[Row]:
-    """Values of a thing's fields by the labels that they are shown under."""
+def _fields(thing: object, fields: Mapping[str, str], unit: str = "") -> list[Row]:
+    """Return the values of an object's fields by their labels."""
     return [(label, _known(getattr(thing, name), unit)) for label, name in fields.items()]
 
 
 def _cpu(cpu: CPUInfo) -> list[Row]:
     caches = (f"L{one.level} {one.kind} {one.instances} × {size_text(one.size_bytes)}" for one in cpu.caches)
     usable = "" if cpu.usable_threads is None else f" ({cpu.usable_threads} usable by this process)"
-    rows = _told(cpu, {"Make": "vendor", "Model": "model", "Architecture": "architecture"})
-    rows += _told(cpu, {"Sockets": "sockets", "Physical cores": "cores"})
+    rows = _fields(cpu, {"Make": "vendor", "Model": "model", "Architecture": "architecture"})
+    rows += _fields(cpu, {"Sockets": "sockets", "Physical cores": "cores"})
     rows.append(("Logical cores", _known(cpu.threads) + usable))
     if len(cpu.socket_details) > 1:
         rows += [(f"Socket {one.socket}", f"{one.cores} cores, {one.threads} threads") for one in cpu.socket_details]
@@ -139,9 +139,9 @@ def _cpu(cpu: CPUInfo) -> list[Row]:
     if cpu.cgroup_threads is not None:
         rows.append(("Control group", f"at most {cpu.cgroup_threads:g} processors' time"))
     frequencies = {f"{name} frequency": f"{name.lower()}_frequency_mhz" for name in ("Base", "Boost", "Current")}
-    rows += _told(cpu, frequencies, "MHz")
+    rows += _fields(cpu, frequencies, "MHz")
     rows.append(("Caches", ", ".join(caches) or UNKNOWN))
-    return [*rows, *_told(cpu, {"Instruction sets": "instruction_sets"})]
+    return [*rows, *_fields(cpu, {"Instruction sets": "instruction_sets"})]
 
 
 def _memory(memory: MemoryInfo) -> list[Row]:
@@ -167,9 +167,9 @@ def _storage(inventory: HardwareInfo) -> list[Row]:
 
 
 def _disk(number: int, device: StorageDeviceInfo) -> list[Row]:
-    """Labels and values of a device; what isn't known stands in one row for each reason."""
+    """Return the labels and values of a disk; unknown values are grouped in one row per reason."""
     rows = [(f"[{number}]", device.device_type or "of unknown kind")]
-    rows += _told(device, {"  Device": "device_path", "  Model": "model", "  Bus": "bus_type"})
+    rows += _fields(device, {"  Device": "device_path", "  Model": "model", "  Bus": "bus_type"})
     for label, (name, text) in _OF_A_DISK.items():
         value, why = getattr(device, name), device.reasons.get(name) if name == "health_status" else None
         if value not in (None, ()):
@@ -183,7 +183,7 @@ def _disk(number: int, device: StorageDeviceInfo) -> list[Row]:
 
 
 def _capacity(size: int) -> str:
-    """In the decimal units that disks are sold in."""
+    """Return a size in the decimal units in which disks are sold."""
     for power, unit in ((15, "PB"), (12, "TB"), (9, "GB"), (6, "MB")):
         if size >= 10**power:
             return f"{size / 10**power:.3g} {unit}" if size < 1000 * 10**power else f"{size / 10**power:.0f} {unit}"
@@ -202,7 +202,7 @@ _OF_A_DISK: dict[str, tuple[str, Callable[[Any], str]]] = {
     "Reads at most": ("max_read_mbps", "{:g} MB/s".format),
     "Writes at most": ("max_write_mbps", "{:g} MB/s".format),
 }
-"""What is shown of a disk where it is known: the field and its text."""
+"""The fields of a disk that are shown if they are known, with their text."""
 
 _MISSED = {
     "health_status": "health",
@@ -211,11 +211,11 @@ _MISSED = {
     "power_on_hours": "hours of use",
     "device_type": "type",
 }
-"""What is missed where it isn't known."""
+"""The labels of fields that may be unknown."""
 
 
 def _vendor(facts: VendorFacts, inventory: HardwareInfo) -> list[Row]:
-    rows = _told(facts, {"State": "state", "Hardware": "hardware", "Driver": "driver", "Library": "library"})
+    rows = _fields(facts, {"State": "state", "Hardware": "hardware", "Driver": "driver", "Library": "library"})
     if facts.reason:
         rows.append(("Reason", facts.reason))
     if facts.on_bus is not None:
@@ -229,9 +229,9 @@ def _device(device: AcceleratorInfo) -> list[Row]:
     if device.simulated:
         rows.append(("  Simulated", "yes; this is no real device"))
     rows.append(("  Memory", " ".join(filter(None, [size_text(device.memory_bytes), device.memory_type]))))
-    rows += _told(device, {"  Bandwidth": "bandwidth_gbps"}, "GB/s")
-    rows += _told(device, {"  Compute": "compute_capability", "  Bus": "bus_type", "  PCIe generation": "pcie_gen"})
-    rows += _told(device, {"  Driver version": "driver_version", "  Firmware": "firmware_version"})
+    rows += _fields(device, {"  Bandwidth": "bandwidth_gbps"}, "GB/s")
+    rows += _fields(device, {"  Compute": "compute_capability", "  Bus": "bus_type", "  PCIe generation": "pcie_gen"})
+    rows += _fields(device, {"  Driver version": "driver_version", "  Firmware": "firmware_version"})
     return [*rows, *((f"  {key.replace('_', ' ')}", str(value)) for key, value in device.extra_info.items())]
 
 
@@ -250,7 +250,7 @@ def _bus_device(device: PciDevice) -> str:
 
 
 def _libraries(inventory: HardwareInfo) -> list[Row]:
-    """Those that frameworks bring inside their own wheels aren't seen."""
+    """Return the rows of system libraries. Libraries bundled in the wheels of frameworks aren't detected."""
     there = {one.name: f"{one.version or 'present'} ({one.source})" for one in inventory.libraries}
     return [*there.items(), *_missing([name for name in library_names() if name not in there])]
 
@@ -258,7 +258,7 @@ def _libraries(inventory: HardwareInfo) -> list[Row]:
 def _containers(inventory: HardwareInfo) -> list[Row]:
     rows: list[Row] = []
     for one in inventory.container_engines:
-        rows += [(one.name, "installed"), *_told(one, {"  Version": "version", "  Path": "path"})]
+        rows += [(one.name, "installed"), *_fields(one, {"  Version": "version", "  Path": "path"})]
     return rows or [("Installed", "none")]
 
 
@@ -287,5 +287,5 @@ def _known(value: object, unit: str = "") -> str:
 
 
 def _wrapped(start: str, text: str) -> list[str]:
-    """`text` behind `start`, folded at the terminal's width; what isn't printable is escaped."""
+    """Return `start` and `text` wrapped to the width of the terminal; unprintable characters are escaped."""
     return wrapped(text, width=WIDTH, start=printable(start), indent=" " * min(len(start), 36))

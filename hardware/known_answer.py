@@ -1,4 +1,4 @@
-"""The known-answer question of `detection.probe`: three numbers that only a real computation gives."""
+"""The known answer that `detect.probe` verifies: three numbers that only a real computation produces."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 ABSOLUTE_TOLERANCE = 0.05
-"""Wide enough for bfloat16 and TF32; forgetting the tanh or a transpose moves an answer by more than 3."""
+"""Wide enough for bfloat16 and TF32; a missing tanh or transpose changes an answer by more than 3."""
 
 _SIZE = 8
 
 
 def question() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Two (8, 8) float32 arrays of quarters, which every floating-point format holds exactly.
+    """Return two (8, 8) float32 arrays of multiples of 1/4, which every floating-point format represents exactly.
 
-    The answer to give: the first three column sums of `tanh(left @ right)`.
+    The expected answer is the first three column sums of `tanh(left @ right)`.
     """
     import numpy as np
 
@@ -28,7 +28,7 @@ def question() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
 
 def expected() -> tuple[float, float, float]:
-    """The answer, by NumPy in float64."""
+    """Return the answer, computed by NumPy in float64."""
     import numpy as np
 
     left, right = question()
@@ -37,7 +37,7 @@ def expected() -> tuple[float, float, float]:
 
 
 def agrees(got: Sequence[float]) -> bool:
-    """Whether three numbers are the expected ones; a number that isn't finite never is."""
+    """Return whether three numbers are the expected ones; numbers that aren't finite never are."""
     wanted = expected()
     return len(got) == len(wanted) and all(
         abs(one - other) <= ABSOLUTE_TOLERANCE for one, other in zip(got, wanted, strict=True)

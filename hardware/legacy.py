@@ -1,4 +1,4 @@
-"""Calls by the names that they had before: they work, and warn with what to use instead."""
+"""Deprecated functions: they work, and warn with their replacement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def get_device_info_dict(name: str | None = None, device_id: int = 0) -> dict[str, Any]:
-    """What `get_backend(name).get_device_info(device_id).to_dict()` gives."""
+    """Return `get_backend(name).get_device_info(device_id).to_dict()`."""
     _warn("get_device_info_dict", "get_backend(name).get_device_info(device_id).to_dict()")
     return get_backend(name).get_device_info(device_id).to_dict()
 
@@ -20,7 +20,7 @@ def get_device_info_dict(name: str | None = None, device_id: int = 0) -> dict[st
 def optimize_legacy(
     model: torch.nn.Module, level: str = "O2", name: str | None = None, sample_input: Any = None
 ) -> torch.nn.Module:
-    """What `get_backend(name).prepare_model(model, level, sample_input)` gives."""
+    """Return `get_backend(name).prepare_model(model, level, sample_input)`."""
     _warn("optimize_legacy", "get_backend(name).prepare_model(model, level, sample_input)")
     prepared: torch.nn.Module = get_backend(name).prepare_model(model, level, sample_input)
     return prepared

@@ -1,8 +1,8 @@
-"""The one door to what an inventory is read from: files, commands, variables, and the libraries of vendors.
+"""The sources of an inventory: files, commands, environment variables and vendor libraries of a machine.
 
-`LiveMachine` is the one this runs on. `recording.py` keeps what a machine answered and gives it back, so that an
-inventory can be made of a machine that isn't here. Reading never raises: what isn't there is `None`, or a
-`SourceReading` with its reason.
+`LiveMachine` reads this machine. `recording.py` stores the answers of a machine and replays them, so that the
+inventory of another machine can be computed. Reading never raises: a missing value is None, or a `SourceReading` with
+its reason.
 """
 
 from __future__ import annotations
@@ -29,78 +29,78 @@ _LONGEST_NUMBER = 40
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReading(Generic[Value]):
-    """One value that was read, or `None` with the reason why there is none."""
+    """One value that was read, or None with the reason."""
 
     value: Value | None
     reason: str = ""
 
 
 class Library(ABC):
-    """A library that is asked by the names of its functions. A subclass is the one place that imports it.
+    """A library that is called by the names of its functions. Only a subclass imports it.
 
-    Arguments and answers are plain data (numbers, texts, lists, tables), so that a recording can hold them. May be
-    asked from several threads.
+    Arguments and results are plain data (numbers, texts, lists, tables), so that they can be recorded. Thread-safe.
     """
 
     NAME: ClassVar[str]
 
     @abstractmethod
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
-        """The answer of one function, or why there is none. Never raises."""
+        """Return the result of a function, or the reason if there is none. Never raises."""
 
     def close(self) -> str:
-        """Give the library back; the reason if that failed. A later question opens it again."""
+        """Close the library and return the reason if that failed. A later call opens it again."""
         return ""
 
 
 class Machine(ABC):
-    """What can be read of a machine. Paths are absolute, with slashes, as they are on that machine."""
+    """A machine that can be read. Paths are absolute, with slashes, as on that machine."""
 
     @abstractmethod
     def text(self, path: str) -> str | None:
-        """A file's text without blanks around it; `None` where it isn't there or can't be read."""
+        """Return the stripped text of a file; None if it doesn't exist or can't be read."""
 
     @abstractmethod
     def names(self, folder: str) -> tuple[str, ...] | None:
-        """The names in a folder, sorted; `None` where there is no such folder, or it can't be read."""
+        """Return the sorted names in a folder; None if it doesn't exist or can't be read."""
 
     @abstractmethod
     def link(self, path: str) -> str | None:
-        """What a symbolic link points at, as it is written there; `None` where there is no link."""
+        """Return the unresolved target of a symbolic link; None if there is no link."""
 
     @abstractmethod
     def may_open(self, path: str) -> bool | None:
-        """Whether this user may read and write a file or device node; `None` where it isn't there."""
+        """Return whether this user may read and write a file or device node; None if it doesn't exist."""
 
     @abstractmethod
     def variable(self, name: str) -> str | None:
-        """An environment variable; `None` where it isn't set."""
+        """Return an environment variable; None if it isn't set."""
 
     @abstractmethod
     def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
-        """What a program prints, in the language C. A program that isn't there, fails or takes longer than
-        `COMMAND_LIMIT_S` has a reason instead. `accept`: bits of the exit code that are findings, not failures."""
+        """Return the standard output of a program in the C locale, or the reason if it isn't installed, fails or
+        takes longer than `COMMAND_LIMIT_S` seconds. `accept` are bits of the exit code that are findings rather
+        than failures."""
 
     @abstractmethod
     def library(self, kind: type[Library]) -> Library:
-        """The one instance of a library on this machine."""
+        """Return the single instance of a library on this machine."""
 
     @abstractmethod
     def host(self) -> HostInfo:
-        """The operating system and the Python that runs."""
+        """Return the operating system and the running Python."""
 
     @abstractmethod
     def packages(self) -> dict[str, str | None]:
-        """Versions of packages by distribution name, `None` for what isn't installed."""
+        """Return the versions of packages by distribution name, None for packages that aren't installed."""
 
     @abstractmethod
     def torch(self) -> TorchBuild:
-        """What the installed torch was built for."""
+        """Return the build of the installed torch."""
 
-    # What follows is the same for every machine.
+    # The methods below are the same for every machine.
 
     def number(self, path: str, base: int = 10) -> int | None:
-        """A file that holds one whole number; `None` where it doesn't."""
+        """Return the integer in a file; None if it holds none."""
         written = self.text(path) or ""
         try:
             return int(written, base) if len(written) <= _LONGEST_NUMBER else None
@@ -108,15 +108,15 @@ class Machine(ABC):
             return None
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is such a folder that can be listed."""
+        """Return whether a folder exists and can be listed."""
         return self.names(path) is not None
 
     def close(self) -> None:  # noqa: B027 - an optional hook
-        """Give the libraries back."""
+        """Close the libraries."""
 
 
 class LiveMachine(Machine):
-    """This machine. `root` stands for `/` where files are read: a folder, for a tree that was unpacked somewhere."""
+    """This machine. `root` replaces `/` for files, for example with the folder of an unpacked system."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -200,7 +200,7 @@ class LiveMachine(Machine):
             library.close()
 
 
-def failure(program: str, code: int, said: str) -> str:
-    """Why a program gave nothing: its exit code and the last line that it said."""
-    lines = said.strip().splitlines()
+def failure(program: str, code: int, output: str) -> str:
+    """Return why a program failed: its exit code and the last line of its output."""
+    lines = output.strip().splitlines()
     return f"{program} ended with exit code {code}" + (f": {lines[-1][:200]}" if lines else "")

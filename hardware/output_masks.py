@@ -1,4 +1,4 @@
-"""Which positions of an output mean something: those of an input that is a mask, which `masked_by` names."""
+"""The valid positions of outputs, given by the inputs that are masks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The masks that `compare` takes: by output, 1 where a position means something.
+    """Return the masks for `compare`: by output, 1 for a valid position.
 
-    `masked_by` names the input that is the mask, for an output that has several positions for each of the mask's
-    (a step's return, state and action) with their number behind it: `attention_mask * 3`; for one that has those of
-    an image in front of the text's with their number before it: `17 + attention_mask`.
+    `masked_by` names the input that is the mask of an output. An output with several positions for each position of
+    the mask (return, state and action of a step) has their number as a factor: `attention_mask * 3`; an output with
+    the positions of an image before those of the text has their number as a summand: `17 + attention_mask`.
     """
     import numpy as np
 
@@ -32,7 +32,7 @@ def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[
 
 
 def covering(mask: Array, array: Any) -> npt.NDArray[np.bool_]:
-    """`mask` as booleans over the first two axes of `array`, true behind its own last position."""
+    """Return `mask` as booleans over the first two axes of `array`, True beyond its last position."""
     import numpy as np
 
     missing = max(0, array.shape[1] - mask.shape[1])

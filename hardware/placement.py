@@ -1,4 +1,4 @@
-"""Placement under its earlier name: each name is that of `hwcompat.plugins.placement`, imported on first use."""
+"""The names of `hwcompat.plugins.placement` under their earlier path, imported on first use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Plain text for a terminal and a CI server's log: sizes, folded lines, tables and JSON, with nothing in them that
-one of those would obey."""
+"""Plain text for terminals and CI logs: sizes, tables and JSON, without control sequences and log commands."""
 
 from __future__ import annotations
 
@@ -12,15 +11,15 @@ from typing import Any
 WIDTH = 80
 
 _LOG_COMMAND = re.compile(r"(?<!\S)::|##(?=\w*\[)")
-"""What servers take for a command in the log of a job: a line that begins with `::name::` (GitHub trims it first),
-and `##[name]`, `##vso[name]` or `##teamcity[name` anywhere in it. Source: src/Runner.Common/ActionCommand.cs of
+"""Log commands of CI servers: lines that begin with `::name::` (GitHub strips the line first), and `##[name]`,
+`##vso[name]` or `##teamcity[name` anywhere. Source: src/Runner.Common/ActionCommand.cs of
 https://github.com/actions/runner."""
 
 _LINE_START = re.compile(r"^([^\S\n]*)::", re.MULTILINE)
 
 
 def size_text(size: int | None, missing: str = "unknown") -> str:
-    """Bytes in the largest binary unit that leaves at least 1."""
+    """Return a size in bytes in the largest binary unit in which it is at least 1."""
     if size is None:
         return missing
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
@@ -30,7 +29,7 @@ def size_text(size: int | None, missing: str = "unknown") -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with whatever isn't printable escaped, and what a server's log would obey; signs of `keep` stay."""
+    """Return the text with unprintable characters and log commands escaped, except characters in `keep`."""
     if not text.isprintable():
         text = "".join(one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text)
     if "::" in text or "##" in text:
@@ -39,7 +38,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def one_line(text: str, *, longest: int = 300) -> str:
-    """Text of anybody's as one printable line, cut where it is longer than that."""
+    """Return untrusted text as one printable line of at most `longest` characters."""
     flat = printable(" ".join(text.split()))
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
 
@@ -53,8 +52,8 @@ def wrapped(
     break_long_words: bool = True,
     break_on_hyphens: bool = False,
 ) -> list[str]:
-    """Text of anybody's behind `start`, folded at `width`; further lines begin with `indent`. Where a word is broken,
-    no line begins with what a server's log would obey."""
+    """Return untrusted text after `start`, wrapped at `width` with further lines indented. No line begins with a
+    log command, not even after a word was broken."""
     lines = textwrap.wrap(
         printable(text),
         width,
@@ -67,19 +66,19 @@ def wrapped(
 
 
 def obeyed_by_none(text: str) -> str:
-    """Lines that were printable and then broken anew: none of them begins with what a server's log would obey."""
+    """Return printable lines that were wrapped again, without a log command at the beginning of a line."""
     return _LINE_START.sub(r"\1\\x3a:", text) if "::" in text else text
 
 
 def folded(start: str, text: str, *, indent: int | None = None, width: int = WIDTH) -> list[str]:
-    """`text` behind `start`, folded at `width`; further lines begin at `indent`, or below the text."""
+    """Return `text` after `start`, wrapped at `width`; further lines begin at `indent`, or below the text."""
     space = " " * min(len(start) if indent is None else indent, width // 2)
     return wrapped(text, width=width, start=start, indent=space)
 
 
 def labelled(said: Sequence[tuple[str, str]], *, width: int = WIDTH) -> list[str]:
-    """A label and a text a line, the texts below each other and folded at `width`; an address is never broken, so
-    that it can be copied."""
+    """Return one line per label and text, with aligned texts wrapped at `width`; URLs are never broken, so that
+    they can be copied."""
     column = max((len(label) for label, _ in said), default=0) + 2
     lines: list[str] = []
     for label, text in said:
@@ -89,7 +88,7 @@ def labelled(said: Sequence[tuple[str, str]], *, width: int = WIDTH) -> list[str
 
 
 def columns(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
-    """Lines of a table: the last column is folded, those whose number is in `right` stand to the right."""
+    """Return the lines of a table: the last column is wrapped, columns in `right` are right-aligned."""
     *firsts, last = range(len(headings))
     widths = [max(len(printable(row[place])) for row in (headings, *rows)) for place in firsts]
     lines = []
@@ -106,11 +105,11 @@ def columns(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Se
 def json_text(
     data: Any, *, indent: int | None = 2, ascii_alone: bool = False, default: Callable[[Any], Any] | None = None
 ) -> str:
-    """JSON for people and programs, without a newline at its end: what can be read stands as it is. Whatever isn't
-    printable, or a server's log would obey, is escaped as JSON escapes it, so that the values are the same; with
-    `ascii_alone` all that isn't ASCII is. Raises `ValueError` for numbers that JSON hasn't."""
+    """Return readable JSON without a final newline. Unprintable characters and log commands are written as JSON
+    escapes, so that values are unchanged; with `ascii_alone` all characters outside ASCII are. Raises
+    `ValueError` for NaN and infinity."""
     text = json.dumps(data, indent=indent, ensure_ascii=ascii_alone, allow_nan=False, default=default)
-    if not text.replace("\n", "").isprintable():  # quick, where the set of a long text's signs isn't
+    if not text.replace("\n", "").isprintable():  # faster than building the set of characters of a long text
         strange = {ord(one): _json_escape(one) for one in set(text) if not one.isprintable() and one != "\n"}
         text = text.translate(strange)
     return text.replace("##", "#\\u0023") if "##" in text else text
@@ -120,24 +119,23 @@ def _json_escape(sign: str) -> str:
     return json.dumps(sign)[1:-1]
 
 
-pass
-
 _MARKDOWN = re.compile(r"([\\`*\[|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _BLOCK_START = re.compile(r"^([-+=#]|\d+(?=[.)]))")
 _LINKS = {"://": "&#58;//", "www.": "www&#46;", "@": "&#64;"}
 
 
 def markdown(text: str, *, longest: int = 300, opens_block: bool = False) -> str:
-    """The text as one line that Markdown shows as it is.
+    """Return the text as one line that Markdown renders literally.
 
-    `opens_block` is for text at the start of a paragraph, where a sign or a number could begin a list or a heading.
+    `opens_block` is for text at the start of a paragraph, where a character or number could begin a list or a
+    heading.
     """
     escaped = escaped_markdown(one_line(text, longest=longest))
     return _BLOCK_START.sub(_quoted, escaped) if opens_block else escaped
 
 
 def escaped_markdown(text: str) -> str:
-    """The same of text that is one printable line already."""
+    """Return text that is one printable line already, escaped for Markdown."""
     escaped = _MARKDOWN.sub(_quoted, text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
     for sign, entity in _LINKS.items():
         escaped = escaped.replace(sign, entity)

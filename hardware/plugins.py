@@ -1,8 +1,7 @@
-"""Optional parts of the program: the packages in the folder `hwcompat/plugins`, and entry points of that name.
+"""Plugins of the program: the packages in `hwcompat/plugins`, and the entry points of that group.
 
-A part brings commands of `python -m hardware`, jobs that options of the two front doors ask for, and checks that a
-report lists. Nothing below `hwcompat` imports a part: it is asked for by name. What a part brings is
-imported on first use.
+A plugin provides commands of `python -m hardware`, jobs for options of the command lines, and checks for reports.
+Modules below `hwcompat` never import a plugin; they look it up by name, and it is imported on first use.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ if TYPE_CHECKING:
     import click
 
 GROUP = "hwcompat.plugins"
-"""The package whose subpackages are ours, and the group of entry points of others: NAME = "module:PLUGIN"."""
+"""The package of our plugins, and the group of external entry points: NAME = "module:PLUGIN"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """What one optional part brings: names such as ".module:function", relative to `package`.
+    """The contents of a plugin, as names such as ".module:function" relative to `package`.
 
-    `commands` are sequences of click commands for `python -m hardware`. `jobs` are functions by the name of what asks
-    for them, such as an option. `checks` raise an error if something that a report lists doesn't work. `problems`
-    return what this process met, each with the arguments of `HardwareCompatibilityReporter.add_error` as attributes.
+    `commands` are sequences of click commands for `python -m hardware`. `jobs` are functions by the name of the
+    option or caller that uses them. `checks` raise an error if a part listed in reports doesn't work. `problems`
+    return the problems of this process, with the arguments of `HardwareCompatibilityReporter.add_error` as
+    attributes.
     """
 
     name: str
@@ -41,19 +41,19 @@ class Plugin:
     problems: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def load(self, name: str) -> Any:
-        """What ".module:name" says. Raises `ImportError` and `AttributeError`."""
+        """Return the object named ".module:name". Raises `ImportError` or `AttributeError` if it doesn't exist."""
         return found(name, self.package)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plugins:
-    """The parts that are here, ours first, and why those of others can't be used, by name."""
+    """The available plugins, ours first, and by name why external ones can't be used."""
 
     loaded: tuple[Plugin, ...]
     broken: Mapping[str, str]
 
     def job(self, name: str) -> Any:
-        """The function that does a job. Raises `UsageError` if no part that is here does it."""
+        """Return the function of a job. Raises `UsageError` if no plugin provides it."""
         for plugin in self.loaded:
             if name in plugin.jobs:
                 return plugin.load(plugin.jobs[name])
@@ -63,14 +63,14 @@ class Plugins:
         )
 
     def commands(self) -> Iterable[click.Command]:
-        """All commands for `python -m hardware`."""
+        """Return all commands for `python -m hardware`."""
         for plugin in self.loaded:
             for name in plugin.commands:
                 yield from plugin.load(name)
 
 
 def found(name: str, package: str | None = None) -> Any:
-    """What "module:name" says; ".module:name" is relative to a package. Raises `ImportError` and `AttributeError`."""
+    """Return the object "module:name" or, relative to a package, ".module:name". Raise its import error."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module, package), attribute)
 
@@ -80,9 +80,9 @@ _REGISTRY: Registry[Plugin] = Registry(group=GROUP, package=GROUP, kind=Plugin, 
 
 @functools.cache
 def plugins() -> Plugins:
-    """The parts that are here; none of ours where `hardware` travels alone, as in a bundle.
+    """Return the available plugins; none of ours if `hardware` is shipped alone, as in a bundle.
 
-    One of somebody else's that can't be loaded, or is called like another, is left out and listed in `broken`.
+    An external plugin that can't be loaded or has the name of another is listed in `broken`.
     """
     try:
         importlib.import_module(GROUP)

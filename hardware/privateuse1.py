@@ -1,11 +1,10 @@
-"""A device of torch made in Python: the dispatch key PrivateUse1 with tensors whose bytes lie where a driver says.
+"""A torch device implemented in Python: the dispatch key PrivateUse1, with tensors in the memory of a driver.
 
-torch believes in the device: tensors say that they are there, factories make them there, modules move there, and what
-mixes devices is refused. Every operator ends in the driver's `launch`, which is handed tensors in device memory and
-gives tensors in device memory. There is one such device in a process, and it can't be taken back: torch renames the
-key once.
+For torch the device is real: tensors report it, factories and modules use it, and mixing devices is an error. Every
+operator ends in the driver's `launch`, which takes and returns tensors in device memory. A process can have one such
+device and can't remove it, because torch renames the key only once.
 
-Source of the calls: torch.utils.backend_registration of torch 2.13, whose part for Python is there since torch 2.9.
+Source of the calls: torch.utils.backend_registration of torch 2.13; the part for Python exists since torch 2.9.
 """
 
 from __future__ import annotations
@@ -26,40 +25,40 @@ if TYPE_CHECKING:
 _CROSSING = frozenset({"aten::_to_copy", "aten::copy_", "aten::_copy_from"})
 """Operators that may have tensors of two devices: copies."""
 _PLACED = frozenset({"aten::index", "aten::_unsafe_index", "aten::index_put", "aten::index_put_"})
-"""Operators that take places from the host, as those of CUDA do: torch moves them."""
+"""Operators whose indices may be on the host, as for CUDA: torch moves them."""
 _CHANGING_SHAPE = frozenset({"aten::resize_", "aten::set_", "aten::squeeze_", "aten::t_", "aten::transpose_"})
-"""Operators that would change the shape of a tensor in place, which its wrapper can't follow."""
+"""Operators that change the shape of a tensor in place, which its wrapper can't follow."""
 _CALLED_BENEATH = ("_copy_from", "_to_copy", "copy_", "_local_scalar_dense")
-"""Copies, and what torch's own code asks of a tensor without looking whether it is a subclass: `torch.tensor([one])`
-and `x[places] = one` read their numbers so."""
+"""Copies, and operators that torch's own code calls without checking for a subclass: `torch.tensor([one])` and
+`x[indices] = one` read numbers with them."""
 
 
 class Driver(Protocol):
-    """What computes: the only thing that touches a device's memory."""
+    """The part that computes, and the only one that accesses device memory."""
 
     def has_kernel(self, name: str) -> bool:
-        """Whether the device computes an operator (`aten::addmm`)."""
+        """Return whether the device computes an operator, such as `aten::addmm`."""
 
     def launch(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Compute one operator on tensors in device memory; its results lie there too."""
+        """Compute one operator on tensors in device memory and return tensors in device memory."""
 
 
 def installed_name() -> str:
-    """What PrivateUse1 is called in this process: `privateuseone` where nobody has renamed it."""
+    """Return the name of PrivateUse1 in this process, `privateuseone` unless it was renamed."""
     import torch
 
     return str(torch._C._get_privateuse1_backend_name())
 
 
 def install(name: str, driver: Driver) -> None:
-    """Make torch know a device called `name` whose operators `driver` computes.
+    """Register a device called `name` whose operators `driver` computes.
 
-    Again with the same name, the new driver takes over. Raises `BackendUnavailable` where torch is older than 2.9, or
-    where the process has another PrivateUse1 device already.
+    Registering the same name again replaces the driver. Raises `BackendUnavailable` if torch is older than 2.9 or the
+    process has another PrivateUse1 device.
     """
     import torch
 
-    # Parameters of a module are swapped for those on the device, which keeps tied weights tied.
+    # Parameters of a module are swapped with those on the device, which keeps tied weights tied.
     swap = torch.__future__.set_swap_module_params_on_conversion
     found = _installed.get(name)
     if found is not None:
@@ -90,13 +89,13 @@ def install(name: str, driver: Driver) -> None:
 _installed: dict[str, _Device] = {}
 
 _LETTING_GO_S = 0.1
-"""How long a process lets go of the interpreter before it ends. autograd's thread still drops the last gradient, an
-object of Python's, when `backward` has returned, and a process that ends at that moment is aborted
+"""Seconds for which a process releases the interpreter before it ends. The thread of autograd drops the last
+gradient, a Python object, after `backward` has returned, and a process that ends at that moment is aborted
 (pytorch/pytorch#190489)."""
 
 
 def device_module(name: str) -> SimpleNamespace:
-    """What becomes `torch.<name>`: the functions that torch and its users ask of a device's module."""
+    """Return the module `torch.<name>`: the functions that torch and its users call on a device's module."""
     import torch
 
     def must_be_there(device: Any = None) -> None:
@@ -118,7 +117,7 @@ def device_module(name: str) -> SimpleNamespace:
 
 
 class _Device:
-    """The tensors of one device, and the kernels that make them."""
+    """The tensors of one device, and the kernels that create them."""
 
     def __init__(self, name: str, driver: Driver) -> None:
         import torch
@@ -140,15 +139,16 @@ class _Device:
         return lambda *args, **kwargs: self.run(operator, args, kwargs)
 
     def run(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """One operator, from tensors of this device (and of the host, where it copies) to tensors of this device."""
+        """Run one operator on tensors of this device (and of the host, if it copies) and return tensors of this
+        device."""
         import torch
         from torch.utils._pytree import tree_leaves, tree_map
 
-        if _is_composite(operator):  # below autograd, as inside somebody's operator, torch hands it over as it is
+        if _is_composite(operator):  # inside a custom operator torch passes it undecomposed
             return operator.decompose(*args, **kwargs)
         name = operator._schema.name
         if not name.startswith("aten::") and not self.driver.has_kernel(name) and (key := _own_kernel(operator)):
-            return operator._op_dk(key, *args, **kwargs)  # made of operators, each of which comes here
+            return operator._op_dk(key, *args, **kwargs)  # decomposed into operators that are dispatched here
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._refuse(name, args, tensors)
         wished = kwargs.get("device")
@@ -172,7 +172,7 @@ class _Device:
         def again(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
-            known = wrapped.get(id(value))  # in place, and `out=`: the same tensor comes back
+            known = wrapped.get(id(value))  # in place or `out=`: return the same tensor
             return known if known is not None else self.tensor(value) if stays else value
 
         return tree_map(again, result)
@@ -185,7 +185,7 @@ class _Device:
         if name in _PLACED:
             places = {id(one) for one in args[1]}
             tensors = [one for one in tensors if id(one) not in places]
-        # As on other devices, a number in a tensor without dimensions may come from the host.
+        # As on other devices, a number in a tensor without dimensions may be on the host.
         for tensor in tensors:
             if tensor.dim() > 0 and not self._is_here(tensor):
                 raise RuntimeError(
@@ -200,7 +200,7 @@ def _tensor_class(device: _Device) -> Any:
     import torch
 
     class DeviceTensor(torch.Tensor):  # type: ignore[misc] # torch is Any to mypy
-        """A tensor that says it is on the device; `raw` is what it holds there."""
+        """A tensor on the device; `raw` is its data there."""
 
         raw: torch.Tensor
 
@@ -226,7 +226,7 @@ def _tensor_class(device: _Device) -> Any:
             return format(self.raw, wish) if wish else repr(self)
 
         def tolist(self) -> Any:
-            return self.cpu().tolist()  # torch refuses to read a subclass
+            return self.cpu().tolist()  # torch can't read a subclass
 
         @property
         def data(self) -> Any:
@@ -235,7 +235,7 @@ def _tensor_class(device: _Device) -> Any:
         @data.setter
         def data(self, other: Any) -> None:
             torch.Tensor.data.__set__(self, other)
-            self.raw = other.raw  # torch takes over the other's shape, and knows nothing of its bytes
+            self.raw = other.raw  # torch takes over the shape of the other tensor, but not its data
 
         def __deepcopy__(self, memo: dict[int, Any]) -> Any:
             copied = type(self)(self.raw.clone(), self.requires_grad)
@@ -250,7 +250,7 @@ def _tensor_class(device: _Device) -> Any:
 
 
 def _factories() -> Iterator[Any]:
-    """Every operator that makes a tensor out of none: it takes a device, and no tensor."""
+    """Yield every operator that creates a tensor: it takes a device and no tensor."""
     import torch
 
     for full in torch._C._dispatch_get_all_op_names():
@@ -272,14 +272,14 @@ def _is_factory(schema: Any) -> bool:
 
 @functools.cache
 def _is_composite(operator: Any) -> bool:
-    """Whether torch has it made of other operators, and of nothing else."""
+    """Return whether torch implements it only by other operators."""
     import torch
 
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd"))
 
 
 def _own_kernel(operator: Any) -> Any:
-    """The key under which somebody gave their operator a kernel for this device, or for devices of all kinds."""
+    """Return the key under which a custom operator has a kernel for this device, or for all kinds of devices."""
     import torch
 
     keys = torch._C.DispatchKey

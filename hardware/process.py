@@ -1,7 +1,7 @@
-"""Starts child processes: the one place for their limits, deadlines, answers and ends.
+"""Child processes: their limits, deadlines, answers and termination.
 
-`run` waits for a command and returns how it ended. `ask` has a module answer a request in a process of its own;
-`answer` is the side of that module. `Child` and `Forked` are children that the caller looks after while they run.
+`run` waits for a command and returns how it ended. `ask` sends a request to a module in a process of its own;
+`answer` is the other side. `Child` and `Forked` are children that the caller controls while they run.
 """
 
 from __future__ import annotations
@@ -29,26 +29,25 @@ from .files import write_whole
 from .plain_text import one_line
 
 ROOT = Path(__file__).parents[1]
-"""The folder that the product is imported from."""
+"""The folder from which the product is imported."""
 
 DROPPED, PIPED, MERGED = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
-"""What becomes of a stream of a child, beside a file: nothing, a pipe, or what becomes of standard output. `None`: it
-goes where the caller's goes."""
+"""Where a stream of a child goes: nowhere, to a pipe, or to standard output. None inherits the caller's stream."""
 
 LONGEST_OUTPUT = 2**22
-"""Bytes that are kept of each stream of a command, from its end."""
+"""Bytes at the end of each stream of a command that are kept."""
 
 _CHUNK, _MOST_CHUNKS = 1 << 16, 64
 _PR_SET_PDEATHSIG = 1
-_LEFT_S = 2.0  # for the end of a pipe whose child has ended: what it left running may hold it for ever
+_LEFT_S = 2.0  # seconds for the end of a pipe whose child has ended: its children may hold it forever
 Stream = int | IO[bytes] | None
 
 
 class Child(subprocess.Popen[bytes]):
-    """A child process that the caller looks after while it runs.
+    """A child process that the caller controls while it runs.
 
-    It leads a session of its own, so that `end` reaches all that it started, and Ctrl-C reaches the caller alone.
-    With `own_session=False` it stays in the caller's session. `memory_bytes` limits its data (0: only its core files,
+    It leads a session of its own, so that `end` reaches all that it started and Ctrl-C reaches only the caller. With
+    `own_session=False` it stays in the caller's session. `memory_bytes` limits its data (0: only its core files,
     None: nothing).
     """
 
@@ -79,8 +78,8 @@ class Child(subprocess.Popen[bytes]):
         )
 
     def end(self) -> int:
-        """Kill it, unless it has ended, and all that it started, and return its exit code."""
-        if self.returncode is None:  # until it is waited for, its number is its own
+        """Kill it, unless it has ended, with all that it started, and return its exit code."""
+        if self.returncode is None:  # until it is waited for, its process id isn't reused
             if self.own_session and hasattr(os, "killpg"):  # Windows has no groups
                 kill_group(self.pid)
             else:
@@ -88,7 +87,7 @@ class Child(subprocess.Popen[bytes]):
         return self.wait()
 
     def ended_in(self, limit_s: float | None) -> int | None:
-        """Its exit code; None where it took longer than `limit_s` and was killed with all that it started."""
+        """Return its exit code; None if it and all that it started were killed after `limit_s` seconds."""
         try:
             return self.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -99,8 +98,8 @@ class Child(subprocess.Popen[bytes]):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended: its exit code (a signal's number is negative; None where it took longer than `limit_s` and
-    was killed), the end of what it printed, and the seconds that it took."""
+    """How a command ended: its exit code (negative for a signal, None if it took longer than `limit_s` seconds and
+    was killed), the end of its output, and its duration in seconds."""
 
     returncode: int | None
     stdout: str
@@ -110,12 +109,12 @@ class Ended:
 
     @property
     def timed_out(self) -> bool:
-        """Whether it took longer than its limit."""
+        """Return whether it took longer than its limit."""
         return self.returncode is None
 
     @property
     def how(self) -> str:
-        """How it ended, as a predicate: `ended with exit code 3`."""
+        """Return how it ended, as a predicate: `ended with exit code 3`."""
         return (
             f"timed out after {self.limit_s:g} s"
             if self.returncode is None
@@ -124,7 +123,7 @@ class Ended:
 
     @property
     def last_line(self) -> str:
-        """The last line of its standard error, else of its standard output."""
+        """Return the last line of its standard error, else of its standard output."""
         lines = self.stderr.strip().splitlines() or self.stdout.strip().splitlines() or ["it said nothing"]
         return lines[-1]
 
@@ -141,10 +140,10 @@ def run(
     own_session: bool = True,
     memory_bytes: int | None = None,
 ) -> Ended:
-    """Run a command that reads `given`, to its end or for `limit_s` seconds. Raises `OSError` if it can't be started.
+    """Run a command with the input `given` for at most `limit_s` seconds. Raises `OSError` if it can't be started.
 
-    What it prints is captured, unless `stdout` or `stderr` is a file, `DROPPED` or None. The other arguments are
-    those of `Child`.
+    Its output is captured, unless `stdout` or `stderr` is a file, `DROPPED` or None. The other arguments are those of
+    `Child`.
     """
     started = time.monotonic()
     child = Child(
@@ -158,16 +157,16 @@ def run(
         memory_bytes=memory_bytes,
     )
     if child.stdin:
-        threading.Thread(target=_give, args=(child.stdin, given), daemon=True).start()
+        threading.Thread(target=_write_input, args=(child.stdin, given), daemon=True).start()
     printed, complained = (_Captured(stream) for stream in (child.stdout, child.stderr))
     returncode = child.ended_in(limit_s)
     seconds = time.monotonic() - started
-    said, complaint = printed.text(), complained.text()
-    return Ended(returncode=returncode, stdout=said, stderr=complaint, seconds=seconds, limit_s=limit_s)
+    output, complaint = printed.text(), complained.text()
+    return Ended(returncode=returncode, stdout=output, stderr=complaint, seconds=seconds, limit_s=limit_s)
 
 
 class _Captured:
-    """The end of what comes through a pipe, read by a thread so that the child never waits."""
+    """The end of a stream, read by a thread so that the child never blocks."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         self._kept = bytearray()
@@ -176,7 +175,7 @@ class _Captured:
             self._thread.start()
 
     def text(self) -> str:
-        """What came, as text."""
+        """Return the data as text."""
         if self._thread:
             self._thread.join(timeout=_LEFT_S)
         return self._kept.decode(errors="replace")
@@ -188,13 +187,13 @@ class _Captured:
                 del self._kept[: max(0, len(self._kept) - LONGEST_OUTPUT)]
 
 
-def _give(stream: IO[bytes], given: bytes) -> None:
+def _write_input(stream: IO[bytes], given: bytes) -> None:
     with contextlib.suppress(OSError), stream:  # it may end before it has read all
         stream.write(given)
 
 
 class NoAnswer(Exception):
-    """A child ended before it answered, or took too long. The text says which; `ended` has what it printed."""
+    """A child ended before it answered, or took too long. The text names the cause; `ended` has the output."""
 
     def __init__(self, ended: Ended) -> None:
         if ended.returncode is None:
@@ -215,16 +214,16 @@ def ask(
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> Any:
-    """Return what `module` answers to `request`, in a process of its own with this `environment` (None: ours).
+    """Return the answer of `module` to `request`, from a process with this `environment` (None: ours).
 
-    Request and answer are what JSON can say. What the child prints goes to `log`, where one is given. Raises the
-    error of ours that the module raised, and `NoAnswer`.
+    Request and answer are JSON values. The output of the child goes to `log`, if given. Raise the `HwCompatError`
+    that the module raised, or `NoAnswer`.
     """
     with contextlib.ExitStack() as stack:
         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hwcompat-"))) / "answer.json"
         out = stack.enter_context(log.open("w+b")) if log else None
         ended = run(
-            # -P: no file of the folder that the user stands in is imported in a library's place.
+            # -P: no file of the current folder shadows a library.
             [sys.executable, "-P", "-m", module, str(file), str(os.getpid())],
             limit_s=limit_s,
             environment=with_product(environment),
@@ -234,26 +233,26 @@ def ask(
         )
         if not file.is_file():
             raise NoAnswer(replace(ended, stderr=end_of(out)) if out else ended)
-        said = json.loads(file.read_text(encoding="utf-8"))
-    if "error" in said:
-        raise getattr(errors, said["class"])(**said["error"])
-    return said["answer"]
+        reply = json.loads(file.read_text(encoding="utf-8"))
+    if "error" in reply:
+        raise getattr(errors, reply["class"])(**reply["error"])
+    return reply["answer"]
 
 
 def answer(respond: Callable[[Any], Any]) -> None:
-    """Answer the request of `ask` with what `respond` returns for it, or the error of ours that it raises.
+    """Answer the request of `ask` with the return value of `respond`, or with the `HwCompatError` that it raises.
 
-    A module that is asked calls this when it is run. Its process ends with the one that asked.
+    A module calls this when it is run. Its process ends with the parent.
     """
     file, parent = sys.argv[1:]
     die_with_parent(int(parent))
     request = json.load(sys.stdin)
     try:
-        said = {"answer": respond(request)}
+        reply = {"answer": respond(request)}
     except HwCompatError as error:
-        print(f"problem: {one_line(str(error))}", file=sys.stderr)  # for who reads the log
-        said = _plain(error)
-    write_whole(Path(file), json.dumps(said))
+        print(f"problem: {one_line(str(error))}", file=sys.stderr)  # for readers of the log
+        reply = _plain(error)
+    write_whole(Path(file), json.dumps(reply))
 
 
 def _plain(error: HwCompatError) -> dict[str, Any]:
@@ -263,19 +262,19 @@ def _plain(error: HwCompatError) -> dict[str, Any]:
 
 
 class Forked:
-    """A forked child that does `work`, whose result is its exit code; what it raises is exit code 1. It may be looked
-    after as a `Child` is. With `own_session` it leads a session of its own, and signals end it as usual."""
+    """A forked child that runs `work` and exits with its result, or with 1 if it raises. It is controlled like a
+    `Child`. With `own_session` it leads a session of its own, and signals end it as usual."""
 
     def __init__(self, work: Callable[[], int], *, own_session: bool = False) -> None:
         self.own_session = own_session
         self.returncode: int | None = None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent do nothing that a child needs
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child needs no thread of the parent
             self.pid = os.fork()
         if not self.pid:
-            self._do(work)
+            self._run_work(work)
 
-    def _do(self, work: Callable[[], int]) -> NoReturn:
+    def _run_work(self, work: Callable[[], int]) -> NoReturn:
         code = 1
         try:
             if self.own_session:
@@ -287,21 +286,21 @@ class Forked:
             os._exit(code)
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
+        """Return the exit code, negative for a signal; None while it runs."""
         if self.returncode is None:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if ended else None
         return self.returncode
 
     def wait(self) -> int:
-        """The exit code, when it has ended."""
+        """Wait for its end and return the exit code."""
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
 
     def end(self) -> int:
         """Kill it, unless it has ended, and return its exit code."""
-        if self.returncode is None:  # until it is waited for, its number is its own
+        if self.returncode is None:  # until it is waited for, its process id isn't reused
             if self.own_session:
                 kill_group(self.pid)
             else:
@@ -310,7 +309,8 @@ class Forked:
 
 
 class Answering(Forked):
-    """A forked child whose `work` returns bytes. `reader` can be given to `select`; `heard` holds what came."""
+    """A forked child whose `work` returns bytes. `reader` can be passed to `select`; `heard` holds the received
+    bytes."""
 
     def __init__(self, work: Callable[[], bytes]) -> None:
         self.heard = b""
@@ -327,7 +327,7 @@ class Answering(Forked):
         os.close(writer)
 
     def heard_all(self) -> bool:
-        """Take in what has come, without waiting; whether nothing more will."""
+        """Read what is available without waiting; return whether it is complete."""
         for _ in range(_MOST_CHUNKS):
             if not select.select([self.reader], [], [], 0)[0]:
                 return False
@@ -338,7 +338,7 @@ class Answering(Forked):
         return False
 
     def answer_in(self, limit_s: float, longest: int) -> bytes:
-        """What it said within `limit_s` seconds, not much more than `longest` bytes. It has ended then."""
+        """Return what it sent within `limit_s` seconds, not much more than `longest` bytes, and end it."""
         until = time.monotonic() + limit_s
         try:
             while not self.heard_all() and len(self.heard) <= longest:
@@ -357,31 +357,31 @@ class Answering(Forked):
 
 
 def with_product(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment (None: ours) in which Python finds this product before anything else on `PYTHONPATH`."""
+    """Return an environment (None: ours) in which Python finds this product first on `PYTHONPATH`."""
     own = os.environ if environment is None else environment
     return {**own, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), own.get("PYTHONPATH")]))}
 
 
 def end_of(log: IO[bytes], longest: int = LONGEST_OUTPUT) -> str:
-    """The last bytes of what children wrote into a file, as text."""
+    """Return the last bytes of a log of child processes as text."""
     log.seek(max(0, log.seek(0, os.SEEK_END) - longest))
     return log.read().decode(errors="replace")
 
 
 def ending_of(returncode: int) -> str:
-    """How a process ended, in words, from its exit code."""
+    """Return how a process ended, in words, from its exit code."""
     return f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process that leads a session and all that it started, as far as they are there."""
+    """Kill a process that leads a session, and all that it started, if they exist."""
     for send in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             send(pid, signal.SIGKILL)
 
 
 def limit_memory(memory_bytes: int) -> None:
-    """Let this process write no core files, and hold at most `memory_bytes` of data (0: no limit)."""
+    """Disable core files of this process, and limit its data to `memory_bytes` (0: no limit)."""
     with contextlib.suppress(ImportError):  # Windows has no such limits
         import resource
 
@@ -391,10 +391,10 @@ def limit_memory(memory_bytes: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask Linux to end this process when its parent ends; elsewhere an orphan runs to its end."""
+    """Make Linux end this process when its parent ends; on other systems it runs to its end."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError: Windows
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.name == "posix" and os.getppid() != parent:  # it ended before Linux was asked
+    if os.name == "posix" and os.getppid() != parent:  # the parent ended before Linux was told
         os._exit(1)

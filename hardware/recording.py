@@ -1,6 +1,6 @@
-"""Keeps what a machine answered in a folder, and answers from such a folder as that machine did.
+"""Recordings of a machine's answers in a folder, and a machine that replays them.
 
-The folder holds what the tools really said, so that a person can read it and a test can be made of it:
+The folder holds the original output of the tools, so that people can read it and tests can use it:
 
     machine.json       the index: host, packages, torch's build, variables, links, folders, commands
     files/proc/...     each file that was read, under its own path
@@ -44,13 +44,13 @@ _RULES = Path(__file__).with_name("recording.toml")
 
 @functools.cache
 def _rules() -> list[tuple[str, re.Pattern[str], str]]:
-    """Which files each rule is for, its pattern, and what is kept instead."""
+    """Return for each rule the files that it applies to, its pattern, and the replacement."""
     found = tomllib.loads(_RULES.read_text(encoding="utf-8"))["rule"]
     return [(one.get("files", ""), re.compile(one["pattern"]), one["instead"]) for one in found]
 
 
 def without_identity(text: str) -> str:
-    """`text` without secrets, names, serial numbers and unique identifiers."""
+    """Return `text` without secrets, names, serial numbers and unique identifiers."""
     for files, pattern, instead in _rules():
         if not files:
             text = pattern.sub(instead, text)
@@ -58,10 +58,10 @@ def without_identity(text: str) -> str:
 
 
 def without_disk_identity(name: str, text: str) -> str:
-    """The text of the recording's file `name` without serial numbers of disks, and names of servers and buckets.
+    """Return a file's text without serial numbers of disks and names of servers and buckets.
 
-    What the inventory makes of a disk holds none of it either (`StorageDeviceInfo.shareable`), so that a recording
-    gives the same inventory as the machine did.
+    The inventory of a disk doesn't contain them either (`StorageDeviceInfo.shareable`), so that a recording gives the
+    same inventory as the machine.
     """
     pool = re.findall(r"(?m)^E:ID_FS_LABEL=.*$", text) if "E:ID_FS_TYPE=zfs_member" in text else []
     for files, pattern, instead in _rules():
@@ -71,7 +71,7 @@ def without_disk_identity(name: str, text: str) -> str:
 
 
 class MachineRecorder(Machine):
-    """Answers as another machine does, and remembers; `write` puts it all into a folder."""
+    """A machine that records the answers of another one; `write` stores them in a folder."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -107,7 +107,7 @@ class MachineRecorder(Machine):
     def library(self, kind: type[Library]) -> Library:
         if kind not in self._libraries:
             calls = self._calls.setdefault(kind.NAME, {})
-            self._libraries[kind] = _Listening(self.machine.library(kind), calls)
+            self._libraries[kind] = _RecordedLibrary(self.machine.library(kind), calls)
         return self._libraries[kind]
 
     def host(self) -> HostInfo:
@@ -123,20 +123,20 @@ class MachineRecorder(Machine):
         self.machine.close()
 
     def write(self, folder: Path) -> list[str]:
-        """Write the recording; the names of what was written, below `folder`. Raises `OutputError`."""
+        """Write the recording and return the names of the files below `folder`. Raises `OutputError` on failure."""
         files = {f"files{path}": text for path, text in self._files.items() if text is not None}
         short = [name for name, text in files.items() if name.startswith("files/sys/") and "\n" not in text]
         files[LINES] = "".join(
             f"{without_identity(name)[5:]} = {_kept(name, files.pop(name))}\n" for name in sorted(short)
         )
         commands = []
-        for number, (words, told) in enumerate(sorted(self._commands.items())):
+        for number, (words, printed) in enumerate(sorted(self._commands.items())):
             entry: dict[str, Any] = {"words": list(words)}
-            if told.value is None:
-                entry["reason"] = told.reason
+            if printed.value is None:
+                entry["reason"] = printed.reason
             else:
                 entry["output"] = f"commands/{number:02d}-{Path(words[0]).name}.txt"
-                files[entry["output"]] = told.value
+                files[entry["output"]] = printed.value
             commands.append(entry)
         for name, calls in self._calls.items():
             files[f"libraries/{name}.json"] = _as_json({key: _reading(one) for key, one in sorted(calls.items())})
@@ -153,8 +153,10 @@ class MachineRecorder(Machine):
         }
         files[INDEX] = _as_json(index)
         for name, text in files.items():
-            path = folder / without_identity(name)  # control groups are named after containers and users
-            if ".." in path.relative_to(folder).parts:  # a link on the machine may have led there
+            path = folder / without_identity(
+                name
+            )  # names of control groups may contain those of containers and users
+            if ".." in path.relative_to(folder).parts:  # a link on the machine may lead outside
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, (text if name == LINES else _kept(name, text)).rstrip("\n") + "\n")
@@ -165,8 +167,8 @@ def _kept(name: str, text: str) -> str:
     return without_identity(without_disk_identity(name, text))
 
 
-class _Listening(Library):
-    """A library whose answers are remembered."""
+class _RecordedLibrary(Library):
+    """A library whose answers are recorded."""
 
     NAME = "recorded"
 
@@ -184,9 +186,9 @@ class _Listening(Library):
 
 
 class ReplayedMachine(Machine):
-    """The machine that a recording was made of. What wasn't read then isn't there.
+    """A machine that was recorded. What wasn't read at that time doesn't exist.
 
-    Raises `BrokenInput` where the folder holds no recording.
+    Raises `BrokenInput` if the folder holds no recording.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -205,17 +207,17 @@ class ReplayedMachine(Machine):
             return None
 
     def _kept(self, name: str) -> str:
-        """A file of the recording. Raises `OSError` for one that lies elsewhere: nothing else of this machine is
-        shown as what another one answered."""
+        """Return the text of a file of the recording. Raises `OSError` for a file outside: no file of this machine
+        may be read as one of the recorded machine."""
         path = self.folder / name
         if not is_inside(path, self._inside):
             raise OSError(errno.EACCES, "it lies outside of the recording", name)
         return read_text(path, longest=_LONGEST_FILE, errors="replace")
 
     def names(self, folder: str) -> tuple[str, ...] | None:
-        told = self._index.get("folders", {}).get(folder)
-        if told is not None:
-            return tuple(told)
+        value = self._index.get("folders", {}).get(folder)
+        if value is not None:
+            return tuple(value)
         here = self.folder / "files" / folder.lstrip("/")
         found = set(os.listdir(here)) if is_inside(here, self._inside) and here.is_dir() else set()
         below = f"{folder.rstrip('/')}/"
@@ -223,18 +225,18 @@ class ReplayedMachine(Machine):
         return tuple(sorted(found)) or None
 
     def link(self, path: str) -> str | None:
-        told: str | None = self._told("links", path)
-        return told
+        value: str | None = self._recorded("links", path)
+        return value
 
     def may_open(self, path: str) -> bool | None:
-        told: bool | None = self._told("nodes", path)
-        return told
+        value: bool | None = self._recorded("nodes", path)
+        return value
 
     def variable(self, name: str) -> str | None:
-        told: str | None = self._told("variables", name)
-        return told
+        value: str | None = self._recorded("variables", name)
+        return value
 
-    def _told(self, kind: str, key: str) -> Any:
+    def _recorded(self, kind: str, key: str) -> Any:
         return self._index.get(kind, {}).get(key)
 
     def run(self, *words: str, accept: int = 0) -> SourceReading[str]:
@@ -251,7 +253,7 @@ class ReplayedMachine(Machine):
             )
 
     def library(self, kind: type[Library]) -> Library:
-        return _Remembering(kind.NAME, self.folder / "libraries" / f"{kind.NAME}.json")
+        return _ReplayedLibrary(kind.NAME, self.folder / "libraries" / f"{kind.NAME}.json")
 
     def host(self) -> HostInfo:
         return HostInfo(**self._index["host"])
@@ -264,7 +266,7 @@ class ReplayedMachine(Machine):
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What the index of a recording holds, in the shape in which it is written. Raises `BrokenInput`."""
+    """Return the index of a recording. Raises `BrokenInput` for an invalid one."""
     try:
         index = read_json(folder / INDEX, longest=_LONGEST_FILE)
         if not isinstance(index, dict):
@@ -283,8 +285,8 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-class _Remembering(Library):
-    """A library as it answered when the recording was made."""
+class _ReplayedLibrary(Library):
+    """A library with recorded answers."""
 
     NAME = "replayed"
 
@@ -316,8 +318,8 @@ def _call(function: str, arguments: tuple[Any, ...]) -> str:
     return " ".join([function, *map(json.dumps, arguments)])
 
 
-def _reading(told: SourceReading[Any]) -> dict[str, Any]:
-    return {"reason": told.reason} if told.value is None else {"value": told.value}
+def _reading(answer: SourceReading[Any]) -> dict[str, Any]:
+    return {"reason": answer.reason} if answer.value is None else {"value": answer.value}
 
 
 def _as_json(data: Any) -> str:

@@ -1,7 +1,7 @@
-"""Takes secrets, names of people and machines, and private paths out of a text before it is written.
+"""Removal of secrets, names of people and machines, and private paths from texts before they are written.
 
-Where `NOT_REDACTED` is set in the environment, names and paths stay in: whoever looks into their own failure may need
-them. Secrets are taken out always.
+If `NOT_REDACTED` is set in the environment, names and paths are kept, which helps to debug one's own failure. Secrets
+are always removed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any
 
 NOT_REDACTED = "HWCOMPAT_NO_REDACT"
-"""The variable that leaves names and paths in what is written; `1` sets it. Children inherit it."""
+"""The variable that keeps names and paths in what is written if it is `1`. Child processes inherit it."""
 
 LEFT_IN = "the names of user and machine, home folders and addresses of people"
-"""What isn't taken out then."""
+"""What is kept then."""
 
 _SECRET_NAME = re.compile(r"(token|secret|password|passwd|api_?key|credential)", re.IGNORECASE)
 _SHORTEST_SECRET = 8
 
-# The time of each expression grows with the length of the text and no faster, whatever the text is: no repetition
-# begins again within what it went through before.
+# The time of each expression is linear in the length of any text: no repetition starts again within its own match.
 
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(hf|ghp|gho|ghs|github_pat|glpat|sk|xox[abp])[_-][A-Za-z0-9_-]{12,}"), "<token>"),
@@ -42,7 +41,7 @@ _PEOPLE: tuple[tuple[re.Pattern[str], str], ...] = (
 
 @functools.cache
 def _literals() -> tuple[tuple[str, str], ...]:
-    """Texts of this very machine that must not be written: secrets in the environment, home, user, host."""
+    """Return the texts of this machine that must not be written: secrets in the environment, home, user, host."""
     found: dict[str, str] = {}
     for name, value in os.environ.items():
         if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET and not value.startswith("/"):
@@ -61,24 +60,24 @@ def _literals() -> tuple[tuple[str, str], ...]:
 def _user() -> re.Pattern[str] | None:
     try:
         name = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # no such user in the password database: nothing to hide
+    except (OSError, KeyError, ImportError):  # no such user in the password database
         return None
     return re.compile(rf"\b{re.escape(name)}\b") if len(name) > 3 and name != "root" else None
 
 
 def is_off() -> bool:
-    """Whether names and paths are to stay in."""
+    """Return whether names and paths are kept."""
     return os.environ.get(NOT_REDACTED) == "1"
 
 
 def turn_off() -> None:
-    """Leave names and paths in what this process and its children write from now on."""
+    """Keep names and paths in what this process and its children write from now on."""
     os.environ[NOT_REDACTED] = "1"
     _literals.cache_clear()
 
 
 def redact(text: str) -> str:
-    """`text` without tokens, credentials, addresses of people, the user's name, home folder and host name."""
+    """Return `text` without tokens, credentials, email addresses, the user's name, home folder and host name."""
     for literal, label in _literals():
         text = text.replace(literal, label)
     for pattern, label in _SECRETS:
@@ -92,7 +91,7 @@ def redact(text: str) -> str:
 
 
 def redact_all(value: Any) -> Any:
-    """`value` with every string in it, keys included, redacted."""
+    """Return `value` with every string in it redacted, including keys."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):

@@ -1,21 +1,20 @@
-"""One registry of named things: the modules of a package, and what installed packages add by entry points.
+"""A registry of named objects: the modules of a package, and the entry points of installed packages.
 
-Targets, vendors, kinds of storage, formats of reports and plugins are found this way, and another kind of thing takes
-one line. A package with a module (or a package) for each thing is the list of those that ship; their names are the
-names of the modules:
+Targets, vendors, kinds of storage, report formats and plugins use it. Every module or package in the registry's
+package is one object, with the name of the module:
 
     # hwcompat/plugins/__init__.py, beside fleet/ and web_page.py
     PLUGINS: Registry[Plugin] = Registry(group="hwcompat.plugins", package=__name__, kind=Plugin, noun="plugin")
 
-`kind` is what a thing is. Where it is an abstract class, each module defines one subclass of it. Any other class is
-one that each module makes one instance of, here `PLUGIN = Plugin(...)` in `hwcompat/plugins/fleet/__init__.py`. A
-package from outside adds its own in its `pyproject.toml`:
+`kind` is the type of the objects. If it is an abstract class, each module defines one subclass of it. Otherwise each
+module creates one instance, such as `PLUGIN = Plugin(...)` in `hwcompat/plugins/fleet/__init__.py`. An external
+package adds its own in its `pyproject.toml`:
 
     [project.entry-points."hwcompat.plugins"]
     mine = "my_package.module:PLUGIN"
 
-`PLUGINS.names()` imports none of them, `PLUGINS.load("fleet")` imports one, and `PLUGINS.load_all()` gives all that
-work and says by name why the others don't. A name that ships is never taken by a package from outside.
+`PLUGINS.names()` imports none of them, `PLUGINS.load("fleet")` imports one, and `PLUGINS.load_all()` returns all that
+can be loaded, and by name why the others can't. An external package can't replace a built-in name.
 """
 
 from __future__ import annotations
@@ -41,23 +40,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GROUPS = "hwcompat."
-"""What the names of our groups of entry points begin with."""
+"""The prefix of our groups of entry points."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registered(Generic[T]):
-    """All things of a registry that could be loaded, in order; and why the others couldn't, by name."""
+    """All objects of a registry that could be loaded, in order, and by name why the others couldn't."""
 
     found: Mapping[str, T]
     failures: Mapping[str, str]
 
 
 class Registry(Generic[T]):
-    """Find things of one kind by name. Import each on first use.
+    """Objects of one kind by name, imported on first use.
 
-    Modules of `package` are the things that ship, but for private ones and those in `besides`. `check` raises
-    `TypeError` for a thing that isn't complete. `noun` is what an error calls a thing. Names in `first` are listed
-    first, the others are sorted.
+    Modules of `package` are built-in objects, except private ones and those in `besides`. `check` raises `TypeError`
+    for an incomplete object. `noun` names the kind in errors. Names in `first` are listed first, the others are
+    sorted.
     """
 
     def __init__(
@@ -81,32 +80,32 @@ class Registry(Generic[T]):
         self.forget()
 
     def forget(self) -> None:
-        """Look for modules and load things again when they are asked for next; for tests."""
+        """Search for modules and load objects again on next use; for tests."""
         self._shipped: tuple[str, ...] | None = None
         self._loaded: dict[str, T] = {}
         self._all: Registered[T] | None = None
 
     def shipped(self) -> tuple[str, ...]:
-        """Names of the things that have a module in the package, in order. Imports none of them."""
+        """Return the names of built-in objects in order. Imports none of them."""
         if self._shipped is None:
             names = {module.name for module in pkgutil.iter_modules(self._package().__path__)}
             self._shipped = self._in_order(name for name in names - self._besides if not name.startswith("_"))
         return self._shipped
 
     def added(self) -> Mapping[str, EntryPoint]:
-        """Entry points of packages from outside, by name, without those whose name ships. Imports none."""
+        """Return external entry points by name, except those with a built-in name. Imports none."""
         shipped = set(self.shipped())
         return {name: point for name, point in entry_points(self.group).items() if name not in shipped}
 
     def names(self) -> tuple[str, ...]:
-        """Names of all things, in order. Imports none."""
+        """Return the names of all objects in order. Imports none."""
         return self._in_order({*self.shipped(), *self.added()})
 
     def load(self, name: str) -> T:
-        """Return the thing of a known name.
+        """Return the object with a name.
 
-        Raises `KeyError` for an unknown name, and `BrokenPlugin` for one from outside that can't be used. What ships
-        raises what its module raises.
+        Raises `KeyError` for an unknown name, and `BrokenPlugin` for an external one that can't be used. Errors of
+        built-in modules are raised unchanged.
         """
         if name in self.shipped():
             if name not in self._loaded:
@@ -129,7 +128,7 @@ class Registry(Generic[T]):
             ) from error
 
     def load_all(self) -> Registered[T]:
-        """Load every thing, once. One that fails is left out with its reason, and the others are there."""
+        """Load all objects once. Those that fail are left out, with their reason."""
         if self._all is None:
             found: dict[str, T] = {}
             failures: dict[str, str] = {}
@@ -144,7 +143,7 @@ class Registry(Generic[T]):
 
     @functools.cached_property
     def versions(self) -> Mapping[str, str]:
-        """By the name of each thing from outside, the version of its package and a hash of its sources."""
+        """Return for each external object the version of its package and a hash of its sources."""
         return {name: _version_of(point) for name, point in self.added().items()}
 
     def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -180,10 +179,10 @@ class Registry(Generic[T]):
 
 @functools.cache
 def _is_any_declared() -> bool:
-    """Whether a package anywhere declares an entry point of ours. Most machines have none, and the library that reads
-    them takes longer than a whole inventory."""
+    """Return whether any package declares an entry point of ours. Most machines have none, and the library that
+    reads them takes longer than a whole inventory."""
     for place in sys.path:
-        with contextlib.suppress(OSError):  # what isn't a folder declares nothing
+        with contextlib.suppress(OSError):  # it isn't a folder
             for entry in os.listdir(place or "."):
                 if entry.endswith((".dist-info", ".egg-info")):
                     with contextlib.suppress(OSError):
@@ -200,12 +199,12 @@ def _all_entry_points() -> Any:  # Python 3.11 gives another type than later one
 
 
 def entry_points(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of a group by name. They are read once a process. Loads none."""
+    """Return the entry points of a group by name, read once per process. Loads none."""
     return {point.name: point for point in _all_entry_points().select(group=group)} if _is_any_declared() else {}
 
 
 def _version_of(point: EntryPoint) -> str:
-    import hashlib  # no inventory needs it
+    import hashlib  # slow to import, and not needed for an inventory
     import importlib.util
 
     released = point.dist.version if point.dist is not None else "unknown"

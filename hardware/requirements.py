@@ -1,6 +1,6 @@
-"""Says which of a requirements file's packages an environment lacks, and installs nothing.
+"""The packages of a requirements file that an environment lacks.
 
-For `make run PYTHON=...`. Uses the standard library only, since anything else may be what is missing.
+For `make run PYTHON=...`. Uses only the standard library, because anything else may be missing.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ ESSENTIAL = frozenset(
         "psutil",
     }
 )
-"""Without one of these the main job can't run at all; without others a target or a format is missing."""
+"""Packages without which the main job can't run; without others a target or a format is missing."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def missing(requirements: str) -> list[str]:
-    """Lines (`name==version`) of a requirements file's text whose package isn't installed in any version."""
+    """Return the lines (`name==version`) of a requirements file whose package isn't installed in any version."""
     lines = [line.strip() for line in requirements.splitlines() if _NAME.match(line.strip())]
     return [line for line in lines if not _is_installed(name_of(line))]
 
 
 def name_of(requirement: str) -> str:
-    """The package that a line of a requirements file names."""
+    """Return the name of the package in a line of a requirements file."""
     match = _NAME.match(requirement)
     return match[0] if match else requirement
 
@@ -51,7 +51,7 @@ def _is_installed(name: str) -> bool:
 
 
 def main() -> int:
-    """Print what is missing on standard error; 4 where the main job can't run without it."""
+    """Print the missing packages on standard error; return 4 if the main job can't run without them."""
     lacking = missing(Path(sys.argv[1]).read_text(encoding="utf-8"))
     needed = [line for line in lacking if name_of(line) in ESSENTIAL]
     optional = [line for line in lacking if name_of(line) not in ESSENTIAL]

@@ -1,5 +1,4 @@
-"""The resource pool under its earlier name: each name is that of `hwcompat.plugins.placement.pool`, imported on first
-use."""
+"""The names of `hwcompat.plugins.placement.pool` under their earlier path, imported on first use."""
 
 from __future__ import annotations
 

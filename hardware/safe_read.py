@@ -1,7 +1,7 @@
-"""Reading what comes from elsewhere: regular files alone, no longer than a limit, and JSON that fools no reader.
+"""Reading untrusted files: only regular files up to a limit of size, and JSON and TOML up to a limit of depth.
 
-A name may be that of a pipe that nobody writes to, of a device that never ends, or of a file with holes that says it
-is a terabyte. Whatever is refused here is an `OSError` or a `ValueError` whose text says why.
+A name may be that of a pipe without a writer, of an endless device, or of a sparse file of a terabyte. Whatever is
+refused raises `OSError` or `ValueError` with the reason.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import IO, Any
 from .plain_text import one_line, size_text
 
 DEEPEST = 100
-"""How deep lists and tables may lie in each other. What we write comes to ten; readers that recurse fail at 1,000."""
+"""The maximum depth of nested lists and tables. Our own files need 10; recursive readers fail at 1,000."""
 
 _LONG_KEY = re.compile(rf"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEEPEST}}}""")
 _SMALL = 1 << 30
-"""Holes in a file of less are no trick: reading them takes seconds."""
+"""The size in bytes up to which sparse files are accepted: reading them takes seconds."""
 
 
 def is_plain_file(path: Path) -> bool:
-    """Whether a path leads to a regular file: no folder, pipe, socket or device, and no link to nowhere. No error is
-    raised for a name that no file can have."""
+    """Return whether a path leads to a regular file, not a folder, pipe, socket, device or broken link. Doesn't
+    raise for an invalid name."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -39,7 +39,7 @@ def is_plain_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path leads to a folder. No error is raised for a name that none can have."""
+    """Return whether a path leads to a folder. Doesn't raise for an invalid name."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError):
@@ -48,14 +48,14 @@ def is_folder(path: Path) -> bool:
 
 @contextmanager
 def opened(path: Path, *, longest: int | None = None) -> Iterator[BufferedReader]:
-    """The file at `path`, open for reading bytes. Raises `OSError` where it isn't a regular file, or is longer than
-    `longest` bytes; a pipe is never waited for."""
+    """Open the regular file at `path` for reading bytes, without waiting for a pipe. Raises `OSError` if it isn't
+    regular or has more than `longest` bytes."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        told = os.fstat(descriptor)
-        if not stat.S_ISREG(told.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        if longest is not None and told.st_size > longest:
+        if longest is not None and status.st_size > longest:
             raise _too_long(path, longest)
         file = os.fdopen(descriptor, "rb")
     except BaseException:
@@ -66,16 +66,16 @@ def opened(path: Path, *, longest: int | None = None) -> Iterator[BufferedReader
 
 
 def read_bytes(path: Path, *, longest: int) -> bytes:
-    """The bytes of a regular file, at most `longest`. Raises `OSError`."""
+    """Return the bytes of a regular file. Raises `OSError` if it has more than `longest`."""
     with opened(path, longest=longest) as file:
         data = file.read(longest + 1)
-    if len(data) > longest:  # it has grown since it was asked, or its system tells no sizes
+    if len(data) > longest:  # it has grown, or its file system reports no sizes
         raise _too_long(path, longest)
     return data
 
 
 def read_text(path: Path, *, longest: int, errors: str = "strict") -> str:
-    """The same as text in UTF-8. Raises `OSError`, and `ValueError` for what is no UTF-8."""
+    """Return the text of a UTF-8 file. Raises `OSError`, or `ValueError` for invalid UTF-8."""
     return read_bytes(path, longest=longest).decode("utf-8", errors=errors)
 
 
@@ -84,9 +84,9 @@ def _too_long(path: Path, longest: int) -> OSError:
 
 
 def check_not_sparse(file: IO[bytes]) -> None:
-    """Raise `OSError` for a large file that is mostly holes: it names a size that nobody ever wrote.
+    """Raise `OSError` for a large file that is mostly holes.
 
-    A file system that doesn't tell of holes says that there are none.
+    File systems without support for holes report none.
     """
     size = os.fstat(file.fileno()).st_size
     if size < _SMALL or not hasattr(os, "SEEK_HOLE"):
@@ -97,7 +97,7 @@ def check_not_sparse(file: IO[bytes]) -> None:
             try:
                 start = os.lseek(file.fileno(), place, os.SEEK_DATA)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # nothing but a hole from here to the end
+                if error.errno == errno.ENXIO:  # the rest of the file is a hole
                     break
                 return
             place = os.lseek(file.fileno(), start, os.SEEK_HOLE)
@@ -111,26 +111,26 @@ def check_not_sparse(file: IO[bytes]) -> None:
 
 
 def parsed_json(data: bytes | str, *, finite: bool = True) -> Any:
-    """What a JSON text holds. Raises `ValueError`: for what is no JSON, for lists and tables that lie more than
-    `DEEPEST` deep in each other and, unless they may be there, for NaN and infinity."""
+    """Return the value of a JSON text. Raises `ValueError` for invalid JSON, for nesting deeper than `DEEPEST` and,
+    with `finite`, for NaN and infinity."""
     try:
         found = json.loads(data, parse_constant=no_number, parse_float=finite_number) if finite else json.loads(data)
     except RecursionError as error:
         raise _too_deep() from error
-    # What has few brackets can't be deep; looking through all of it takes as long as parsing.
+    # A text with few brackets can't be deep; checking the value takes as long as parsing.
     brackets = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
-    if brackets > DEEPEST or (isinstance(data, bytes) and b"\0" in data):  # UTF-16 and UTF-32 hold other bytes
+    if brackets > DEEPEST or (isinstance(data, bytes) and b"\0" in data):  # UTF-16 and UTF-32 differ
         check_depth(found)
     return found
 
 
 def read_json(path: Path, *, longest: int, finite: bool = True) -> Any:
-    """What a file of JSON holds. Raises `OSError`, and `ValueError` as `parsed_json` does."""
+    """Return the value of a JSON file. Raises `OSError`, or `ValueError` as `parsed_json` does."""
     return parsed_json(read_bytes(path, longest=longest), finite=finite)
 
 
 def shape_problem(data: Any, schema: Mapping[str, Any]) -> str:
-    """Which part of `data` hasn't the shape that a JSON schema describes; empty where all of it has."""
+    """Return which part of `data` violates a JSON schema, or an empty text."""
     import jsonschema
 
     error = next(jsonschema.Draft202012Validator(schema).iter_errors(data), None)
@@ -141,15 +141,15 @@ def shape_problem(data: Any, schema: Mapping[str, Any]) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Why something couldn't be read, in one line of at most 160 characters, without the path."""
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return one_line(told, longest=160)
+    """Return why something couldn't be read, in one line of at most 160 characters without the path."""
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return one_line(message, longest=160)
 
 
 def parsed_toml(text: str) -> dict[str, Any]:
-    """What a TOML text holds. Raises `ValueError`: for what is no TOML, what is nested too deeply, and for numbers
-    and keys whose length is a trick (the library takes the square of a key's parts in memory). A text of so many
-    words with dots between them is refused too."""
+    """Return the value of a TOML text. Raises `ValueError` for invalid TOML, for nesting that is too deep, and for
+    numbers and keys of excessive length (the library needs memory quadratic in the number of a key's parts). A
+    string of that many words with dots between them is refused too."""
     if _LONG_KEY.search(text):
         raise ValueError(f"a key has more than {DEEPEST} parts")
     try:
@@ -161,7 +161,7 @@ def parsed_toml(text: str) -> dict[str, Any]:
 
 
 def check_depth(value: Any) -> None:
-    """Raise `ValueError` where lists and tables lie more than `DEEPEST` deep in each other."""
+    """Raise `ValueError` if lists and tables are nested deeper than `DEEPEST`."""
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for one in level for inner in _inside(one)]
@@ -182,20 +182,20 @@ def _too_deep() -> ValueError:
 
 
 def no_number(text: str) -> None:
-    """What isn't JSON (`NaN`, `Infinity`) is refused, though Python reads it."""
+    """Refuse `NaN` and `Infinity`, which Python reads though they aren't JSON."""
     raise ValueError(f"{text} is no number of JSON")
 
 
 def finite_number(text: str) -> float:
-    """A number that JSON has and floating point hasn't would be read as infinite."""
+    """Refuse numbers beyond the range of floating point, which would be read as infinite."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text[:40]} is beyond what a number can be")
     return number
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path lies in a folder, wherever links lead. A name that no file can have lies nowhere."""
+    """Return whether a path is inside a folder after resolving links; False for an invalid name."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # too long, NUL, links in a circle
+    except (OSError, ValueError, RuntimeError):  # too long, NUL, or a loop of links
         return False

@@ -1,4 +1,4 @@
-"""What is installed, read without importing any of it: the host, package versions and the build of torch."""
+"""Installed software, read without importing it: the host, package versions, and the build of torch."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ PACKAGES = (
     *("torch", "transformers", "openvino", "optimum-intel", "nncf", "numpy", "safetensors", "pytest"),
     *("onnx", "onnxruntime", "diffusers"),
 )
-"""What evidence depends on."""
+"""Packages on which evidence depends."""
 
 FRAMEWORKS = (
     *("accelerate", "bionemo", "deepspeed", "einops", "einx", "fairscale", "jax", "keras", "lightning", "matplotlib"),
     *("mxnet", "numba", "pandas", "peft", "polars", "pytorch-lightning", "scikit-learn", "scipy", "tensorflow"),
     *("tensorrt", "triton", "vllm", "wandb", "xgboost", "zarr"),
 )
-"""What else people compute models and data with."""
+"""Other packages that compute with models or data."""
 
 _LIBRARIES = Path(__file__).with_name("libraries.toml")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostInfo:
-    """The operating system and the Python that runs. Holds no host name and no path."""
+    """The operating system and the running Python, without host name and paths."""
 
     system: str
     release: str
@@ -43,9 +43,9 @@ class HostInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchBuild:
-    """What torch was built for, as its `version.py` says. `version` is `None` when it isn't installed.
+    """The build of torch, from its `version.py`. `version` is None if it isn't installed.
 
-    `cuda`, `hip` and `xpu` are the versions of those runtimes, `None` where the build lacks them.
+    `cuda`, `hip` and `xpu` are the versions of those runtimes, None if the build lacks them.
     """
 
     version: str | None = None
@@ -56,12 +56,12 @@ class TorchBuild:
 
     @property
     def local(self) -> str:
-        """The part of the version that names the build (`cpu`, `cu128`, `rocm6.4`), empty without one."""
+        """Return the part of the version that names the build (`cpu`, `cu128`, `rocm6.4`), or an empty text."""
         return (self.version or "").partition("+")[2]
 
     @property
     def kind(self) -> str:
-        """`rocm`, `cuda`, `xpu` or `cpu`; `none` without torch. A HIP build is no CUDA build."""
+        """Return `rocm`, `cuda`, `xpu` or `cpu`, or `none` without torch. A HIP build isn't a CUDA build."""
         if self.version is None:
             return "none"
         return next(
@@ -71,7 +71,7 @@ class TorchBuild:
 
 
 def read_host() -> HostInfo:
-    """Facts of this host."""
+    """Return the facts of this host."""
     return HostInfo(
         system=platform.system(),
         release=platform.release(),
@@ -81,38 +81,38 @@ def read_host() -> HostInfo:
 
 
 def package_versions(names: Iterable[str] = PACKAGES, places: Iterable[str] | None = None) -> dict[str, str | None]:
-    """Installed versions by distribution name, `None` for what isn't in the folders `places`, where Python looks for
-    modules unless others are named.
+    """Return installed versions by distribution name, None for packages that aren't in the folders `places` (by
+    default, those where Python searches for modules).
 
-    They are those in the names of the folders that hold a distribution's metadata, as the packaging standard has it
-    (`numpy-2.4.6.dist-info`): of sixty names, a search for each takes as long as the whole inventory.
+    Versions come from the names of metadata folders (`numpy-2.4.6.dist-info`, a packaging standard): searching for
+    each of sixty names takes as long as the whole inventory.
     """
     installed: dict[str, str] = {}
     for place in sys.path if places is None else places:
-        with contextlib.suppress(OSError):  # what isn't a folder holds none
+        with contextlib.suppress(OSError):  # it isn't a folder
             for entry in os.listdir(place or "."):
                 if found := _METADATA.fullmatch(entry):
-                    installed.setdefault(_normalised(found["name"]), found["version"])
-    return {name: installed.get(_normalised(name)) for name in names}
+                    installed.setdefault(_normalized(found["name"]), found["version"])
+    return {name: installed.get(_normalized(name)) for name in names}
 
 
 _METADATA = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist-info|egg-info)")
 
 
-def _normalised(name: str) -> str:
-    """The form in which two spellings of a distribution's name are one (PEP 503)."""
+def _normalized(name: str) -> str:
+    """Return the normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def is_installed(module: str) -> bool:
-    """Whether a top-level module can be found; it isn't imported."""
+    """Return whether a top-level module can be found, without importing it."""
     if module in sys.modules:
         return sys.modules[module] is not None
     return importlib.util.find_spec(module) is not None
 
 
 def read_torch_build() -> TorchBuild:
-    """The build of the torch that `import torch` would take."""
+    """Return the build of the torch that `import torch` would import."""
     if not is_installed("torch"):
         return TorchBuild(reason="torch isn't installed: pip install torch")
     spec = importlib.util.find_spec("torch")
@@ -122,7 +122,7 @@ def read_torch_build() -> TorchBuild:
 
 
 def parse_torch_version(path: Path) -> TorchBuild:
-    """The build that a `torch/version.py` names. The file is parsed and never run."""
+    """Return the build in a `torch/version.py`, which is parsed and never run."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -139,19 +139,19 @@ def parse_torch_version(path: Path) -> TorchBuild:
 
 
 def places() -> dict[str, Any]:
-    """Where libraries and engines of containers are looked for: `folders`, `programs`, `engines`."""
+    """Return where libraries and container engines are searched for: `folders`, `programs`, `engines`."""
     found: dict[str, Any] = data_file(_LIBRARIES)["places"]
     return found
 
 
 def known_libraries() -> list[dict[str, Any]]:
-    """The libraries that frameworks compute with, as `libraries.toml` has them."""
+    """Return the libraries that frameworks compute with, from `libraries.toml`."""
     found: list[dict[str, Any]] = data_file(_LIBRARIES)["library"]
     return found
 
 
 def library_wheels() -> tuple[str, ...]:
-    """The distributions that bring them."""
+    """Return the distributions that contain them."""
     return tuple(wheel for one in known_libraries() for wheel in one.get("wheels", ()))
 
 
@@ -159,19 +159,19 @@ SOFTWARE_ADAPTERS = (
     *("swiftshader", "llvmpipe", "lavapipe", "softpipe", "swrast", "software rasterizer", "software renderer"),
     *("warp", "basic render driver", "google 0xc0de", "microsoft 0x8c"),
 )
-"""What is in their names as whole words, in small letters: Google's SwiftShader, Mesa's rasterizers (those that
-Chromium's list of software rendering names too), Microsoft's WARP; the last two are vendor and device, which stay the
-same whatever else is told. A paravirtual adapter (Apple's, Mesa's Venus) isn't among them: it hands its work to the
-host's driver, and Venus has that driver's name in its own, so that llvmpipe behind it is found."""
+"""Lower-case words in names of software adapters: Google's SwiftShader, Mesa's rasterizers (which Chromium's list
+of software rendering names too) and Microsoft's WARP; the last two entries are vendor and device, which don't
+change with other settings. Paravirtual adapters (Apple's, Mesa's Venus) use the host's driver, whose name is
+part of that of Venus, so that llvmpipe is found."""
 
 TOLD = ("vendor", "architecture", "device", "description")
-"""What a browser tells of an adapter in words; each may be empty."""
+"""The texts in which a browser describes an adapter; each may be empty."""
 
 NAMELESS = "an adapter without a name"
 
 
 def is_software(adapter: Mapping[str, Any], names: Sequence[str] = SOFTWARE_ADAPTERS) -> bool:
-    """Whether an adapter says that it is a fallback, or has one of the names of software."""
+    """Return whether an adapter is a fallback or has the name of a software adapter."""
     vendor, architecture, device, description = (str(adapter.get(name, "")) for name in TOLD)
     device = re.sub("^0x0+", "0x", device.lower())
     words = f"{vendor} {architecture} {device} {description}\n{vendor} {device}".lower()
@@ -180,14 +180,15 @@ def is_software(adapter: Mapping[str, Any], names: Sequence[str] = SOFTWARE_ADAP
 
 
 def adapter_name(adapter: Mapping[str, Any], names: Sequence[str] = SOFTWARE_ADAPTERS) -> str:
-    """What reports call an adapter; software is called so."""
-    told = " ".join(str(adapter[name]) for name in ("vendor", "architecture") if adapter.get(name))
-    known = told or str(adapter.get("description") or adapter.get("device") or NAMELESS)
+    """Return the name of an adapter for reports; software adapters are named as such."""
+    maker = " ".join(str(adapter[name]) for name in ("vendor", "architecture") if adapter.get(name))
+    known = maker or str(adapter.get("description") or adapter.get("device") or NAMELESS)
     return f"{known}{' (software)' if is_software(adapter, names) else ''}"
 
 
 def adapter_conditions(adapter: Mapping[str, Any], names: Sequence[str] = SOFTWARE_ADAPTERS) -> dict[str, str]:
-    """The conditions of what an adapter computed: one that isn't named may be software, and proves no GPU."""
+    """Return the conditions of a computation on an adapter: an unnamed one may be software, which doesn't prove a
+    GPU."""
     name = adapter_name(adapter, names)
     if is_software(adapter, names):
         kind = adapter.get("architecture") or adapter.get("description") or "fallback"
@@ -198,8 +199,8 @@ def adapter_conditions(adapter: Mapping[str, Any], names: Sequence[str] = SOFTWA
 
 
 def other_adapter(described: Mapping[str, Any] | None, ran: Mapping[str, Any] | None) -> str:
-    """Why a pass on the adapter `ran` proves nothing of the one that was `described`; empty where they are the same,
-    or where the runtime tells of none."""
+    """Return why a pass on the adapter `ran` doesn't count for the adapter `described`; empty if they are the same
+    or the runtime reports none."""
     if described is None or ran is None:
         return ""
     if all(described.get(name) == ran.get(name) for name in (*TOLD, "fallback")):

@@ -1,4 +1,4 @@
-"""`Target`: a place where a model runs, as a small value that parses from its text and prints back. And vendors."""
+"""`Target`: where a model runs, parsed from and printed as text; and hardware vendors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Target:
-    """`cpu`, `cuda:1`, `openvino:NPU`, `openvino:GPU.1`, `webgpu:native`.
+    """A target such as `cpu`, `cuda:1`, `openvino:NPU`, `openvino:GPU.1` or `webgpu:native`.
 
-    `variant` changes the answer and is part of a cell; `index` only selects a device and isn't.
+    `variant` changes the result and is part of a cell; `index` only selects a device and isn't.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Target:
     @classmethod
     @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Target:
-        """The target that `text` names. Raises `UsageError` where the text has no such form."""
+        """Return the target named `text`. Raises `UsageError` for an invalid one."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise UsageError(
@@ -42,7 +42,7 @@ class Target:
 
     @property
     def kind(self) -> Target:
-        """The same target without its index: what a cell names."""
+        """Return the same target without its index, as in a cell."""
         return self if self.index is None else replace(self, index=None)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Target:
 
 
 class HardwareVendor(StrEnum):
-    """Who makes a device."""
+    """The vendor of a device."""
 
     NVIDIA = "nvidia"
     AMD = "amd"
@@ -67,7 +67,7 @@ class HardwareVendor(StrEnum):
 
 
 def vendor_named(name: str | HardwareVendor) -> HardwareVendor:
-    """The vendor of a name in any case. Raises `UsageError`."""
+    """Return the vendor with a name in any case. Raises `UsageError` for an unknown one."""
     text = str(name).strip().lower()
     if text not in list(HardwareVendor):
         fix = did_you_mean(text, map(str, HardwareVendor)) or f"Known: {', '.join(HardwareVendor)}."

@@ -1,4 +1,4 @@
-"""Figures from texts that may hold anything: what isn't a sensible figure is `None`, never an exception."""
+"""Values from texts of any content: what isn't a sensible value is None, and nothing raises."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MOST_PROCESSORS = 2**14
 
 @functools.cache
 def data_file(path: Path) -> dict[str, Any]:
-    """A TOML file of this package, read once."""
+    """Return a TOML file of this package, read once."""
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def whole(value: object, *, least: int = 0, most: int = _LARGEST) -> int | None:
-    """A whole number between `least` and `most`; `None` for anything else."""
+    """Return an integer from `least` to `most`, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -35,7 +35,7 @@ def whole(value: object, *, least: int = 0, most: int = _LARGEST) -> int | None:
 
 
 def decimal(value: object, *, least: float = 0.0, most: float = 1e15) -> float | None:
-    """A finite number between `least` and `most`; `None` for anything else."""
+    """Return a finite number from `least` to `most`, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -46,48 +46,48 @@ def decimal(value: object, *, least: float = 0.0, most: float = 1e15) -> float |
 
 
 def text(value: object) -> str | None:
-    """A text without blanks around it; `None` where nothing is left or it's no text."""
+    """Return a stripped text; None if it is empty or no text."""
     return (value.strip() or None) if isinstance(value, str) else None
 
 
 def words(value: object) -> str:
-    """The same, and an empty text where nothing is left."""
+    """Return a stripped text; empty if it is no text."""
     return text(value) or ""
 
 
 def after(label: str, text: str) -> str | None:
-    """What follows `label` on its line."""
+    """Return the text after `label` on its line."""
     found = re.search(rf"^[^\S\n]*{re.escape(label)}[^\S\n]*(\S[^\n]*)$", text, re.MULTILINE)
     return found[1].strip() if found else None
 
 
-def from_json(said: str | None) -> Any:
-    """What a JSON text holds; `None` where it is none."""
+def from_json(written: str | None) -> Any:
+    """Return the value of a JSON text, or None if it is invalid."""
     try:
-        return json.loads(said) if said else None
+        return json.loads(written) if written else None
     except (ValueError, RecursionError):
         return None
 
 
 def table(value: object) -> dict[str, Any]:
-    """`value` if it is a table, else an empty one."""
+    """Return `value` if it is a table, else an empty one."""
     return dict(value) if isinstance(value, Mapping) else {}
 
 
 def listed(value: object) -> list[Any]:
-    """`value` if it is a list, else an empty one."""
+    """Return `value` if it is a list, else an empty one."""
     return list(value) if isinstance(value, list | tuple) else []
 
 
 def tables(value: object) -> list[dict[str, Any]]:
-    """The tables of a list; a single table stands for a list of one, as PowerShell prints it."""
+    """Return the tables of a list; a single table counts as a list of one, as PowerShell prints it."""
     if isinstance(value, Mapping):
         return [dict(value)]
     return [dict(one) for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def inside(value: object, *keys: str) -> Any:
-    """What stands in nested tables under `keys`; `None` where one of them is missing."""
+    """Return the value under `keys` in nested tables; None if one is missing."""
     for key in keys:
         if not isinstance(value, Mapping):
             return None
@@ -96,7 +96,7 @@ def inside(value: object, *keys: str) -> Any:
 
 
 def numbers_of(listed: str | None) -> tuple[int, ...]:
-    """`0-3,8` as numbers, at most 16,384 of them; parts that are no numbers are left out."""
+    """Return the numbers of a text such as `0-3,8`, at most 16,384; invalid parts are left out."""
     numbers: list[int] = []
     for part in (listed or "").split(","):
         first, _, last = part.strip().partition("-")
@@ -110,7 +110,7 @@ def numbers_of(listed: str | None) -> tuple[int, ...]:
 
 
 def pairs(lines: Iterable[str], separator: str = ":") -> dict[str, str]:
-    """`key: value` lines as a table, the first of a key."""
+    """Return `key: value` lines as a table with the first value of each key."""
     found: dict[str, str] = {}
     for line in lines:
         key, middle, value = line.partition(separator)
@@ -119,7 +119,7 @@ def pairs(lines: Iterable[str], separator: str = ":") -> dict[str, str]:
     return found
 
 
-def first_number(said: str | None) -> float | None:
-    """The first decimal number in a text, as in `16.0 GT/s PCIe`."""
-    match = re.search(r"\d+(?:\.\d+)?", said or "")
+def first_number(written: str | None) -> float | None:
+    """Return the first decimal number in a text such as `16.0 GT/s PCIe`."""
+    match = re.search(r"\d+(?:\.\d+)?", written or "")
     return decimal(match[0]) if match else None

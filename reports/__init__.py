@@ -1,1 +1,1 @@
-"""Evidence becomes findings with causes and remedies, and findings become reports."""
+"""Findings with causes and remedies from evidence, and reports of them."""

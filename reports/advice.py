@@ -1,5 +1,5 @@
-"""What to do about a finding: from `recommendations/<error_type>.toml` and the diagnostic command of its target, and
-where nothing on the target helps, other hardware and similar models, from rules and tables."""
+"""Remedies for a finding, from `recommendations/<error_type>.toml` and the diagnostic command of its target; other
+hardware and similar models if nothing on the target helps."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
 
 # A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
-# a table: what to `do`, its `cost`, and `unless` for targets where it is none. `device_in_question` adds what
-# shows the device's state, `alternatives` lets the reporter name other hardware and models.
+# a table: what to `do`, its `cost`, and `unless` for targets to which it doesn't apply. `device_in_question` adds
+# the command that shows the device's state; `alternatives` adds other hardware and models.
 _FOLDER = Path(__file__).with_name("recommendations")
 _DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
 _FALLBACK = "unknown"
@@ -49,25 +49,25 @@ def _advice(error_type: str) -> Mapping[str, Any]:
 
 @functools.cache
 def advised_error_types() -> tuple[str, ...]:
-    """The error types that have a file of recommendations."""
+    """Return the error types that have a file of recommendations."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 @functools.cache
 def diagnostics() -> Mapping[str, Mapping[str, str]]:
-    """For each target: the vendor's `command` that shows its state, or where to `look`, and `minimum` versions."""
+    """Return each target's diagnostic `command`, or where to `look`, and its `minimum` versions."""
     return tomllib.loads(as_runnable(_DIAGNOSTICS.read_text(encoding="utf-8")))
 
 
 def remedies(
     error_type: str, target: str, *, cause: str = "", command: str = "", issues: Iterable[KnownIssue] = ()
 ) -> tuple[Remedy, ...]:
-    """What to do, the likeliest to help first: what is known of this fault, for this cause, what helps anywhere most
-    often, for this target, then in general.
+    """Return what to do, the likeliest to help first: known issues, then for this cause, anywhere, for this target,
+    and in general.
 
-    Where the device itself is in question, the target's minimum versions and its vendor's command follow. An
-    unknown error type gets the advice for `unknown`; `target` may carry a variant, which plays no part. `command`
-    is what runs the cell in question; where none is known, an example stands in its place.
+    If the device itself is in question, the target's minimum versions and its vendor's command follow. An unknown
+    error type gets the advice for `unknown`; a variant of `target` is ignored. `command` runs the cell; without it an
+    example is shown.
     """
     data = _advice(current_name(error_type))
     name = target.partition(":")[0]
@@ -96,22 +96,22 @@ def remedies(
 
 
 def remedies_for(diagnosis: Diagnosis, target: str, *, command: str = "") -> tuple[Remedy, ...]:
-    """The same for a diagnosis, with the known faults that may explain it."""
+    """Return the remedies for a diagnosis, with the known issues that may explain it."""
     return remedies(diagnosis.error_type, target, cause=diagnosis.cause, command=command, issues=diagnosis.issues)
 
 
 def recommend(error_type: str, target: str, *, cause: str = "", command: str = "") -> tuple[str, ...]:
-    """The same as texts, each with its cost in words."""
+    """Return the remedies as texts, each with its cost."""
     return tuple(one.text for one in remedies(error_type, target, cause=cause, command=command))
 
 
 def asks_for_alternatives(error_type: str) -> bool:
-    """Whether nothing on this target may help, so that other hardware or another model is worth naming."""
+    """Whether nothing on this target may help, so that other hardware or another model should be named."""
     return bool(_advice(current_name(error_type)).get("alternatives"))
 
 
 def measuring_command(model: str, device: str, *, task: str = "", precision: str = "", force: bool = False) -> str:
-    """The command that measures a cell, safe to paste into a shell. `model` is what a user would name."""
+    """Return the command that measures a cell, safe for a shell. `model` is the name that a user types."""
     words = ["--model", model]
     words += ["--task", task] if task else []
     words += ["--device", device]
@@ -122,7 +122,7 @@ def measuring_command(model: str, device: str, *, task: str = "", precision: str
 
 _MOST_FINDINGS = 10
 _MOST_MODELS = 12
-"""Predictions take a moment: the worst findings get suggestions, from the models that are nearest to theirs."""
+"""Predictions take a moment: only the worst findings get suggestions, from the nearest models."""
 
 _OPERATOR = re.compile(r"\baten(?:\.|::)(\w{1,80})")
 
@@ -130,9 +130,9 @@ _OPERATOR = re.compile(r"\baten(?:\.|::)(\w{1,80})")
 def with_alternatives(
     findings: Sequence[Finding], verdicts: Iterable[Verdict], inventory: HardwareInfo
 ) -> list[Finding]:
-    """The findings, those that ask for it with other hardware and models like theirs. Nothing is run.
+    """Return the findings, those that need it with other hardware and similar models. Nothing is run.
 
-    `verdicts` are what the cells came to: a model is replaced only where its own cell is rated low or none.
+    `verdicts` are those of the cells: a model gets alternatives only if its own cell is low or unsupported.
     """
     by_cell = {one.cell: one for one in verdicts}
     left = _MOST_FINDINGS
@@ -148,7 +148,7 @@ def with_alternatives(
 
 
 def other_targets(finding: Finding) -> tuple[Remedy, ...]:
-    """Targets whose tables have every operator of torch that a finding names; none where it names none."""
+    """Return targets whose tables have every operator of torch that a finding names; none if it names none."""
     if finding.error_type != "unsupported_operator":
         return ()
     names = [f"aten.{name}" for name in dict.fromkeys(_OPERATOR.findall(finding.message))]
@@ -185,7 +185,7 @@ def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:
         recipe = load_recipe(cell.model, cell.task)
     except HwCompatError:
         recipe = None
-    if recipe is None:  # a checkpoint's slug, or a type of another version: rules know nothing of it
+    if recipe is None:  # a checkpoint's slug or a type of another version, which rules don't know
         return []
     rules = load_rules()
 
@@ -200,7 +200,7 @@ def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:
 
 
 def suggested(found: Suggestion, cell: Cell) -> list[str]:
-    """What to try instead, in words, each with its level and what that rests on."""
+    """Return suggestions as text, each with its level and basis."""
     hardware = [f"{Cell.parse(one.cell).target} ({one.level}, {one.basis})" for one in found.hardware]
     models = [f"{Cell.parse(one.cell).model} ({one.level}, {one.basis})" for one in found.models]
     said = [f"other hardware for {cell.model}: {', '.join(hardware)}"] if hardware else []

@@ -1,4 +1,4 @@
-"""`--baseline FILE`: which findings are new since a report that was kept as JSON, and which are gone."""
+"""`--baseline FILE`: compare findings with those of an earlier report as JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from .report import Report
 
 _MAKE_ANEW = "Make it anew: python hardware_compatibility_reporter.py --collect-all --format json > FILE"
-_IDLE = (Outcome.NOT_RUN, Outcome.SKIPPED)
+_DID_NOT_RUN = (Outcome.NOT_RUN, Outcome.SKIPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """The findings of a report that was kept. `name` is the file's name without its folders."""
+    """The findings of an earlier report. `name` is the file's name without its folders."""
 
     name: str
     timestamp: str
@@ -30,10 +30,10 @@ class Baseline:
 
 
 def compare(report: Report, baseline: Baseline) -> FindingComparison:
-    """The report's findings against the baseline's.
+    """Compare the report's findings with the baseline's.
 
-    One is known if the baseline has the same problem (type, target, part, message without its figures) in a cell of
-    it, or under its id. It is worse if it is graver, or if a cell or a check has it that hadn't.
+    A finding is known if the baseline has the same problem (type, target, part, message without figures) in one of
+    its cells, or under its id. It is worse if it is graver, or if it affects another cell or check.
     """
     before: dict[tuple[str, ...], list[Finding]] = {}
     for finding in baseline.findings:
@@ -49,8 +49,8 @@ def compare(report: Report, baseline: Baseline) -> FindingComparison:
         met.update(id(one) for one in same)
         states[finding.id, finding.cells] = _state(finding, same)
     gone = [one for one in baseline.findings if id(one) not in met]
-    ran = {(line.cell_id, line.check_name) for line in report.checks if line.outcome not in _IDLE}
-    fixed = tuple(one for one in gone if _looked_at(one, report, ran))
+    ran = {(line.cell_id, line.check_name) for line in report.checks if line.outcome not in _DID_NOT_RUN}
+    fixed = tuple(one for one in gone if _was_checked_again(one, report, ran))
     return FindingComparison(
         name=baseline.name,
         timestamp=baseline.timestamp,
@@ -74,8 +74,8 @@ def _state(finding: Finding, same: Sequence[Finding]) -> FindingState:
     return FindingState.WORSE if graver or more else FindingState.KNOWN
 
 
-def _looked_at(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> bool:
-    """Whether what showed a finding was asked again, so that its absence says something."""
+def _was_checked_again(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> bool:
+    """Whether the check that showed a finding ran again, so that its absence means something."""
     if finding.cells:
         cells = {cell for cell, _ in ran}
         wanted = ((cell, check) for cell in finding.cells for check in finding.checks)
@@ -88,9 +88,9 @@ def _looked_at(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> b
 
 
 def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: value) -> Baseline:
-    """The findings of a report that was kept as JSON; `renamed` is applied to them first.
+    """Read the findings of an earlier report; `renamed` is applied to them first.
 
-    Raises `BrokenInput` for what is no such report.
+    Raises `BrokenInput` if the file is no such report.
     """
     data = read_kept(path, SCHEMA, "report", _MAKE_ANEW, only=("timestamp", "errors"), renew=_renewed)
     findings = tuple(map(_finding, renamed(data["errors"])))
@@ -98,7 +98,7 @@ def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: valu
 
 
 def _renewed(data: Any) -> Any:
-    """The findings of a report of schema version 2 as those of version 3, which have remedies besides."""
+    """Convert findings of schema version 2 to version 3, which adds remedies."""
     if not isinstance(data, dict) or data.get("schema_version") != 2 or not isinstance(data.get("errors"), list):
         return data
     errors = [{"remedies": [], **one} if isinstance(one, dict) else one for one in data["errors"]]
@@ -106,7 +106,7 @@ def _renewed(data: Any) -> Any:
 
 
 def _finding(data: Mapping[str, Any]) -> Finding:
-    """One finding of a baseline that fits the schema."""
+    """Return a finding of a valid baseline."""
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in data.items()

@@ -1,4 +1,4 @@
-"""What a report says of each cell: its verdict, the prediction stored before, and the latest results."""
+"""A cell in a report: its verdict, its stored prediction, and the latest results."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class CellReport:
 
     @functools.cached_property
     def subjects(self) -> str:
-        """What was really run."""
+        """The weights that ran."""
         return _listed(line.subject for line in self.lines)
 
     @functools.cached_property
     def requested(self) -> str:
-        """The targets that were asked for."""
+        """The requested targets."""
         return _listed(line.requested_target for line in self.lines)
 
     @functools.cached_property
     def actual(self) -> str:
-        """The targets that the checks ran on; empty where none ran."""
+        """The targets that the checks ran on; empty if none ran."""
         return _listed(line.actual_target for line in self.lines)
 
     @functools.cached_property
@@ -57,23 +57,23 @@ class CellReport:
 
     @functools.cached_property
     def counts(self) -> Mapping[str, int]:
-        """How many checks came to each outcome."""
+        """The number of checks by outcome."""
         counts = Counter(line.outcome for line in self.lines)
         return {str(outcome): counts[outcome] for outcome in Outcome if counts[outcome]}
 
     @property
     def outcomes(self) -> str:
-        """`6 passed, 1 skipped`."""
+        """The outcomes as text: `6 passed, 1 skipped`."""
         return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items())
 
     @property
     def basis(self) -> str:
-        """The verdict's basis in words."""
+        """The verdict's basis as text."""
         return "nothing measured" if self.verdict.level is Level.UNKNOWN else str(self.verdict.basis)
 
     @property
     def predicted(self) -> Verdict | None:
-        """The stored prediction; None if there is none, and if it can't be read, which `prediction` says."""
+        """The stored prediction; None if there is none or if it can't be read (see `prediction`)."""
         return self._read[0]
 
     @functools.cached_property
@@ -85,7 +85,7 @@ class CellReport:
 
     @functools.cached_property
     def prediction(self) -> str:
-        """What was predicted before the run, in words; empty if nothing was stored."""
+        """The prediction before the run as text; empty if none was stored."""
         stored, error = self._read
         if stored is None:
             return f"unreadable: {error}" if error else ""
@@ -100,10 +100,10 @@ def cell_reports(
     own_limits: Mapping[str, float] | None = None,
     verdicts: Mapping[str, Verdict] | None = None,
 ) -> tuple[CellReport, ...]:
-    """What is to be said of each cell of the evidence, for some models or (None) for all, in the order of their ids.
+    """Return a report of each cell of the evidence, for some models or (None) for all, sorted by id.
 
-    Verdicts are those that hold on the versions of `inventory`, and under a repository's own tolerances where it has
-    some. The lines of a cell are in the order of its newest plan.
+    Verdicts hold for the versions of `inventory` and a project's own tolerances. The lines of a cell are in the order
+    of its newest plan.
     """
     lines = lines_by_cell(latest.checks)
 

@@ -1,4 +1,4 @@
-"""`--collect-all`, `--matrix`, `--test-hardware`, `--check-model`: what was asked for, in one report."""
+"""`--collect-all`, `--matrix`, `--test-hardware`, `--check-model`: the requested parts in one report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def collect(request: Request) -> int:
-    """Do what was asked, print or write it, and return the exit code."""
+    """Collect the requested parts, print or write them, and return the exit code."""
     with not_collecting():
         return _collected(request)
 
@@ -70,7 +70,7 @@ def _collected(request: Request) -> int:
 
 
 def _pseudonyms(request: Request) -> Pseudonyms:
-    """For every name that any line of the evidence tells: what a report leaves out may still be quoted in it."""
+    """Return pseudonyms for every name in the evidence: lines that a report leaves out may still be quoted in it."""
     folder = request.evidence or DEFAULT_EVIDENCE
     nothing = Evidence(runs=(), checks=(), ends=(), broken=())
     return pseudonyms_for(read_folder(folder) if folder.is_dir() else nothing, request.models)
@@ -80,8 +80,8 @@ def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str
     if request.without_memory:
         return None
 
-    told = "the model" if request.anonymise_models else name
-    note(f"running {told} without data, to see how much memory it takes …")
+    shown_name = "the model" if request.anonymise_models else name
+    note(f"running {shown_name} without data, to see how much memory it takes …")
     question = {
         "mode": "training" if request.training else None,
         "precision": request.precision,
@@ -93,8 +93,8 @@ def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str
 
 
 def _evidence(request: Request) -> Latest | None:
-    """The evidence to report on; None if the default folder isn't there, which only means that nothing ran."""
-    if not is_installed("duckdb"):  # a report is for machines where something is missing, too
+    """Return the evidence to report on; None if the default folder doesn't exist, which means that nothing ran."""
+    if not is_installed("duckdb"):  # a report also serves machines on which packages are missing
         note("no evidence is read: duckdb is not installed (pip install duckdb)")
         return None
     if request.evidence is not None:
@@ -152,7 +152,7 @@ def _answer(request: Request, reporter: HardwareCompatibilityReporter, name: str
 
 def _report(request: Request, reporter: HardwareCompatibilityReporter, answers: Sequence[ModelCheck]) -> Report:
     report = reporter.report()
-    if not request.collect_all:  # else these findings, and those of other models, are there already
+    if not request.collect_all:  # otherwise these findings are already there, with those of other models
         own = {finding.id: finding for answer in answers for finding in answer.findings}
         report = replace(report, findings=worst_first([*report.findings, *own.values()]))
         cells = {answer.measured.cell for answer in answers}
@@ -190,7 +190,7 @@ def _products(
     matrix: Matrix | None,
     answers: Sequence[ModelCheck],
 ) -> list[tuple[str, str]]:
-    """File names and texts: in Markdown one text for each thing that was asked for, else one document."""
+    """Return file names and texts: in Markdown one text for each part, else one document."""
     name = f"hardware_compatibility_report.{suffix_of(request.format)}"
     if request.format != "markdown":
         if matrix is None:
@@ -198,7 +198,7 @@ def _products(
 
         versions = versions_of(reporter.inventory())
         if not (request.wants_report or answers):
-            whole = request.format == "html"  # a document that holds the matrix alone
+            whole = request.format == "html"  # a document with the matrix only
             text = matrix_html(matrix.to_dict(), versions=versions) if whole else matrix_text(matrix, request.format)
             return [(f"compatibility_matrix.{suffix_of(request.format)}", text)]
         return [(name, report_text(replace(report, matrix=matrix.to_dict(), versions=versions), request.format))]

@@ -1,4 +1,4 @@
-"""`--compare A B`, `--compare last-green`: what changed between two runs, machines or folders, and by what."""
+"""`--compare A B`, `--compare last-green`: what changed between two runs, machines or folders, and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from generators.compatibility.run_summary import RunSummary, is_to_come, moment_
 from hardware.command_line import note, terminal_width
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hardware.evidence.address import is_address, parse_address
-from hardware.evidence.evidence_place import copied_home
+from hardware.evidence.evidence_location import fetch_remote
 from hardware.evidence.record import RunLine
 from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import check_folder
@@ -30,14 +30,14 @@ _SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
 
 
 def compare(request: Request) -> int:
-    """Print or write the comparison, and return the exit code: 1 where a cell changed as `--fail-on` says.
+    """Print or write the comparison; return the exit code: 1 if a cell changed as `--fail-on` says.
 
-    Raises `NothingMatched` where a word names no run or the sides have no cell in common, and where none was given
-    `UsageError`, after the last runs were listed; `UsageError`, `BrokenInput`, `OutputError`.
+    Raises `NothingMatched` if a word names no run or the sides have no cell in common; `UsageError` after listing the
+    last runs if no word was given; `UsageError`, `BrokenInput`, `OutputError`.
     """
     words = _words(request)
     with ExitStack() as stack:
-        shelf = _Shelf(stack=stack, default=request.evidence or DEFAULT_EVIDENCE, opened={})
+        shelf = _OpenEvidence(stack=stack, default=request.evidence or DEFAULT_EVIDENCE, opened={})
         try:
             if not words:
                 raise UsageError("--compare needs to know what", fix="For example: --compare previous latest.")
@@ -55,15 +55,15 @@ def compare(request: Request) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shelf:
-    """The folders of evidence that were opened, each once, and the one that ids of runs are looked up in."""
+class _OpenEvidence:
+    """The open folders of evidence, and the one in which ids of runs are looked up."""
 
     stack: ExitStack
     default: Path
     opened: dict[Path, RunEvidence]
 
     def open(self, folder: Path) -> RunEvidence:
-        """The evidence of a folder. Raises `BrokenInput`."""
+        """Return the evidence of a folder. Raises `BrokenInput`."""
         place = folder.resolve()
         if place not in self.opened:
             check_folder(folder)
@@ -71,27 +71,27 @@ class _Shelf:
         return self.opened[place]
 
     def list_runs(self) -> None:
-        """Print the last runs on standard error, for who has to name one."""
+        """Print the last runs on standard error, so that the user can choose one."""
         for evidence in self.opened.values() or [self.open(self.default)]:
             if evidence.runs:
                 click.echo(runs_text(list(evidence.runs.values()), terminal_width()), err=True, nl=False)
 
 
 def _words(request: Request) -> tuple[str, ...]:
-    """The two words of the comparison, none where nothing was named; a single one is compared with the latest run."""
+    """Return the two words of the comparison; a single one is compared with the latest run."""
     words = [*([request.compare] if request.compare else []), *request.operands]
     if len(words) > 2:
         raise UsageError(
             f"--compare takes two, not {len(words)}", fix="Give two: --compare A B, or last-green alone."
         )
     if LAST_GREEN in words[1:]:
-        words.reverse()  # its place says nothing
+        words.reverse()  # the order of the words doesn't matter here
     if len(words) == 1:
         words.append("" if words[0] == LAST_GREEN else LATEST)
     return tuple(words)
 
 
-def _compared(first: str, second: str, shelf: _Shelf, machine: str) -> RunComparison:
+def _compared(first: str, second: str, shelf: _OpenEvidence, machine: str) -> RunComparison:
     if first == LAST_GREEN:
         return _since_green(second, shelf, machine)
     if first == second == PREVIOUS:
@@ -119,8 +119,8 @@ def _compared(first: str, second: str, shelf: _Shelf, machine: str) -> RunCompar
     return compare_sides(*sides, alike(sides, {id(one): one for one in (origin, evidence)}.values()))
 
 
-def _since_green(word: str, shelf: _Shelf, machine: str) -> RunComparison:
-    """Since the last green run, as of a run, or of all runs of a machine: the latest run's, if none is named."""
+def _since_green(word: str, shelf: _OpenEvidence, machine: str) -> RunComparison:
+    """Compare with the last green run: a run, all runs of a machine, or by default the machine of the latest run."""
     if word in (LAST_GREEN, PREVIOUS):
         raise UsageError(f"last-green can't be compared with {word}", fix="Say: --compare last-green.")
     now, evidence = _find(word or LATEST, shelf, machine)
@@ -133,14 +133,14 @@ def _since_green(word: str, shelf: _Shelf, machine: str) -> RunComparison:
         raise NothingMatched("nothing was planned in these runs")
     others = sorted({run.machine for run in evidence.runs.values()} - {name})
     if others:
-        told = ", ".join(one_line(one, longest=40) or "unnamed" for one in others[:5])
-        note(f"runs of {len(others)} other machine(s) aren't looked at: {told}; --machine NAME names another")
+        shown = ", ".join(one_line(one, longest=40) or "unnamed" for one in others[:5])
+        note(f"runs of {len(others)} other machine(s) aren't looked at: {shown}; --machine NAME names another")
     return compare_last_green(side, since_green(side, evidence, name))
 
 
-def _find(word: str, shelf: _Shelf, machine: str) -> tuple[NamedSide, RunEvidence]:
-    """The runs that a word names, and the folder that they are of."""
-    folder = copied_home(parse_address(word)) if is_address(word) else Path(word)
+def _find(word: str, shelf: _OpenEvidence, machine: str) -> tuple[NamedSide, RunEvidence]:
+    """Return the runs that a word names, and their folder."""
+    folder = fetch_remote(parse_address(word)) if is_address(word) else Path(word)
     is_path = "/" in word or "\\" in word or word in (".", "..")
     is_path = is_path or (folder.is_dir() and not shelf.default.is_dir())
     if not is_path and (found := named_runs(word, shelf.open(shelf.default), machine)) is not None:
@@ -161,7 +161,7 @@ def _find(word: str, shelf: _Shelf, machine: str) -> tuple[NamedSide, RunEvidenc
 LATEST, PREVIOUS, LAST_GREEN = "latest", "previous", "last-green"
 KEYWORDS = (LATEST, PREVIOUS, LAST_GREEN)
 SHORTEST_BEGINNING = 3
-"""Fewer letters of a run's id name no run: most runs of a century begin with 20."""
+"""Minimum length of the beginning of a run's id: most ids begin with 20."""
 
 _LISTED = 10
 _LONGEST_NAME = 40
@@ -169,7 +169,7 @@ _LONGEST_NAME = 40
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSide:
-    """What a word names: one run (`one`), or all runs of a machine or a folder; newest first."""
+    """The runs that a word names, newest first: one run (`one`), or all runs of a machine or a folder."""
 
     word: str
     runs: tuple[RunLine, ...]
@@ -177,12 +177,12 @@ class NamedSide:
 
 
 def newest_first(runs: Iterable[RunLine]) -> list[RunLine]:
-    """Runs by when they started; those that are dated ahead come last, because nobody knows when they were."""
+    """Return runs sorted by start; those dated ahead come last, because their time isn't known."""
     return sorted(runs, key=lambda run: (not is_to_come(run), moment_of(run), run.run_id), reverse=True)
 
 
 def of_machine(evidence: RunEvidence, machine: str) -> list[RunLine]:
-    """A folder's runs, newest first, of one machine where it is named_runs. Raises `NothingMatched` where none is."""
+    """Return a folder's runs, newest first, of one machine if named. Raises `NothingMatched` if it has none."""
     runs = newest_first(evidence.runs.values())
     own = [run for run in runs if run.machine == machine] if machine else runs
     if machine and not own:
@@ -194,10 +194,10 @@ def of_machine(evidence: RunEvidence, machine: str) -> list[RunLine]:
 
 
 def named_runs(word: str, evidence: RunEvidence, machine: str = "") -> NamedSide | None:
-    """The runs that a word names, among those of a machine where one is given; None where it names none.
+    """Return the runs that a word names, among those of a machine if one is given; None if it names none.
 
-    `latest` is the newest run. Raises `UsageError` where several runs begin so, `NothingMatched` for what is no run
-    that can be compared.
+    `latest` is the newest run. Raises `UsageError` if several runs begin like this, `NothingMatched` for a run that
+    can't be compared.
     """
     runs = of_machine(evidence, machine)
     if word == LATEST:
@@ -238,7 +238,7 @@ def _refuse_others(word: str, evidence: RunEvidence) -> None:
 
 
 def _with_resumed(run: RunLine, runs: Mapping[str, RunLine]) -> tuple[RunLine, ...]:
-    """A run and those that it went on with, newest first: what they finished is part of it."""
+    """Return a run and those that it resumed, newest first: their results are part of it."""
     wanted, found = {run.run_id}, []
     for one in newest_first(runs.values()):
         if one.run_id in wanted:
@@ -248,7 +248,7 @@ def _with_resumed(run: RunLine, runs: Mapping[str, RunLine]) -> tuple[RunLine, .
 
 
 def run_before(now: NamedSide, evidence: RunEvidence) -> NamedSide:
-    """The run before another on its machine, that planned any of its cells. Raises `NothingMatched`."""
+    """Return the previous run of the same machine that planned any of its cells. Raises `NothingMatched`."""
     own = {run.run_id for run in now.runs}
     cells = {planned.cell_id for run in now.runs for planned in run.plan}
     first = min(moment_of(run) for run in now.runs)
@@ -265,9 +265,9 @@ def run_before(now: NamedSide, evidence: RunEvidence) -> NamedSide:
 
 
 def side_of(named: NamedSide, evidence: RunEvidence) -> Side:
-    """The side that some runs make. Each cell is of the newest of them that showed it to its end, or that failed it.
+    """Return the side of some runs. Each cell is that of the newest run that completed it or failed it.
 
-    A run speaks with those that it resumed, each for the cells that it planned last.
+    A run includes those that it resumed, each for the cells that it planned last.
     """
     found: dict[str, RunSummary] = {}
     wanted = {planned.cell_id for run in named.runs for planned in run.plan}
@@ -285,7 +285,7 @@ def side_of(named: NamedSide, evidence: RunEvidence) -> Side:
 
 
 def runs_text(runs: Sequence[RunLine], width: int) -> str:
-    """The last ten runs, newest first, with what tells them apart; it ends in a newline."""
+    """Return the last ten runs as text, newest first; it ends in a newline."""
     if not runs:
         return "There is no run yet.\n"
     listed = newest_first(runs)[:_LISTED]

@@ -1,4 +1,4 @@
-"""Which parts are there: the packages that the product uses, and whether its own parts work on this machine."""
+"""Availability of packages and of the product's own parts on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGES = Path(__file__).with_name("components.toml")
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """One part. `state` is `available`, `missing`, `failed` or `unknown`; `severity` grades its absence."""
+    """A part. `state` is `available`, `missing`, `failed` or `unknown`; `severity` grades its absence."""
 
     name: str
     state: str
@@ -29,7 +29,7 @@ class Component:
 
 
 def packages() -> tuple[Component, ...]:
-    """The packages of `components.toml`, found without importing any of them."""
+    """Return the packages of `components.toml`, found without importing them."""
     listed = tomllib.loads(as_runnable(_PACKAGES.read_text(encoding="utf-8")))["package"]
     versions = package_versions(one["distribution"] for one in listed)
     found = []
@@ -48,7 +48,7 @@ def packages() -> tuple[Component, ...]:
 
 
 def own_parts(inventory: Callable[[], object]) -> tuple[Component, ...]:
-    """The product's own parts, each tried once; one that fails doesn't stop the others. `inventory` detects."""
+    """Return the product's own parts, each tried; a failing one doesn't stop the others."""
     parts: tuple[tuple[str, Callable[[], object]], ...] = (
         ("hardware_detection", inventory),
         ("model_classifier", _classifier),
@@ -64,7 +64,7 @@ def _tried(name: str, use: Callable[[], object]) -> Component:
         use()
     except HwCompatError as error:
         return Component(name=name, state="failed", reason=str(error))
-    except Exception as error:  # a part that fails in any way is what this is here to report
+    except Exception as error:  # any failure of a part is reported here
         return Component(name=name, state="failed", reason=f"{type(error).__name__}: {error}")
     return Component(name=name, state="available")
 

@@ -1,4 +1,4 @@
-"""`--coverage-report`: gathers what is known of every model type here, says it in a format, and keeps it."""
+"""`--coverage-report`: the results of every model type on this machine, in a format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hardware.evidence.writer import machine_label, now
 from hardware.redaction import redact
 from hardware.target import Target
 
-from .coverage.coverage_facts import Coverage, CoverageCounts, Standing
+from .coverage.coverage_facts import Coverage, CoverageCounts, CoverageStatus
 from .coverage.coverage_report import (
     TRANSFORMERS,
     CoverageReport,
@@ -36,10 +36,10 @@ _NOTHING = Evidence(runs=(), checks=(), ends=(), broken=())
 
 
 def report_coverage(asked: Options, command: str) -> int:
-    """Print the report that was asked for; returns the exit code.
+    """Print the requested report; return the exit code.
 
-    It is 1 where less than `--fail-under` percent of the types that can be built passed. Raises `NothingMatched`
-    after the report where there is no evidence at all; such a report isn't kept.
+    It is 1 if less than `--fail-under` percent of the types that can be built passed. Raises `NothingMatched` after
+    the report if there is no evidence at all; such a report isn't kept.
     """
     if asked.format_ == "csv":
         raise UsageError("a coverage report is several tables", fix="Take text, markdown, json or html.")
@@ -87,14 +87,14 @@ def _judged(found: Coverage, fail_under: float | None) -> int:
     code = 0
     for target in found.targets:
         counts = CoverageCounts.of(target.results)
-        if fail_under is not None and 100 * counts[Standing.PASSED] < fail_under * counts.buildable:
+        if fail_under is not None and 100 * counts[CoverageStatus.PASSED] < fail_under * counts.buildable:
             click.echo(f"error: {target.target}: {counts.share}; {fail_under:g} % was asked for", err=True)
             code = 1
     return code
 
 
 def _versions(found: Coverage, inventory: HardwareInfo) -> dict[str, str]:
-    """What evidence on these targets depends on, and transformers."""
+    """Return the versions that evidence on these targets depends on, and that of transformers."""
     here = versions_of(inventory)
     kept = {TRANSFORMERS: load_catalog().version}
     for one in found.targets:

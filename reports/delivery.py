@@ -1,5 +1,4 @@
-"""What becomes of a report that is ready: printed or written, names that aren't to be told, and where a server's
-step wants it."""
+"""Deliver a report: print or write it, with pseudonyms if requested, and pass it to a CI server's step."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ SUMMARY_FILE = "job_summary.md"
 
 
 def print_or_write(text: str, folder: Path | None, name: str) -> None:
-    """Print a text, or write it whole into a folder under that name. Raises `OutputError`."""
+    """Print a text, or write it completely into a folder under that name. Raises `OutputError`."""
     if folder is None:
         click.echo(text, nl=False)
     else:
@@ -36,7 +35,7 @@ def print_or_write(text: str, folder: Path | None, name: str) -> None:
 
 
 def pseudonyms_for(evidence: Evidence, asked: Iterable[str] = ()) -> Pseudonyms:
-    """Pseudonyms for all models that evidence tells of, and for those that were asked about."""
+    """Return pseudonyms for all models in the evidence and in the request."""
     names = [*asked]
     for line in (*evidence.checks, *evidence.other_checks):
         names += [line.cell_id.partition("/")[0], line.model]
@@ -47,10 +46,9 @@ def pseudonyms_for(evidence: Evidence, asked: Iterable[str] = ()) -> Pseudonyms:
 
 
 def deliver_to_github(report: Report, reporter: HardwareCompatibilityReporter, *, to_files: bool) -> None:
-    """Annotations on standard output; the summary into the step's file where GitHub named one, or into the output
-    folder, else on standard output before them.
+    """Print annotations; write the summary into GitHub's step file or the output folder, else print it before them.
 
-    Raises `OutputError` where the summary can't be written.
+    Raises `OutputError` if the summary can't be written.
     """
     named = os.environ.get(SUMMARY_VARIABLE)
     if named:
@@ -63,7 +61,7 @@ def deliver_to_github(report: Report, reporter: HardwareCompatibilityReporter, *
 
 
 def _append(path: Path, report: Report) -> None:
-    """Add the summary to what the step wrote before, in the room that this leaves."""
+    """Append the summary to what the step has written, within the remaining size."""
     try:
         there = path.stat().st_size if path.exists() else 0
         text = "\n" * bool(there) + github_summary(report, room=LARGEST_SUMMARY - there - 1)

@@ -1,4 +1,4 @@
-"""From what checks recorded to findings: the error type made exact, graded, and one finding for one root cause."""
+"""Diagnose recorded checks: exact error types with grades, and one finding for each root cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from generators.compatibility.operators.operator_names import last_way
-from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, WeightsKind
 from hardware.plain_text import one_line
 
 from .advice import measuring_command, remedies_for
@@ -25,7 +25,7 @@ _REFUSAL = re.compile(r"(?:Unsupported|NotApplicable|Ambiguous|ReferenceNotFinit
 _TEST_RUNNER = re.compile(r"[/\\](?:pluggy|_pytest)[/\\]")
 
 _COPIES = frozenset({"aten._to_copy", "aten.lift_fresh", "aten._local_scalar_dense"})
-"""No target lacks them: where they run on the host, the model's code asked for it."""
+"""No target lacks these: if they run on the host, the model's code requested it."""
 
 _BY_OUTCOME = {
     Outcome.CRASHED: "crash",
@@ -40,7 +40,7 @@ _BY_OUTCOME = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Sighting:
-    """A line that isn't a plain pass, with its diagnosis and the target that it speaks of."""
+    """A line that isn't a plain pass, with its diagnosis and target."""
 
     line: CheckLine
     diagnosis: Diagnosis
@@ -52,11 +52,11 @@ def diagnose(
     versions: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     predictions: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[Finding]:
-    """Findings for what the lines show, one for each root cause, worst first within the order of the lines.
+    """Return one finding for each root cause of the lines, worst first, otherwise in the order of the lines.
 
-    `versions` by run and stored `predictions` by cell, as far as they are known, tell faults of others apart. Pure:
-    timestamps are those of the lines. Lines that are a consequence of another finding (checks not reached after a
-    crash) are added to its evidence.
+    `versions` by run and stored `predictions` by cell, if known, identify known issues of others. Pure: timestamps
+    are those of the lines. Lines that are a consequence of another finding (checks not reached after a crash) are
+    added to its evidence.
     """
     left = _left_to_host(checks)
     known: dict[tuple[object, ...], Diagnosis] = {}
@@ -64,14 +64,14 @@ def diagnose(
         found
         for line in checks
         for found in (
-            _see(
+            _sighting(
                 line,
                 known,
                 left=left.get((line.run_id, line.cell_id), ()),
                 rules=frozenset(predictions.get(line.cell_id, {}).get("rule_ids") or ()),
                 versions=versions.get(line.run_id, {}),
             ),
-            _see_edit(line),
+            _edited_suite(line),
         )
         if found is not None
     ]
@@ -89,7 +89,7 @@ def diagnose(
 
 
 def _left_to_host(checks: Sequence[CheckLine]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """By run and cell, the operators that any of its checks saw on the host: one cause, whichever check saw more."""
+    """Return, by run and cell, the operators that any check saw on the host: they have one cause."""
     found: dict[tuple[str, str], set[str]] = {}
     for line in checks:
         if line.error_type == "silent_offload":
@@ -97,7 +97,7 @@ def _left_to_host(checks: Sequence[CheckLine]) -> dict[tuple[str, str], tuple[st
     return {cell: tuple(sorted(names)) for cell, names in found.items()}
 
 
-def _see(
+def _sighting(
     line: CheckLine,
     known: dict[tuple[object, ...], Diagnosis],
     *,
@@ -105,7 +105,7 @@ def _see(
     rules: frozenset[str],
     versions: Mapping[str, str],
 ) -> _Sighting | None:
-    """What a line shows; `left` is what its cell left to the host, `known` what was diagnosed: many say the same."""
+    """Diagnose a line; `left` are the operators that its cell left to the host, `known` caches diagnoses."""
     if line.outcome is Outcome.PASSED:
         return None
     recorded = line.error_type or _BY_OUTCOME.get(line.outcome, "")
@@ -131,15 +131,15 @@ def _see(
     if error_types()[diagnosis.error_type].quiet:
         return None
     if substituted:
-        # Somebody asked for it: however good the reason, it is more than a remark.
+        # The device was requested, so that this is more than a remark.
         severity = max(diagnosis.severity, Severity.WARNING, key=lambda one: one.rank)
         name = "device_absent" if diagnosis.error_type == "same_device" else diagnosis.error_type
         diagnosis = replace(diagnosis, error_type=name, severity=severity)
     return _Sighting(line=line, diagnosis=diagnosis, target=around.target)
 
 
-def _see_edit(line: CheckLine) -> _Sighting | None:
-    """That the suite was edited, beside what the check itself shows: then its verdict rests on nothing."""
+def _edited_suite(line: CheckLine) -> _Sighting | None:
+    """Return that the suite was edited, besides what the check itself shows: its verdict rests on nothing."""
     if not line.conditions.get(EDITED):
         return None
     kind = error_types()["suite_edited"]
@@ -148,7 +148,7 @@ def _see_edit(line: CheckLine) -> _Sighting | None:
 
 
 def _kind_of(target: str) -> str:
-    """A target without the index of its device; what isn't a target stays as it is."""
+    """Return a target without the index of its device; other texts unchanged."""
     return re.sub(r"(?::\d+|\.\d+)$", "", target)
 
 
@@ -157,7 +157,7 @@ def _kind(one: _Sighting) -> ErrorType:
 
 
 def _key(one: _Sighting) -> tuple[str, ...]:
-    """What two sightings of one root cause have in common."""
+    """Return what two sightings of one root cause have in common."""
     kind = _kind(one)
     group = kind.group or kind.name
     cause = one.diagnosis.cause or signature(last_way(_detail(one.line)))
@@ -167,7 +167,7 @@ def _key(one: _Sighting) -> tuple[str, ...]:
         case "target":
             return (group, one.target)
         case "cause":
-            # Copies are asked for by code that models of one architecture share, and others have code of their own.
+            # Models of one architecture share code that copies to the host; others have their own.
             copied = kind.name == "silent_offload" and _COPIES.issuperset(one.diagnosis.cause.split(", "))
             return (group, one.target, cause, (one.line.architecture or "") if copied else "")
         case _:
@@ -202,8 +202,8 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
 
 
 def command_again(line: CheckLine, error_type: str = "") -> str:
-    """The command that runs the line's cell again; empty for a checkpoint, whose folder or id no line tells."""
-    if line.subject == Subject.CHECKPOINT:
+    """Return the command that runs the line's cell again; empty for a checkpoint, whose folder isn't recorded."""
+    if line.subject == WeightsKind.CHECKPOINT:
         return ""
     return measuring_command(
         line.model,
@@ -215,11 +215,11 @@ def command_again(line: CheckLine, error_type: str = "") -> str:
 
 
 def _message(first: _Sighting, group: Sequence[_Sighting]) -> str:
-    """What, of what, and the figures, on one line; cells and checks are fields of their own."""
+    """Return problem, cause and figures on one line; cells and checks are fields of their own."""
     line, kind = first.line, _kind(first)
     detail = _figures(group) or one_line(_detail(line))
     named = first.diagnosis.cause
-    # What ran on the host is listed behind it anyway.
+    # Operators on the host are listed after it anyway.
     head = kind.says + (f" ({named})" if named and kind.name != "silent_offload" else "")
     head += _stage(first)
     if kind.name == "suite_edited" or detail == kind.says:
@@ -228,7 +228,7 @@ def _message(first: _Sighting, group: Sequence[_Sighting]) -> str:
 
 
 def _stage(one: _Sighting) -> str:
-    """How far it had come, where that isn't plain: not after the model ran, nor where the device is the matter."""
+    """Return the stage if it helps: not after the model ran, nor if the device is the problem."""
     kind = _kind(one)
     if one.line.stage not in _EARLY or one.line.substitution_reason or kind.group == "device":
         return ""
@@ -236,15 +236,15 @@ def _stage(one: _Sighting) -> str:
 
 
 def _detail(line: CheckLine) -> str:
-    """What was said, without the name of our own exception and without pytest's account of an assertion."""
+    """Return the message without the name of our own exception and without pytest's description of an assertion."""
     said = (line.error_message, line.substitution_reason)
-    # What failed on a substitute failed for its own reason; anything else is about the device that wasn't there.
+    # A failure on a substitute has its own reason; anything else is about the absent device.
     text = next(filter(None, said if line.outcome.is_failure else reversed(said)), "")
     return _REFUSAL.sub("", text).partition("\n +")[0]
 
 
 def own_frames(line: CheckLine) -> str:
-    """The line's traceback without the frames of pytest and pluggy; empty for a refusal, which is no accident."""
+    """Return the line's traceback without frames of pytest and pluggy; empty for a refusal."""
     if _REFUSAL.match(line.error_message) or line.outcome is Outcome.PASSED_ON_FALLBACK:
         return ""
     kept: list[str] = []
@@ -262,9 +262,9 @@ def own_frames(line: CheckLine) -> str:
 
 
 def _figures(group: Sequence[_Sighting]) -> str:
-    """The largest error among wrong results, in words; empty where none was measured."""
+    """Return the largest error of wrong results as text; empty if none was measured."""
     wrong = [one.line for one in group if one.diagnosis.error_type in ("numerical_mismatch", "non_finite")]
-    # A check may fail by something else that it asserts: an error that is allowed explains nothing.
+    # A check may fail by another assertion: an error within the tolerance explains nothing.
     measured = [
         (line.max_rel_error, line)
         for line in wrong

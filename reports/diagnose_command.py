@@ -1,4 +1,4 @@
-"""`--diagnose FILE|-`: what a pasted traceback or log shows, offline, without importing what it speaks of."""
+"""`--diagnose FILE|-`: diagnose a pasted traceback or log, offline and without importing what it names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def diagnose_pasted(request: Request, source: str) -> int:
 
 
 def _redacted(found: TextDiagnosis) -> TextDiagnosis:
-    """What is quoted, without names and secrets; the text itself is kept nowhere, and is long."""
+    """Redact the quotes of a diagnosis. The text itself is long and stored nowhere."""
     return replace(
         found,
         findings=tuple(
@@ -60,7 +60,7 @@ def _name(source: str) -> str:
 
 
 def _read(source: str) -> str:
-    """The text; of one that is longer than 4 MiB its beginning and its end, since failures stand there."""
+    """Read the text; of more than 4 MiB the beginning and the end, where failures are."""
     if source == STDIN:
         if sys.stdin.isatty():
             note("paste a traceback or log, then end it with Ctrl-D (on Windows Ctrl-Z and Enter) …")
@@ -88,7 +88,7 @@ def _read(source: str) -> str:
 
 
 def _decoded(data: bytes) -> str:
-    """The text of a file in UTF-8, or in UTF-16 as PowerShell writes it."""
+    """Decode a file in UTF-8, or in UTF-16 as PowerShell writes it."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", errors="replace")
     return data.decode("utf-8", errors="replace")
@@ -101,13 +101,13 @@ _NOTHING = "Nothing in it looks like a failure."
 
 
 def diagnosis_markdown(found: TextDiagnosis) -> str:
-    """The text of a Markdown document, ending in a newline; what was pasted is escaped throughout."""
+    """Return a Markdown document that ends in a newline; pasted text is escaped."""
     counts = ", ".join(f"{number} {severity}" for severity, number in count(found.findings).items() if number)
     head = f"{found.lines:,} lines were read. {f'Findings: {counts}.' if counts else _NOTHING}"
-    told = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    names = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     parts = [
         f"# Diagnosis of {markdown(found.source)}",
-        head + (f" Versions that it tells: {markdown(told)}." if told else ""),
+        head + (f" Versions that it tells: {markdown(names)}." if names else ""),
         *(_section(finding) for finding in found.findings),
     ]
     if found.not_understood:
@@ -131,7 +131,7 @@ def _section(finding: Finding) -> str:
 
 
 def diagnosis_object(found: TextDiagnosis, timestamp: str) -> dict[str, Any]:
-    """The JSON object that `schemas/diagnosis.json` describes."""
+    """Return the JSON object that `schemas/diagnosis.json` describes."""
     return {
         "schema_version": SCHEMA_VERSION,
         "timestamp": timestamp,
@@ -145,5 +145,5 @@ def diagnosis_object(found: TextDiagnosis, timestamp: str) -> dict[str, Any]:
 
 
 def diagnosis_json(found: TextDiagnosis, timestamp: str) -> str:
-    """The text of a JSON document in pure ASCII, ending in a newline."""
+    """Return a JSON document in ASCII that ends in a newline."""
     return json_text(diagnosis_object(found, timestamp), ascii_alone=True) + "\n"

@@ -1,4 +1,4 @@
-"""From a pasted traceback or log to findings, without running or importing anything that it speaks of."""
+"""Findings from a pasted traceback or log, without running or importing what it names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPONENT = "diagnosis"
 _LONGEST_LOG = 4_000
 _LONGEST_SEARCHED = 200_000
 _LONGEST_QUOTE = 400
-_VERSION = (  # what something else requires is not what is there
+_VERSION = (  # a version that another package requires isn't the installed one
     r"(?<!requires )\b(?:py)?({names})(?:[ _-]version)?"
     r"\s{{0,4}}(?:==|[:=]|\s)\s{{0,20}}v?(\d{{1,4}}\.\d[\w.+]{{0,40}})"
 )
@@ -37,9 +37,9 @@ _VERSION = (  # what something else requires is not what is there
 
 @dataclass(frozen=True, kw_only=True)
 class TextDiagnosis:
-    """What a text shows: findings worst first, and how much of it was read.
+    """The findings of a text, worst first, and how much of it was read.
 
-    `versions` are those that it tells, `not_understood` the lines that failed for a reason that nobody here knows.
+    `versions` are those in the text, `not_understood` the lines that failed for an unknown reason.
     """
 
     source: str
@@ -65,16 +65,16 @@ class _TextSighting:
 
 
 def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
-    """The findings of a text. `source` is what it is called, `timestamp` the moment of asking (ISO 8601, UTC).
+    """Return the findings of a text. `source` is its name, `timestamp` the time of the request (ISO 8601, UTC). Pure.
 
-    What is raised in a traceback or told by pytest counts always; a stray line only where its words are known, unless
-    nothing else speaks of a failure. Pure.
+    Exceptions in a traceback and failures of pytest always count; a stray line counts only if its words are known, or
+    if nothing else names a failure.
     """
     found = failures_in(text)
     versions = versions_in(text)
     elsewhere = targets_in(text[:_LONGEST_SEARCHED])
-    told = elsewhere[0] if len(elsewhere) == 1 else ANY_TARGET
-    sightings = _understood([_see(failure, told, versions) for failure in found.failures], found)
+    default = elsewhere[0] if len(elsewhere) == 1 else ANY_TARGET
+    sightings = _understood([_sighting(failure, default, versions) for failure in found.failures], found)
     groups: dict[tuple[str, ...], list[_TextSighting]] = {}
     for one in sightings:
         groups.setdefault(one.key, []).append(one)
@@ -83,7 +83,7 @@ def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
     return TextDiagnosis(
         source=source,
         lines=found.lines,
-        findings=(*worst_first(own), *_told(groups.values(), source, timestamp)),
+        findings=(*worst_first(own), *_worst_first(groups.values(), source, timestamp)),
         versions=versions,
         not_understood=tuple(
             dict.fromkeys(
@@ -96,7 +96,7 @@ def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
 
 
 def versions_in(text: str) -> Mapping[str, str]:
-    """The versions that a text tells of what known faults are about: the first that it names of each."""
+    """Return the versions in a text that known issues depend on: the first for each package."""
     names = sorted({name for issue in known_issues() for name in issue.versions})
     found: dict[str, str] = {}
     for name, version in re.findall(_VERSION.format(names="|".join(names)), text[:_LONGEST_SEARCHED], re.IGNORECASE):
@@ -104,18 +104,18 @@ def versions_in(text: str) -> Mapping[str, str]:
     return found
 
 
-def _see(failure: TextFailure, told: str, versions: Mapping[str, str]) -> _TextSighting:
+def _sighting(failure: TextFailure, default: str, versions: Mapping[str, str]) -> _TextSighting:
     log = failure.log[-_LONGEST_LOG:]
-    target = target_of(failure.said) or target_of(log) or told
+    target = target_of(failure.said) or target_of(log) or default
     around = Around(
         exception=exception_of(failure.said), target="" if target == ANY_TARGET else target, versions=versions
     )
-    # A stray line says what it says; what stands in a traceback before it is no part of it.
+    # A traceback before a stray line isn't part of it.
     return _TextSighting(failure=failure, diagnosis=identify(failure.said, log=log, around=around), target=target)
 
 
 def _understood(sightings: Sequence[_TextSighting], found: Found) -> list[_TextSighting]:
-    """Those that count. Where nothing does, the last line that speaks of a failure is what wasn't understood."""
+    """Return those that count; if none does, the last line that names a failure as not understood."""
     counted = [one for one in sightings if one.failure.sure or one.diagnosis.error_type != UNKNOWN]
     if counted or found.checks:
         return counted
@@ -125,7 +125,7 @@ def _understood(sightings: Sequence[_TextSighting], found: Found) -> list[_TextS
 def _finding(group: Sequence[_TextSighting], source: str, timestamp: str) -> Finding:
     first = next((one for one in group if one.failure.sure), group[0])
     diagnosis = first.diagnosis
-    # Somebody pasted it because it failed: that a device isn't there is more than a remark.
+    # The text was pasted because of a failure: an absent device is more than a remark.
     severity = max(diagnosis.severity, error_types()[diagnosis.error_type].severity, key=lambda one: one.rank)
     named = f" ({diagnosis.cause})" if diagnosis.cause else ""
     again = f"; {len(group)} times in all" if len(group) > 1 else ""
@@ -146,10 +146,10 @@ def _finding(group: Sequence[_TextSighting], source: str, timestamp: str) -> Fin
     return replace(finding, remedies=(*finding.remedies, *other_targets(finding)))
 
 
-def _told(groups: Iterable[Sequence[_TextSighting]], source: str, timestamp: str) -> list[Finding]:
-    """Findings worst first; of those alike the known ones, and what was said first: it brought about the rest.
+def _worst_first(groups: Iterable[Sequence[_TextSighting]], source: str, timestamp: str) -> list[Finding]:
+    """Return findings worst first; of equal ones the known ones and the earliest, which caused the rest.
 
-    That a process died after something else had failed is no worse than that.
+    A process that died after another failure isn't worse than that failure.
     """
     found = [_finding(group, source, timestamp) for group in groups]
     understood = [one.error_type not in (UNKNOWN, "crash") and one.severity is Severity.ERROR for one in found]

@@ -1,6 +1,6 @@
 """Headings, paragraphs, lists and tables, shown as Markdown or in a terminal.
 
-Pages take the same blocks (`blocks` in `html/parts.html.j2`). Texts may be of anybody: each way makes them safe.
+Pages use the same blocks (`blocks` in `html/parts.html.j2`). Texts are untrusted: each format escapes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIGNS = {1: "=", 2: "-"}
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """A heading; `level` is 1 for that of the whole."""
+    """A heading; `level` is 1 for the document's title."""
 
     level: int
     text: str
@@ -27,7 +27,7 @@ class Heading:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of texts. With `short`, headings for narrow columns, all but the first column are numbers."""
+    """Rows of texts. With `short`, headings for narrow columns, all columns but the first are numbers."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -39,7 +39,7 @@ Block = Heading | Table | str | list[str]
 
 
 def markdown_document(blocks: Iterable[Block]) -> str:
-    """The blocks as Markdown that ends in a newline; texts are escaped throughout."""
+    """Return the blocks as Markdown that ends in a newline, with texts escaped."""
     return "\n\n".join(map(_markdown, blocks)) + "\n"
 
 
@@ -56,7 +56,7 @@ def _markdown(block: Block) -> str:
 
 
 def text_document(blocks: Iterable[Block], width: int = WIDTH) -> str:
-    """The blocks as lines of at most `width` columns that end in a newline; tables of numbers take 80 at least."""
+    """Return the blocks as lines of `width` columns, ending in a newline; tables of numbers take at least 80."""
     shown = ""
     for block in blocks:
         shown += "\n".join(_lines(block, width)) + ("\n" if isinstance(block, Heading) else "\n\n")
@@ -74,20 +74,20 @@ def _lines(block: Block, width: int) -> Iterator[str]:
     elif isinstance(block, Table) and block.short:
         yield from _numbers([block.short, *block.rows], max(width, WIDTH))
     else:
-        items = block if isinstance(block, list) else (_told(block.headings, row) for row in block.rows)
+        items = block if isinstance(block, list) else (_row_text(block.headings, row) for row in block.rows)
         for item in items:
             yield from wrapped(_flat(item), width=width, start="  ", indent="    ")
 
 
-def _told(headings: Sequence[str], row: Sequence[str]) -> str:
-    """A row of texts in words; where there are several beside the first, each stands behind its heading."""
+def _row_text(headings: Sequence[str], row: Sequence[str]) -> str:
+    """Return a row as a sentence; with several texts besides the first, each follows its heading."""
     names = [""] if len(headings) == 2 else [f"{heading}: " for heading in headings[1:]]
     said = "; ".join(f"{name}{cell}" for name, cell in zip(names, row[1:], strict=True) if cell)
     return f"{row[0]}: {said}" if said else row[0]
 
 
 def _numbers(lines: Sequence[Sequence[str]], room: int) -> Iterator[str]:
-    """Names on the left, cut where they would make the table wider than `room` columns; numbers on the right."""
+    """Return a table with names on the left, cut to fit `room` columns, and numbers on the right."""
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
     fits = _NARROWEST_NAME + sum(widths[1:]) + 2 * (len(widths) - 1) <= room
     gap = "  " if fits else " "

@@ -1,4 +1,4 @@
-"""From what a failure said, and what is known around it, to its error type: patterns are data, nothing is run."""
+"""Identify the error type of a failure from its message and context. Patterns are data; nothing is run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_OPERATORS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorType:
-    """What `hardware/evidence/error_types.toml` says of an error type."""
+    """An entry of `hardware/evidence/error_types.toml`."""
 
     name: str
     severity: Severity
@@ -48,7 +48,7 @@ class ErrorType:
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """What shows an error type; all that it names has to hold, and of each list one is enough."""
+    """The conditions that identify an error type: all must hold, and of each list one is enough."""
 
     error_type: str
     of: frozenset[str]
@@ -66,7 +66,7 @@ class Pattern:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownIssue:
-    """A fault of somebody else's that is followed up in public; without `match` it may explain and proves nothing."""
+    """A public issue of another project; without `match` it may explain a failure and proves nothing."""
 
     url: str
     what: str
@@ -81,10 +81,10 @@ class KnownIssue:
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """What is known around a failure beside its words; all of it may be missing.
+    """The context of a failure besides its message; all of it may be missing.
 
-    `exception` is the class of what was raised, `operators` those that a line names, `rules` the ids of the rules
-    that were sealed as predictions, `versions` by name.
+    `exception` is the class that was raised, `operators` those that a line names, `rules` the ids of the rules behind
+    the stored prediction, `versions` by name.
     """
 
     check: str = ""
@@ -99,7 +99,7 @@ class Around:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """An error type with its grade; `cause` is what is named (a module, operators), `issues` what may explain it."""
+    """An error type with its grade; `cause` names a module or operators, `issues` may explain it."""
 
     error_type: str
     severity: Severity
@@ -118,13 +118,13 @@ def _data() -> dict[str, Any]:
 
 @functools.cache
 def failure_signs() -> tuple[str, ...]:
-    """Words, in lower case, of a line that may speak of a failure."""
+    """Return lower-case words of lines that may name a failure."""
     return tuple(_data()["failure_signs"])
 
 
 @functools.cache
 def error_types() -> dict[str, ErrorType]:
-    """All known error types by name, in the order of the data file."""
+    """Return all known error types by name, in the order of the data file."""
     return {
         name: ErrorType(name=name, **{**entry, "severity": Severity(entry["severity"])})
         for name, entry in facts_of_error_types().items()
@@ -133,7 +133,7 @@ def error_types() -> dict[str, ErrorType]:
 
 @functools.cache
 def patterns() -> tuple[Pattern, ...]:
-    """All patterns, in the order in which they are tried."""
+    """Return all patterns in the order in which they are tried."""
     return tuple(
         Pattern(
             **{
@@ -149,13 +149,13 @@ def patterns() -> tuple[Pattern, ...]:
 
 @functools.cache
 def known_issues() -> tuple[KnownIssue, ...]:
-    """The known faults of others, in the order of the data file."""
+    """Return the known issues in the order of the data file."""
     listed = tomllib.loads(_ISSUES.read_text(encoding="utf-8"))["issue"]
     return tuple(KnownIssue(**_values(entry)) for entry in listed)
 
 
 def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of an entry by their names: lists are sets of words, and of `match` expressions."""
+    """Return the values of an entry by name: lists become sets of words, and those of `match` expressions."""
     found: dict[str, Any] = {
         name: frozenset(value) if isinstance(value, list) else value for name, value in entry.items()
     }
@@ -163,9 +163,9 @@ def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identify(message: str, *, recorded: str = "", log: str = "", around: Around = _NOTHING) -> Diagnosis:
-    """The error type that a failure shows, starting from the one that was recorded (empty: none was).
+    """Return the error type of a failure, starting from the recorded one (empty if none was recorded). Pure.
 
-    Pure. Of long texts the beginning of the message and the end of the log are read.
+    Of long texts the beginning of the message and the end of the log are read.
     """
     start = current_name(recorded)
     start = start if start in error_types() else UNKNOWN
@@ -176,7 +176,7 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
     for pattern in patterns():
         found = _fits(pattern, start, said, with_log, exception, around)
         if found is not None:
-            # What a typed exception said already is surer than any message.
+            # A typed exception is more certain than any message.
             sure = Confidence.HIGH if start == pattern.error_type else pattern.confidence
             cause = pattern.cause or next(filter(None, found), "").strip(" ,.")
             # Runtimes write aten::mm, tables and evidence aten.mm.
@@ -186,18 +186,18 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
 
 
 def exception_of(message: str) -> str:
-    """The class of an exception whose text begins with it (`torch.OutOfMemoryError: …`), without its module."""
+    """Return the class at the beginning of an exception's text (`torch.OutOfMemoryError: …`), without its module."""
     found = _EXCEPTION.match(message)
     return found["name"] if found else ""
 
 
 def target_of(text: str) -> str:
-    """The target that a text speaks of, the most specific first; empty where nothing tells."""
+    """Return the most specific target that a text names; empty if it names none."""
     return next(iter(targets_in(text)), "")
 
 
 def targets_in(text: str) -> tuple[str, ...]:
-    """All targets that a text speaks of, the most specific first."""
+    """Return all targets that a text names, the most specific first."""
     return tuple(name for name, signs in _targets() if any(sign.search(text) for sign in signs))
 
 
@@ -215,7 +215,7 @@ def _grade(name: str, confidence: Confidence, severity: Severity | None = None, 
 def _fits(
     pattern: Pattern, start: str, said: str, with_log: str, exception: str, around: Around
 ) -> tuple[str | None, ...] | None:
-    """What the pattern's named groups found (none: no names), or None where it doesn't fit."""
+    """Return the pattern's named groups (none: no names), or None if it doesn't match."""
     if start not in pattern.of:
         return None
     asked = (
@@ -236,7 +236,7 @@ def _fits(
 
 
 def _with_operators(diagnosis: Diagnosis, said: str, around: Around) -> Diagnosis:
-    """With the operators that the message or the line names as the cause, where it is about operators."""
+    """Return the diagnosis with the operators of the message or the line as its cause, if it is about operators."""
     if not error_types()[diagnosis.error_type].operators or diagnosis.cause:
         return diagnosis
     names = tuple(sorted(around.operators)) or tuple(sorted(operators_named(said)))
@@ -244,18 +244,18 @@ def _with_operators(diagnosis: Diagnosis, said: str, around: Around) -> Diagnosi
 
 
 def _lacking(names: tuple[str, ...], target: str) -> tuple[str, ...]:
-    """Of several operators those that the target is known to lack: the others were left with them. Else all."""
+    """Return the operators that the target is known to lack, else all: the others were only left with them."""
     if len(names) < 2 or not target:
         return names
     try:
         missing = coverage(Target.parse(target), names).missing
-    except UsageError:  # evidence may name a target that nobody here knows
+    except UsageError:  # evidence may name an unknown target
         return names
     return tuple(sorted(missing)) or names
 
 
 def _explained(diagnosis: Diagnosis, text: str, around: Around) -> Diagnosis:
-    """With the known faults of others; one that the failure's own words show is what is wrong."""
+    """Add the known issues of others; one that the message itself shows is the cause."""
     found = tuple(issue for issue in known_issues() if _explains(issue, diagnosis.error_type, text, around))
     if not found:
         return diagnosis
@@ -279,7 +279,7 @@ def _explains(issue: KnownIssue, error_type: str, text: str, around: Around) -> 
 
 
 def _version_fits(version: str, wanted: str) -> bool:
-    """Whether a version is known and among those that a specifier names; what is no version fits nothing."""
+    """Whether a version is known and matches a specifier; an invalid version matches nothing."""
     from packaging.specifiers import SpecifierSet
     from packaging.version import InvalidVersion, Version
 
@@ -294,9 +294,9 @@ _SHORTEST = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Expression:
-    """`words` are lower case: each match holds one of them. Without any, every text is searched.
+    """A regular expression; each match has one of its lower-case `words`. Without words, every text is searched.
 
-    It is compiled when it is first needed: most of hundreds never are.
+    It is compiled on first use: most of hundreds never are.
     """
 
     source: str
@@ -304,12 +304,12 @@ class Expression:
 
     @classmethod
     def of(cls, source: str) -> Expression:
-        """The expression with the words that its source shows."""
+        """Return the expression with the words of its source."""
         words = tuple(_word(part) for part in _alternatives(source))
         return cls(source=source, words=words if all(len(word) >= _SHORTEST for word in words) else ())
 
     def search(self, text: str) -> re.Match[str] | None:
-        """The first match, or None. Raises `re.error` for a source that is no regular expression."""
+        """Return the first match, or None. Raises `re.error` for an invalid expression."""
         lower = _lower(text)
         if self.words and not any(word in lower for word in self.words):
             return None
@@ -318,7 +318,7 @@ class Expression:
 
 @functools.lru_cache(maxsize=4)
 def _lower(text: str) -> str:
-    """A text in lower case; hundreds of expressions search one after another."""
+    """Return a text in lower case, cached for hundreds of searches."""
     return text.lower()
 
 
@@ -328,14 +328,14 @@ def _compiled_source(source: str) -> re.Pattern[str]:
 
 
 def _alternatives(source: str) -> list[Any]:
-    """The alternatives of a regular expression as Python's own parser reads them: lists of an operator and what it
-    has."""
+    """Return the alternatives of a regular expression as Python's parser reads them: lists of operators and
+    operands."""
     parsed: Any = import_module("re._parser").parse(source)
     operator, value = parsed[0] if len(parsed) == 1 else ("", None)
     return list(value[1]) if value and str(operator) == "BRANCH" else [parsed]
 
 
 def _word(parts: Any) -> str:
-    """The longest run of signs, outside all groups and repetitions, that each match has to hold; in lower case."""
+    """Return the longest lower-case literal, outside groups and repetitions, that each match must contain."""
     signs = "".join(chr(value) if str(operator) == "LITERAL" else "\0" for operator, value in parts)
     return max(signs.split("\0"), key=len).lower()

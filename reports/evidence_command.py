@@ -1,4 +1,4 @@
-"""`--merge`, `--compact` and `--publish`: what is done to a folder of evidence before it is reported on."""
+"""`--merge`, `--compact` and `--publish`: change a folder of evidence before it is reported on."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from hardware.command_line import note
 from hardware.evidence.address import Address
 from hardware.evidence.bucket import publish
 from hardware.evidence.compacted import compact
-from hardware.evidence.evidence_place import copied_home
+from hardware.evidence.evidence_location import fetch_remote
 from hardware.evidence.merge import merge_evidence
 
 
 def merge_folder(source: Path | Address, folder: Path) -> None:
-    """Take the evidence of another folder, or from object storage, in, and say what became of each file."""
-    place = copied_home(source) if isinstance(source, Address) else source
+    """Merge the evidence of another folder or of object storage, and report the result for each file."""
+    place = fetch_remote(source) if isinstance(source, Address) else source
     for one in merge_evidence(place, folder):
         cut = "; its last line was cut off and is left out" if one.cut else ""
         note(f"{one.name}: {one.state}, {one.lines} line(s){cut}")
 
 
 def compact_folder(folder: Path) -> None:
-    """Put the finished files into Parquet, and say which are left as they are."""
+    """Convert the finished files to Parquet, and report those that are left unchanged."""
     done = compact(folder)
     if not done.files and not done.joined:
         note(f"nothing in {folder} can be compacted")
@@ -35,7 +35,7 @@ def compact_folder(folder: Path) -> None:
 
 
 def publish_folder(folder: Path, address: Address) -> None:
-    """Put the evidence of finished runs into object storage, and say what became of each file."""
+    """Publish the evidence of finished runs to object storage, and report the result for each file."""
     done = publish(folder, address)
     for one in done:
         if one.state != "known":

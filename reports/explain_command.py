@@ -1,5 +1,4 @@
-"""`--explain CELL`: the rules and facts behind a prediction, what was measured beside it, and what would change
-it."""
+"""`--explain CELL`: the rules and facts behind a prediction, what was measured, and what would change it."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def report_explanation(asked: Options, text: str) -> int:
-    """Print the chain; returns the exit code. Raises `UsageError` for what is no cell."""
+    """Print the chain; return the exit code. Raises `UsageError` if it isn't a cell."""
     if asked.format_ not in ("table", "text", "json"):
         raise UsageError("--explain CELL gives text or json", fix="Leave --format out.")
     cell = _cell(text)
@@ -44,13 +43,13 @@ def report_explanation(asked: Options, text: str) -> int:
     predicted = predict(cell, facts, rules)
     chain = explain(cell.target, facts, rules)
     if asked.format_ == "json":
-        told = {
+        answer = {
             "cell": cell.id,
             "predicted": predicted.to_dict(),
             "measured": measured and measured.to_dict(),
             "chain": chain.to_dict(),
         }
-        click.echo(json_text(with_texts(told)))
+        click.echo(json_text(with_texts(answer)))
     else:
         text = chain_text(cell, predicted, measured, chain, width=terminal_width())
         click.echo(printable(text, keep="\n"))
@@ -69,7 +68,7 @@ def _cell(text: str) -> Cell:
 
 
 def _refuse_unknown(cell: Cell) -> None:
-    """Raise for a cell of which neither rules nor evidence say anything."""
+    """Raise for a cell that neither rules nor evidence cover."""
     found = classify(cell.model)
     if found.confidence == "low":
         raise UsageError(
@@ -93,7 +92,7 @@ def _facts(cell: Cell, inventory: HardwareInfo) -> Facts:
 
 
 def measured_verdict(asked: Options, cell: Cell, inventory: HardwareInfo) -> Verdict | None:
-    """Return the verdict of a cell from the evidence that was asked for; None if nothing is known of it."""
+    """Return the verdict of a cell from the requested evidence; None if there is none."""
     if not asked.has_evidence:
         return None
     limits = read_project(asked.config).limits_of([cell.id]) if asked.config else {}
@@ -103,7 +102,7 @@ def measured_verdict(asked: Options, cell: Cell, inventory: HardwareInfo) -> Ver
 
 
 def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain, *, width: int = WIDTH) -> str:
-    """The chain behind a cell's prediction as indented lines, with what was measured beside it."""
+    """Return the chain behind a cell's prediction as indented lines, with what was measured."""
     said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
     if measured:
         said.append(("Measured", f"{measured.level} ({measured.basis}): {'; '.join(texts(measured.reasons[:2]))}"))

@@ -1,6 +1,6 @@
-"""What every format says of a cell, a run and a machine: labels with texts, in the order in which they are read.
+"""Labels and texts of a cell, a run and a machine, in display order, for every format.
 
-Evidence may come from anywhere: what has another shape than ours is left out.
+Evidence may have any source: values of another shape are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Facts = Sequence[tuple[str, str]]
 
 
 def cell_facts(cell: CellReport) -> Facts:
-    """Why a cell's verdict is what it is, and what ran."""
+    """Return why a cell's verdict is what it is, and what ran."""
     reasons, conditions = explained(cell.verdict)
     said = " ".join(texts(cell.verdict.reasons))
     substituted = dict.fromkeys(line.substitution_reason for line in cell.lines)
@@ -38,14 +38,14 @@ def cell_facts(cell: CellReport) -> Facts:
 
 
 def error_text(line: CheckLine) -> str:
-    """The error of a check beside what is allowed; empty where none was measured."""
+    """Return the error of a check and its tolerance; empty if none was measured."""
     if line.max_rel_error is None:
         return ""
     return f"{line.max_rel_error:.1e} / {'–' if line.tolerance is None else f'{line.tolerance:.0e}'}"
 
 
 def run_facts(run: RunLine) -> Facts:
-    """How a run was made: command, machine and versions."""
+    """Return how a run was made: command, machine and versions."""
     versions = ", ".join(f"{name} {version}" for name, version in sorted(library_versions(run.versions).items()))
     return [
         ("started", f"{run.started_at} UTC"),
@@ -60,7 +60,7 @@ def run_facts(run: RunLine) -> Facts:
 
 
 def machine_facts(run: RunLine) -> Facts:
-    """The machine of a run in a few words."""
+    """Return a short description of a run's machine."""
     inventory = run.inventory
     host, cpu, memory = (_mapping(inventory.get(name)) for name in ("host", "cpu", "memory"))
     cores = f", {cpu['cores']} cores, {cpu['threads']} threads" if cpu.get("cores") and cpu.get("threads") else ""

@@ -1,4 +1,4 @@
-"""From a pasted log to the failures in it: tracebacks, what pytest says, our own evidence, and stray lines."""
+"""Find the failures in a pasted log: tracebacks, output of pytest, lines of evidence, and stray lines."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hardware.evidence.record import CheckLine, RunLine, from_dict
 from .error_patterns import failure_signs
 
 MOST_FAILURES = 200
-"""Of each kind. A log with more says the same again."""
+"""Maximum of each kind: a log with more repeats itself."""
 
 _MOST_STRAY = 500
-"""From the beginning, and as many from the end."""
+"""Maximum number of stray lines from the beginning, and from the end."""
 _LONGEST_LINE = 4_000
 _LONGEST_MESSAGE = 20
 _START = "Traceback (most recent call last)"
@@ -33,9 +33,9 @@ _ENDS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class TextFailure:
-    """What failed, in its own words: `said` (its first line is on line `line` of the text) and the `log` before it.
+    """A failure in its own words: `said` (its first line is on line `line` of the text) and the `log` before it.
 
-    `sure` where something was certainly raised; a stray line may as well be talk.
+    `sure` if something was certainly raised; a stray line may not be a failure.
     """
 
     said: str
@@ -51,7 +51,7 @@ class TextFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a text holds: failures in their order, and lines of our own evidence."""
+    """The failures in a text in order, and its lines of evidence."""
 
     failures: tuple[TextFailure, ...] = ()
     checks: tuple[CheckLine, ...] = ()
@@ -60,12 +60,12 @@ class Found:
 
 
 def failures_in(text: str) -> Found:
-    """All failures that a text shows. Pure, and bounded: long lines are cut, and of many alike the first count."""
+    """Return all failures of a text. Pure and bounded: long lines are cut, and of equal failures the first counts."""
     reader = _Reader(lines=[_line(one) for one in text.splitlines()])
     reader.read()
     sure = reader.raised[:MOST_FAILURES]
     said = {one.quoted for one in sure}
-    # A line of pytest's summary, which it cuts, is the beginning of what was said before.
+    # A line of pytest's summary, which pytest cuts, is the beginning of an earlier message.
     summaries = [
         one for one in reader.summaries if not any(other.startswith(one.quoted.removesuffix("...")) for other in said)
     ]
@@ -77,13 +77,13 @@ def failures_in(text: str) -> Found:
 
 
 def _line(text: str) -> str:
-    """A line without colours, cut where it is none of our own."""
+    """Return a line without colors, cut unless it is a line of evidence."""
     return text.rstrip() if text.startswith("{") else _ESCAPES.sub("", text[:_LONGEST_LINE]).rstrip()
 
 
 @dataclass(kw_only=True)
 class _Reader:
-    """Goes through the lines once; a state that only this module sees."""
+    """Reads the lines once, with the state of the current position."""
 
     lines: Sequence[str]
     raised: list[TextFailure] = field(default_factory=list)
@@ -121,11 +121,11 @@ class _Reader:
 
     @property
     def stray(self) -> list[TextFailure]:
-        """Lines outside of tracebacks that may speak of a failure."""
+        """Yield lines outside of tracebacks that may name a failure."""
         return [*self._early, *self._late]
 
     def _chain(self) -> None:
-        """What was raised last is only what came before the next one."""
+        """Read chained tracebacks: the last exception counts."""
         if self.raised:
             last = self.raised.pop()
             self._before = f"{last.log}\n{last.said}"[-_LONGEST_LINE:]
@@ -137,7 +137,7 @@ class _Reader:
         self._before = ""
 
     def _traceback(self, start: int) -> int:
-        """Read one traceback and return the place behind its message. A prefix that each line has is left out."""
+        """Read one traceback and return the index behind its message. A prefix of all lines is removed."""
         prefix = self.lines[start].partition(_START)[0]
         place = start + 1
         while place < len(self.lines):
@@ -175,7 +175,7 @@ class _Reader:
         return place
 
     def _own(self, line: str) -> bool:
-        """Take a line of our own evidence; whether it was one."""
+        """Take a line of evidence; return whether it was one."""
         try:
             data = json.loads(line)
             kept = from_dict(data) if isinstance(data, dict) and data.get("kind") in ("check", "run", "end") else None

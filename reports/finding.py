@@ -1,4 +1,4 @@
-"""`Finding`: one graded problem with its cause, what to do about it, and the evidence that it rests on."""
+"""`Finding`: a graded problem with its cause, its remedies and its evidence."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 from .text import json_values
 
 COSTS = ("accuracy", "speed", "memory")
-"""What a remedy may cost, in the order in which reports name it."""
+"""What a remedy may cost, in display order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """What to `do`, with commands in backticks, and its `cost` in words by what it is paid in; empty: none."""
+    """What to `do`, with commands in backticks, and its `cost` as text by kind; empty if it has none."""
 
     do: str
     cost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -35,10 +35,10 @@ class Remedy:
 
 SCHEMA = Path(__file__).with_name("schemas") / "report.json"
 SCHEMA_VERSION = 3
-"""Of reports as JSON, whose records are findings: `schemas/report.json`."""
+"""Schema version of reports as JSON: `schemas/report.json`."""
 
 ANY_TARGET = "any"
-"""The hardware type of what concerns no target, or several."""
+"""The hardware type of a finding about no target, or several."""
 
 
 class Severity(StrEnum):
@@ -56,7 +56,7 @@ class Severity(StrEnum):
 
 
 class Confidence(StrEnum):
-    """How sure the error type is: typed where it was raised, told by a known message, or guessed."""
+    """How certain the error type is: recorded when it was raised, identified by a known message, or guessed."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -67,12 +67,11 @@ class Confidence(StrEnum):
 class Finding:
     """One root cause, however many checks and cells it breaks.
 
-    `hardware_type` is a target's name or `any`, `component` the part of the product that found it, `timestamp`
-    the moment (ISO 8601, UTC) at which it was first seen, `model_name` the one model concerned, if it is one.
-    `cause` is what the message names (an operator, a module), where it names one.
-    `remedies` are what to do, with costs apart.
-    `cells` are cell ids, `checks` the names of the checks that showed it, `evidence_ids` name the lines of evidence.
-    All texts may quote untrusted sources; in recommendations, commands stand in backticks.
+    `hardware_type` is a target's name or `any`, `component` the part of the product that found it, `timestamp` when
+    it was first seen (ISO 8601, UTC), `model_name` the model if it is only one. `cause` is what the message names (an
+    operator, a module). `remedies` are what to do, with costs. `cells` are cell ids, `checks` the names of the checks
+    that showed it, `evidence_ids` the ids of evidence lines. All texts may quote untrusted sources; commands in
+    recommendations are in backticks.
     """
 
     hardware_type: str
@@ -99,22 +98,22 @@ class Finding:
 
     @property
     def recommendations(self) -> tuple[str, ...]:
-        """The remedies as texts, each with its cost in words."""
+        """The remedies as texts, each with its cost."""
         return tuple(one.text for one in self.remedies)
 
     @property
     def where(self) -> str:
-        """Its cell, or how many there are and the first; empty where it is of none."""
+        """Its cell, or the number of cells and the first; empty if it has none."""
         several = f"{len(self.cells)} cells, the first is " if len(self.cells) > 1 else ""
         return several + "".join(self.cells[:1])
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `schemas/report.json` describes."""
+        """Return the JSON object that `schemas/report.json` describes."""
         return {"id": self.id, **json_values(self), "recommendations": list(self.recommendations)}
 
 
 class FindingState(StrEnum):
-    """What a finding is against a baseline. Only `known` is let pass."""
+    """A finding compared with a baseline. Only `known` is accepted."""
 
     NEW = "new"
     WORSE = "worse"
@@ -123,10 +122,10 @@ class FindingState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FindingComparison:
-    """A report against a baseline.
+    """A report compared with a baseline.
 
     `states` are those of the report's findings, by id and cells. `fixed` are findings of the baseline that are gone
-    though what showed them ran again, `unseen` those of which nothing ran: whether they are fixed isn't known.
+    although their checks ran again; `unseen` are those whose checks didn't run, so that nothing is known.
     """
 
     name: str
@@ -136,23 +135,23 @@ class FindingComparison:
     states: Mapping[tuple[str, tuple[str, ...]], FindingState] = field(default_factory=dict)
 
     def state(self, finding: Finding) -> FindingState:
-        """What the finding is against the baseline."""
+        """Return the finding's state against the baseline."""
         return self.states.get((finding.id, finding.cells), FindingState.NEW)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many findings are new, worse, known, fixed and not looked at again."""
+        """The number of findings that are new, worse, known, fixed and not checked again."""
         states = list(self.states.values())
         counts = {str(state): states.count(state) for state in FindingState}
         return {**counts, "fixed": len(self.fixed), "not looked at": len(self.unseen)}
 
     @property
     def summary(self) -> str:
-        """`1 new, 2 known, 1 fixed`: what there is none of is left out."""
+        """`1 new, 2 known, 1 fixed`, without zeros."""
         return ", ".join(f"{number} {name}" for name, number in self.counts.items() if number) or "no findings"
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `schemas/report.json` describes."""
+        """Return the JSON object that `schemas/report.json` describes."""
         return {
             "name": self.name,
             "timestamp": self.timestamp,
@@ -162,14 +161,14 @@ class FindingComparison:
 
 
 def signature(message: str) -> str:
-    """A message without what differs between two sightings of one cause: addresses, numbers, folders."""
+    """Return a message without what differs between two sightings of one cause: addresses, numbers, folders."""
     text = re.sub(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", "#", message)
     text = re.sub(r"(?:/[^\s/'\":]+)+/", "", text)
     return " ".join(text.split())[:300]
 
 
 def count(findings: Iterable[Finding]) -> dict[str, int]:
-    """How many findings of each severity; all four are always there."""
+    """Return the number of findings of each severity; all four are always there."""
     counts = {str(severity): 0 for severity in Severity}
     for finding in findings:
         counts[finding.severity] += 1
@@ -177,7 +176,7 @@ def count(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings by severity, then target, type and message: the order of every report."""
+    """Return findings sorted by severity, then target, type and message: the order of every report."""
     return tuple(
         sorted(findings, key=lambda f: (-f.severity.rank, f.hardware_type, f.error_type, f.message, f.cells))
     )

@@ -1,4 +1,4 @@
-"""What differs between a matrix that was kept as JSON and the present one: cell by cell, worse first."""
+"""Compare a matrix that was kept as JSON with the present one: cell by cell, worse first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAKE_ANEW = "Make it anew: python run_test_generation.py --hardware-compatibili
 
 
 class MatrixChangeKind(StrEnum):
-    """How a cell changed, in the order in which changes are told."""
+    """How a cell changed, in display order."""
 
     WORSE = "worse"
     EXPIRED = "expired"
@@ -36,7 +36,7 @@ class MatrixChangeKind(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What the word says of a cell."""
+        """What the kind means for a cell."""
         return _MEANINGS[self]
 
 
@@ -52,7 +52,7 @@ _MEANINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixState:
-    """A cell's level and what it rests on; `unknown` rests on nothing."""
+    """A cell's level and its basis; `unknown` has none."""
 
     level: Level
     basis: Basis | None
@@ -68,7 +68,7 @@ class MatrixState:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixChange:
-    """A cell that isn't what it was, with the reasons of the present verdict."""
+    """A cell that has changed, with the reasons of the present verdict."""
 
     cell: str
     kind: MatrixChangeKind
@@ -78,13 +78,13 @@ class MatrixChange:
 
     @property
     def order(self) -> tuple[int, int, int, str]:
-        """Worst first: by kind, then by the present level, then by how far it fell."""
+        """Sort key, the worst first: by kind, then by the present level, then by how far it fell."""
         level = _rank(self.now.level) if self.now else 0
         before = _rank(self.before.level) if self.before else 0
         return list(MatrixChangeKind).index(self.kind), level, -before, self.cell
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         sides = {"before": self.before, "now": self.now}
         states = {
             name: None if one is None else {"level": str(one.level), "basis": one.basis and str(one.basis)}
@@ -94,14 +94,13 @@ class MatrixChange:
 
 
 def _rank(level: Level) -> int:
-    """`unknown` stands above `unsupported`: it may still work."""
+    """Return the rank of a level; `unknown` is above `unsupported`, because it may still work."""
     return {Level.UNSUPPORTED: 0, Level.UNKNOWN: 1, Level.LOW: 2, Level.MEDIUM: 3, Level.HIGH: 4}[level]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixChanges:
-    """The changes from the matrix of the moment `since` to that of `timestamp`, worst first; `same` cells have
-    none."""
+    """The changes from the matrix of `since` to that of `timestamp`, worst first; `same` cells haven't changed."""
 
     since: str
     timestamp: str
@@ -110,17 +109,17 @@ class MatrixChanges:
 
     @property
     def counts(self) -> Mapping[MatrixChangeKind, int]:
-        """How many cells changed in which way."""
+        """The number of cells for each kind of change."""
         counted = Counter(change.kind for change in self.changes)
         return {kind: counted[kind] for kind in MatrixChangeKind}
 
     def met(self, words: Sequence[str]) -> dict[str, int]:
-        """How many cells each of the words of `--fail-on` is true of; those of none are left out."""
+        """Return the number of cells for each word of `--fail-on`, without zeros."""
         found = {word: sum(FAIL_ON[_OLDER.get(word, word)](change) for change in self.changes) for word in words}
         return {word: number for word, number in found.items() if number}
 
     def to_dict(self, fail_on: Sequence[str] = ()) -> dict[str, Any]:
-        """The JSON object that `schemas/matrix_changes.json` describes."""
+        """Return the JSON object that `schemas/matrix_changes.json` describes."""
         return {
             "schema_version": CHANGES_SCHEMA_VERSION,
             "since": self.since,
@@ -137,7 +136,7 @@ def _lost_measurement(change: MatrixChange) -> bool:
     return before is not None and before.basis is Basis.MEASURED and (now is None or now.basis is not Basis.MEASURED)
 
 
-def _came_to(level: Level) -> Callable[[MatrixChange], bool]:
+def _fell_to(level: Level) -> Callable[[MatrixChange], bool]:
     def has_come(change: MatrixChange) -> bool:
         was = change.before is not None and change.before.level is level
         return change.now is not None and change.now.level is level and not was
@@ -146,21 +145,21 @@ def _came_to(level: Level) -> Callable[[MatrixChange], bool]:
 
 
 _OLDER = {"none": "unsupported", "declared": "assumed"}
-"""Words of the first edition, by which older files and command lines are read."""
+"""Words of the first edition, in older files and command lines."""
 
 FAIL_ON: Mapping[str, Callable[[MatrixChange], bool]] = {
     "worse": lambda change: change.kind is MatrixChangeKind.WORSE,
     "expired": _lost_measurement,
-    "unsupported": _came_to(Level.UNSUPPORTED),
-    "unknown": lambda change: change.kind is MatrixChangeKind.WORSE and _came_to(Level.UNKNOWN)(change),
+    "unsupported": _fell_to(Level.UNSUPPORTED),
+    "unknown": lambda change: change.kind is MatrixChangeKind.WORSE and _fell_to(Level.UNKNOWN)(change),
     "changed": lambda change: True,
 }
-"""The words of `--fail-on`: cells that are worse; that were measured and aren't any more; that don't work, and did or
-weren't there; of which something was known; and any change."""
+"""The words of `--fail-on`: cells that are worse; that are no longer measured; that don't work any more or from the
+start; that are no longer known; and any change."""
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Raise `UsageError` for a word that `--fail-on` doesn't know."""
+    """Raise `UsageError` for an unknown word of `--fail-on`."""
     for word in words:
         if _OLDER.get(word, word) not in FAIL_ON:
             known = f"Known: {', '.join(FAIL_ON)}."
@@ -171,8 +170,7 @@ def check_words(words: Sequence[str]) -> None:
 def compare_matrix(
     before: Mapping[str, Any], now: Matrix, targets: Sequence[str] = (), models: Sequence[str] = ()
 ) -> MatrixChanges:
-    """What differs `now` from a matrix as JSON; where `targets` or `models` are named, in those columns or rows
-    alone."""
+    """Compare `now` with a matrix as JSON, in the named `targets` or `models` only if there are any."""
     then = {
         verdict["cell"]: MatrixState.of(verdict["level"], verdict["basis"])
         for id_, row in before["models"].items()
@@ -203,7 +201,7 @@ def _kind(before: MatrixState | None, now: MatrixState | None) -> MatrixChangeKi
     if before == now:
         return None
     if before.level is not now.level:
-        # That nothing is known any more is worse, whatever was known.
+        # A cell of which nothing is known any more is worse, whatever was known.
         if now.level is Level.UNKNOWN or _rank(now.level) < _rank(before.level):
             return MatrixChangeKind.WORSE
         if before.basis is not Basis.MEASURED or now.basis is Basis.MEASURED:
@@ -214,12 +212,12 @@ def _kind(before: MatrixState | None, now: MatrixState | None) -> MatrixChangeKi
 
 
 def read_baseline(path: Path) -> dict[str, Any]:
-    """A matrix that was kept as JSON, held against the published schema. Raises `BrokenInput`."""
+    """Read a matrix that was kept as JSON and validate it. Raises `BrokenInput`."""
     return read_kept(path, SCHEMA, "matrix", _MAKE_ANEW, renew=_renewed)
 
 
 def _renewed(value: Any) -> Any:
-    """A matrix of schema version 2 as version 3: its words, and groups that have counts and no level."""
+    """Convert a matrix of schema version 2 to version 3: its words, and groups with counts instead of levels."""
     if isinstance(value, list):
         return [_renewed(one) for one in value]
     if not isinstance(value, dict):
@@ -239,7 +237,7 @@ FORMATS = ("table", "text", "markdown", "json")
 
 
 def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = (), width: int = 100) -> str:
-    """The changes as text that ends in a newline. Raises `UsageError` for another format."""
+    """Return the changes as text that ends in a newline. Raises `UsageError` for another format."""
     if format not in FORMATS:
         raise UsageError(f"changes have no form as {format}", fix="Take --format table, markdown or json.")
     if format == "json":
@@ -268,12 +266,12 @@ def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:
             rows = [(one.cell, f"{one.before} → {one.now}", "; ".join(one.reasons)) for one in own]
             yield Table(headings=("cell", "level", "why"), rows=rows)
     met = (f"{word}: {number} cell{'' if number == 1 else 's'}" for word, number in found.met(fail_on).items())
-    if told := ", ".join(met):
-        yield f"Failed on {told}."
+    if words := ", ".join(met):
+        yield f"Failed on {words}."
 
 
 def _rows_of_models(changes: Sequence[MatrixChange]) -> dict[str, list[str]]:
-    """`bert/fill-mask/float32`, and the targets on which its cells came or went."""
+    """Return `bert/fill-mask/float32`, and the targets whose cells are new or gone."""
     found: dict[str, list[str]] = {}
     for change in changes:
         model, task, target, precision = (*change.cell.split("/", 3), "", "", "")[:4]

@@ -1,4 +1,4 @@
-"""`--hardware-compatibility`: the matrix as it stands here, in a format."""
+"""`--hardware-compatibility`: the matrix of this machine in a format."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .matrix_text import VIEWS, matrix_text
 
 
 def report_matrix(asked: Options) -> int:
-    """Print the matrix, or what changed in it since the baseline; returns the exit code.
+    """Print the matrix, or its changes since the baseline; return the exit code.
 
-    Without evidence there are still rules. The code is 1 where a word of `--fail-on` is true of any cell.
+    Without evidence there are still rules. The code is 1 if a word of `--fail-on` is true of any cell.
     """
     check_words(asked.fail_on)
     if asked.baseline and asked.by:
@@ -40,7 +40,7 @@ def report_matrix(asked: Options) -> int:
         matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
     if asked.targets:
         matrix = matrix.only(asked.targets)
-    # As cells name them: a type by its name, a folder or Hub id by the slug of it.
+    # As in cells: a type by its name, a folder or Hub id by its slug.
     named = [part.strip() for text in asked.models for part in text.split(",") if part.strip()]
     models = tuple(dict.fromkeys(map(checkpoint_slug, named)))
     if models:
@@ -54,7 +54,7 @@ def report_matrix(asked: Options) -> int:
     by = "model" if models else asked.by
     if asked.format_ == "csv" and not by:
         raise UsageError("csv is one table", fix=f"Say which view: --by {', --by '.join(VIEWS)}.")
-    one_view = asked.format_ in ("json", "csv")  # JSON holds all
+    one_view = asked.format_ in ("json", "csv")  # JSON has all views
     if asked.format_ == "html":
         from hardware.evidence.versions import versions_of
 
@@ -76,7 +76,7 @@ def report_matrix(asked: Options) -> int:
 
 
 def _broken(concluded: Judged | None) -> list[str]:
-    """A remark where evidence has broken lines, with the first of them."""
+    """Print a note if evidence has broken lines, with the first of them."""
     if concluded is None or not concluded.broken:
         return []
     first, number = concluded.broken[0], len(concluded.broken)

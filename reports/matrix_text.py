@@ -41,7 +41,7 @@ _WIDEST_LEVEL = 18
 _GAP = 2
 
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""How a formula may begin, in full width too; blanks before it are passed over."""
+"""How a formula may begin, in full width too; spaces before it are ignored."""
 
 Rows = list[list[str]]
 
@@ -55,12 +55,11 @@ def matrix_text(
     legend: bool = True,
     whole_names: bool = False,
 ) -> str:
-    """The matrix as text that ends in a newline.
+    """Return the matrix as text that ends in a newline.
 
-    `format` is table (at most `width` columns wide, and never narrower than 60), markdown, json (always all views)
-    or csv (one table: one view); `by` is one of `VIEWS`. Without `legend` the marks and notes are left out below a
-    table, for where another one follows. With `whole_names` no name is cut, for what isn't a terminal. Raises
-    `UsageError` for others.
+    `format` is table (at most `width` columns wide, at least 60), markdown, json (always all views) or csv (one
+    view); `by` is one of `VIEWS`. Without `legend` the marks and notes below a table are left out. With `whole_names`
+    no name is cut. Raises `UsageError` for others.
     """
     if format not in FORMATS:
         raise _unknown(format, FORMATS, "format of a matrix")
@@ -75,7 +74,7 @@ def matrix_text(
         return f"{NOTHING[by]}\n"
     table = [[label, *matrix.hardware_types], *rows]
     notes = _notes(matrix, by)
-    if format == "markdown" and by in matrix.groups:  # names of machines and accelerators are anybody's
+    if format == "markdown" and by in matrix.groups:  # names of machines and accelerators are untrusted
         table = [table[0], *([markdown(row[0]), *row[1:]] for row in rows)]
         notes = [*notes[:1], *map(markdown, notes[1:])]
     parts = (
@@ -93,12 +92,12 @@ def _unknown(name: str, known: tuple[str, ...], noun: str) -> UsageError:
 
 
 def mark(level: Level, basis: Basis | None) -> str:
-    """`high+`; `unknown` rests on nothing and has no mark."""
+    """Return a level with its mark: `high+`; `unknown` has none."""
     return str(level) if basis is None or level is Level.UNKNOWN else f"{level}{MARKS[basis]}"
 
 
 def _group_text(cell: GroupCell) -> str:
-    """`46/49+ (3/4)`, or the assumed level of a family about which nothing else is known."""
+    """Return `46/49+ (3/4)`, or the assumed level of a family without other results."""
     counts, basis = cell.counts, cell.basis
     if cell.level is not None or basis is None:
         return mark(cell.level or Level.UNKNOWN, basis)
@@ -113,7 +112,7 @@ VIEWS = ("family", "model", *GROUPS)
 
 
 def _rows(matrix: Matrix, by: str) -> tuple[str, Rows]:
-    """The heading of the first column, and a row for each family, group or model."""
+    """Return the heading of the first column, and a row for each family, group or model."""
     targets = matrix.hardware_types
     if by == "model":
         rows = [
@@ -138,7 +137,7 @@ NOTHING = {
 
 
 def _notes(matrix: Matrix, by: str) -> list[str]:
-    """Of families what their rules say, of groups which cells others see otherwise."""
+    """Return the notes of families' rules, or of groups the cells that have another level elsewhere."""
     if by in matrix.groups:
         found = [
             f"{_shown(name)}: {_shown('; '.join(notes))}"
@@ -151,12 +150,12 @@ def _notes(matrix: Matrix, by: str) -> list[str]:
 
 
 def _shown(text: str) -> str:
-    """A text from evidence as a terminal may have it: names of accelerators and machines are anybody's."""
+    """Return a text of evidence made safe for a terminal: names of accelerators and machines are untrusted."""
     return one_line(text, longest=_LONGEST_SHOWN)
 
 
 def _table(table: Rows, width: int, *, whole_names: bool) -> list[str]:
-    """The blocks of a table, each with the label's column, side by side too wide for the console."""
+    """Return the blocks of a table, each with the labels, if one is too wide for the console."""
     longest = min(_LONGEST_LABEL, width - _WIDEST_LEVEL - _GAP)
 
     def shorten(name: str) -> str:
@@ -174,8 +173,8 @@ def _legend(notes: Sequence[str], width: int) -> list[str]:
 
 
 def _blocks(lines: Rows, console: int) -> list[list[int]]:
-    """Indices of the columns of each block, so that no block with its label is wider than the console."""
-    # tabulate makes a column wider than its header by as much as the gap between two columns.
+    """Return the indices of the columns of each block, so that no block is wider than the console."""
+    # tabulate makes a column wider than its header by the width of the gap between columns.
     widths = [max(len(lines[0][i]) + _GAP, *(len(line[i]) for line in lines)) + _GAP for i in range(len(lines[0]))]
     blocks: list[list[int]] = [[]]
     used = widths[0]
@@ -223,7 +222,7 @@ def _model_line(family: str, name: str, verdict: Verdict) -> tuple[object, ...]:
 
 
 def _safe(values: Sequence[object]) -> list[str]:
-    """Reasons may quote what a model's code said: a spreadsheet must not take it for a formula, nor a terminal for a
-    command. No cell begins with a new line: importers split there, and what follows begins a cell of its own."""
+    """Escape values that quote untrusted text, so that a spreadsheet runs no formula and a terminal no command. No
+    cell begins with a newline, which importers take for a new row."""
     texts = [printable(str(value), keep="\n") for value in values]
     return [f"'{text}" if text.startswith("\n") or text.lstrip().startswith(_FORMULA) else text for text in texts]

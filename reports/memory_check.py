@@ -1,4 +1,4 @@
-"""Does a model fit into the memory of the devices here? What `--check-model` says of it, as text and as JSON."""
+"""Whether a model fits into the memory of the devices here, as text and as JSON (`--check-model`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.memory_fit import Fit, MemoryEstimate, Room, fit, parse_size
+from generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, fit, parse_size
 from generators.compatibility.selection import LAST_RESORT
 from generators.models.classifier import classify
 from generators.recipes.memory_answer import memory_answer
@@ -26,7 +26,7 @@ _SHOWN = {"optimiser": "optimiser state", "cache": "KV cache"}
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCheck:
-    """The answer: an estimate, and whether it fits on each device. Without an estimate `unknown` says why."""
+    """An estimate, and whether it fits on each device. Without an estimate `unknown` says why."""
 
     estimate: MemoryEstimate | None = None
     fits: tuple[Fit, ...] = ()
@@ -34,7 +34,7 @@ class MemoryCheck:
     unknown: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "estimate": self.estimate.to_dict() if self.estimate else None,
             "devices": [one.to_dict() for one in self.fits],
@@ -45,7 +45,7 @@ class MemoryCheck:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What it takes and of what that is made up; then a line for each device."""
+        """Return the estimate with its parts, then a line for each device."""
         if self.estimate is None:
             return (f"memory: unknown. {self.unknown}",)
         sizes = [f"{_SHOWN.get(name, name)} {size_text(size)}" for name, size in self.estimate.parts.items() if size]
@@ -56,16 +56,16 @@ class MemoryCheck:
 def memory_check(
     name: str, device: str | None, question: Mapping[str, Any], statuses: Sequence[TargetStatus]
 ) -> MemoryCheck:
-    """What `name` takes, on `device` or (None, `auto`) on each target of `statuses` that is here, and in each of the
-    sizes that were asked about.
+    """Return the memory that `name` needs on `device`, or (None, `auto`) on each target of `statuses` that is here,
+    and in each requested size.
 
-    The `question` is how the model is to be run: mode, precision, batch and context, None for what is usual for it,
-    and `sizes` of devices that aren't here. Raises `UsageError` for a size that is none.
+    The `question` is how the model is to be run: mode, precision, batch and context, None for the usual value, and
+    `sizes` of devices that aren't here. Raises `UsageError` for an invalid size.
     """
     asked = dict(question)
     rooms = [
-        *_rooms(device, statuses),
-        *(Room(name=f"a device of {size}", available=parse_size(size)) for size in asked.pop("sizes")),
+        *_devices(device, statuses),
+        *(AvailableMemory(name=f"a device of {size}", available=parse_size(size)) for size in asked.pop("sizes")),
     ]
     asked["least_room"] = min((room.available for room in rooms if room.available is not None), default=None)
     try:
@@ -78,12 +78,14 @@ def memory_check(
     return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, _NOT_COUNTED))
 
 
-def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:
-    """The devices that are asked about: those of the named target, else all that may be here."""
+def _devices(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[AvailableMemory]:
+    """Return the devices in question: those of the named target, else all that may be here."""
     for status in statuses:
         named = device not in (None, "auto") and status.target == resolve_target(str(device)).name
         if not named and (device not in (None, "auto") or not status.expected):
             continue
         label = f"{status.target} ({status.device_name})" if status.device_name else status.target
         why = status.reason if not status.expected else "device memory unknown"
-        yield Room(name=label, available=status.memory_bytes, why_unknown=why, is_host=status.target == LAST_RESORT)
+        yield AvailableMemory(
+            name=label, available=status.memory_bytes, why_unknown=why, is_host=status.target == LAST_RESORT
+        )

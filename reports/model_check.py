@@ -1,4 +1,4 @@
-"""Does this model run on that device? The answer from rules and evidence, with its cause and what to change."""
+"""Whether a model runs on a device, from rules and evidence, with the cause and what to change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.imported import second_opinions
+from generators.compatibility.imported import reference_tests
 from generators.compatibility.judge import judge, strongest_of
 from generators.compatibility.rule_facts import facts_here
 from generators.compatibility.rules import load_rules, predict
@@ -49,12 +49,12 @@ REFUSED = "the model: its files can't be run as they are"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCheck:
-    """The answer for one model on one target: what was measured, and beside it what rules say.
+    """The answer for one model on one target: what was measured, and what rules predict.
 
     `cause` says why the level is what it is, `change` what to do next, `command` what measures it. `absent` is the
-    reason why the target isn't on this machine, empty where it may be, and `absence` the error type that it shows.
-    `suggestion` is what to try instead, where the pair is rated low or none. `memory` says whether it fits,
-    where that was asked. `refused` is the error type if `--run` refuses the model.
+    reason why the target isn't on this machine, empty if it may be, and `absence` its error type. `suggestion` is
+    what to try instead of a low or unsupported pair. `memory` says whether it fits, if requested. `refused` is the
+    error type if `--run` refuses the model.
     """
 
     model: str
@@ -73,7 +73,7 @@ class ModelCheck:
     refused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "model": self.model,
             "verdict": self.measured.to_dict(),
@@ -87,7 +87,7 @@ class ModelCheck:
 
     @property
     def text(self) -> str:
-        """The first line has verdict, cause and change; the lines after it say what that rests on."""
+        """Return the answer: the first line has verdict, cause and change, the others what that rests on."""
         verdict, predicted = self.measured, self.predicted
         basis = "" if verdict.level is Level.UNKNOWN else f" ({verdict.basis})"
         first = f"{verdict.cell}: {verdict.level}{basis}. Cause: {self.cause} Change: {self.change}"
@@ -114,10 +114,10 @@ class ModelCheck:
 def check_model(
     name: str, device: str | None, latest: Latest, inventory: HardwareInfo, memory: MemoryCheck | None = None
 ) -> ModelCheck:
-    """The answer for a model on `device` (None or `auto`: the first of its list that is here and large enough).
+    """Return the answer for a model on `device` (None, `auto`: the first of its list that is here and large enough).
 
-    `latest` are the latest results of the evidence; `memory` is what the model takes, where that was asked.
-    Raises `ModelError` for an unknown model and `UsageError` for an unknown device.
+    `latest` are the latest results of the evidence; `memory` is the memory that the model needs, if requested. Raises
+    `ModelError` for an unknown model and `UsageError` for an unknown device.
     """
     found = classify(name)
     statuses, rules, files = targets(inventory), load_rules(), _files_of(name, found)
@@ -135,11 +135,11 @@ def check_model(
     target, notes = _target(device, found, statuses, needed, predicted_on)
     cell, predicted = cell_on(target), predicted_on(target)
     checks, others = _of_these_weights(found, cell, latest.checks)
-    asked = {cell.id: CHECKPOINT if files.is_checkpoint else ""}  # of a type those of the newest plan
+    asked = {cell.id: CHECKPOINT if files.is_checkpoint else ""}  # a type has the weights of its newest plan
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
     found_out = diagnose(own, latest.versions, {cell.id: predicted.to_dict()})
-    findings = _most_telling_first(measured, target.name, found_out)
+    findings = _most_relevant_first(measured, target.name, found_out)
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
     command = measuring_command(name, device or str(target))
     planned = bool(own) or cell.id in latest.plans
@@ -171,7 +171,7 @@ def check_model(
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """What `--run` would find of a model: what cells call it, `missing` weights, why it's `refused`, and remarks."""
+    """What `--run` would find for a model: its name in cells, `missing` weights, why it's `refused`, and notes."""
 
     cell_model: str
     known: Classification | Recipe | GivenRecipe
@@ -183,7 +183,7 @@ class _Files:
 
 
 def _files_of(name: str, found: Classification) -> _Files:
-    """Ask of a model's files what `--run` asks before it computes: the same functions refuse them."""
+    """Check a model's files with the functions that `--run` uses before it computes."""
     known = _stored_recipe(found) or found
     if kind_of(name) == "graph":
         return _graph_file(name, found)
@@ -219,16 +219,16 @@ def _error_type_of(error: HwCompatError) -> str:
 
 
 def _checkpoint_model(name: str, found: Classification) -> str:
-    """What cells call a checkpoint: with the hash of its weights if they are here."""
+    """Return a checkpoint's name in cells, with the hash of its weights if they are here."""
     slug = checkpoint_slug(name)
     try:
         return model_of_weights(slug, weights_hash(Path(found.path))) if found.path and _has_weights(found) else slug
-    except HwCompatError:  # nothing was measured of weights that can't be read
+    except HwCompatError:  # nothing was measured with weights that can't be read
         return slug
 
 
 def _refused_verdict(cell: Cell, error: HwCompatError) -> Verdict:
-    """The verdict of a model that `--run` refuses, with its words."""
+    """Return the verdict of a model that `--run` refuses, with the reason."""
     reason = Reason.of("model_refused", message=f"{error.what}: {error.why}" if error.why else error.what)
     return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, fault=Fault.MODEL, reasons=(reason,))
 
@@ -245,13 +245,13 @@ def _notes(name: str, found: Classification, others: int) -> Iterator[str]:
 
 
 def _opinions(latest: Latest, inventory: HardwareInfo, cell: Cell) -> Iterator[str]:
-    for one in second_opinions(latest.others, inventory):
+    for one in reference_tests(latest.others, inventory):
         if (one.model, one.target) == (cell.model, str(cell.target)):
             yield reason_text(one.reason)
 
 
 def without_transformers(name: str, device: str | None, error: HwCompatError) -> ModelCheck:
-    """The answer where no model can be looked up: unknown, for a reason that has a remedy."""
+    """Return the answer if no model can be looked up: unknown, with a remedy."""
     target = Target(name="cpu") if device in (None, "auto") else resolve_target(str(device))
     cell = Cell(model=checkpoint_slug(name), task=UNKNOWN, target=target)
     verdict = Verdict(
@@ -282,15 +282,14 @@ def _target(
 
 
 def _of_these_weights(found: Classification, cell: Cell, checks: Sequence[CheckLine]) -> tuple[list[CheckLine], int]:
-    """The lines without those of the cell that are of another checkpoint than the folder's, which may have its name,
-    and how many those are."""
+    """Return the lines without those of another checkpoint with the folder's name, and the number of those."""
     if found.path is None:
         return list(checks), 0
     folder = Path(found.path)
     try:
         checkpoint = read_checkpoint(folder, needs_weights=True)
         here = weights_hash(folder), checkpoint.config_hash
-    except HwCompatError:  # without weights nothing was measured of it
+    except HwCompatError:  # without weights nothing was measured
         here = "", ""
     kept = [line for line in checks if line.cell_id != cell.id or (line.model_revision, line.config_hash) == here]
     return kept, len(checks) - len(kept)
@@ -299,12 +298,12 @@ def _of_these_weights(found: Classification, cell: Cell, checks: Sequence[CheckL
 def _stored_recipe(found: Classification) -> Recipe | None:
     try:
         return load_recipe(found.model_type, found.task)
-    except HwCompatError:  # rules can do without a recipe; running would say what is wrong with it
+    except HwCompatError:  # rules work without a recipe, and a run would report what is wrong with it
         return None
 
 
-def _most_telling_first(measured: Verdict, target: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Worst first. Where nothing counts, an edited suite or an absent target is why, not what failed elsewhere."""
+def _most_relevant_first(measured: Verdict, target: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Sort findings worst first; without valid results an edited suite or an absent target comes first."""
     if measured.level is not Level.UNKNOWN:
         return worst_first(findings)
     return tuple(
@@ -328,8 +327,8 @@ def _cause_and_change(
     files: _Files,
     command: str,
 ) -> tuple[str, str]:
-    """Why the level is what it is, and what to do next. Where the device is absent, measuring again would only say
-    so again."""
+    """Return why the level is what it is, and what to do next. If the device is absent, measuring again doesn't
+    help."""
     unknown = measured.level is Level.UNKNOWN
     cell = Cell.parse(measured.cell)
     advice = findings[0].recommendations if findings else ()

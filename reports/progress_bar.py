@@ -1,4 +1,4 @@
-"""The bar that a terminal shows while suites run: what runs, outcomes so far, and how long it still takes."""
+"""The progress bar of a terminal while suites run: what runs, outcomes so far, and the remaining time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """A bar on a terminal; lines elsewhere, and in CI, whose terminals are logs."""
+    """Return a bar on a terminal; lines elsewhere and in CI, where terminals are logs."""
     return ProgressBar(stream) if stream.isatty() and not os.environ.get("CI") else ProgressLines(stream)
 
 
 class ProgressBar(Progress):
-    """One line that is drawn anew. It knows NO_COLOR and narrow terminals, as rich does."""
+    """A line that is redrawn. It respects NO_COLOR and narrow terminals, as rich does."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -37,7 +37,7 @@ class ProgressBar(Progress):
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             console=Console(file=stream),
             transient=True,
-            auto_refresh=False,  # no thread draws it: the runner forks
+            auto_refresh=False,  # no thread may draw it, because the runner forks
         )
         self._task = self._bar.add_task("", total=0, outcomes="", left="")
         self._pace = Pace()

@@ -1,4 +1,4 @@
-"""What a project file makes of a run: as text for a terminal, as a section of Markdown, and as findings."""
+"""What a project file says about a run: as text for a terminal, as a section of Markdown, and as findings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_CELLS = 6
 
 
 def project_text(outcome: ProjectOutcome, *, width: int = 100) -> str:
-    """What breaks the build first, each with what to change; what is met is only counted."""
+    """Return what breaks the build first, each with what to change; met expectations are only counted."""
     parts = [_labelled("Project", f"{outcome.file}: {outcome.summary}", width)]
     resting = [finding for finding in outcome.of_kind(ProjectFindingKind.MET) if finding.rests]
     for finding in (*outcome.of_kind(*_ONE_BY_ONE), *resting):
@@ -55,7 +55,7 @@ def _labelled(label: str, text: str, width: int) -> str:
 
 
 def project_markdown(outcome: ProjectOutcome) -> str:
-    """A section with a row for each finding, and below it the entries that are to be removed."""
+    """Return a section with a row for each finding, followed by the entries to remove."""
     rows = [
         (
             str(finding.kind).replace("_", " "),
@@ -73,9 +73,9 @@ def project_markdown(outcome: ProjectOutcome) -> str:
 
 
 def project_findings(outcome: ProjectOutcome, timestamp: str) -> tuple[Finding, ...]:
-    """What is neither met nor merely noted, as findings: errors where it breaks the build, else remarks.
+    """Return as findings what is neither met nor only noted: errors if they break the build, else remarks.
 
-    They name no evidence, so that they stand beside the findings of the checks and hide none.
+    They name no evidence, so that they don't hide the findings of the checks.
     """
     return tuple(
         Finding(

@@ -1,7 +1,7 @@
-"""`--anonymise-models`: pseudonyms in place of the names of models that aren't public types, wherever these stand.
+"""`--anonymise-models`: pseudonyms instead of the names of models that aren't public types.
 
-A report quotes a name in many ways: in cells, files of suites, commands, messages, tracebacks and folders. So all
-texts of a report are read, and not single fields, and a name is found however its words are joined.
+A report quotes a name in many places: cells, files of suites, commands, messages, tracebacks and folders. So all
+texts of a report are searched, and a name is found however its words are joined.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine
 
 KEY_VARIABLE = "HWCOMPAT_PSEUDONYM_KEY"
-"""A text of one's own, with which nobody can tell by trying whether a pseudonym is that of a name which they know."""
+"""A secret text: without it, a known name could be tested for its pseudonym."""
 
 _T = TypeVar("_T")
 _DIGITS = 4
 _SHORTEST_PART = 3
-_FREELY_FOUND = 8
+_MIN_FREE_LENGTH = 8
 _WORD = re.compile(r"[^\W_]+")
 _PATH = re.compile(r"(?<![\w.:/\\~*-])(?:~|[A-Za-z]:)?[/\\][^\s'\":,;()<>|`]+")
-_KEPT_FROM = re.compile(r"(?:site-packages|dist-packages|lib[/\\]python[\d.]+|hardware|generators|reports)[/\\].*")
-_OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/usr/", "/etc/", "/opt/", "/lib")
+_KNOWN_PATH = re.compile(r"(?:site-packages|dist-packages|lib[/\\]python[\d.]+|hardware|generators|reports)[/\\].*")
+_SYSTEM_PATHS = ("/dev/", "/proc/", "/sys/", "/usr/", "/etc/", "/opt/", "/lib")
 _FOLDER_OPTIONS = frozenset(
     {"--config", "--output-dir", "--evidence", "--report-dir", "--template-dir", "--bundle", "--upstream", "--suites"}
 )
-_LEFT_ALONE = frozenset(
+_UNCHANGED_FIELDS = frozenset(
     {
         *("error_type", "hardware_type", "severity", "confidence", "check_name", "checks", "task", "precision"),
         *(
@@ -71,7 +71,7 @@ _LEFT_ALONE = frozenset(
         *("origin", "library", "isolation"),
     }
 )
-"""Fields that hold words of ours: a model may be called like one."""
+"""Fields with words of the product: a model may have the same name."""
 
 _COMMON = frozenset(
     {
@@ -80,14 +80,14 @@ _COMMON = frozenset(
         *(*built_in_targets(), "builds"),
     }
 )
-"""Parts of names that tell of no model."""
+"""Parts of names that identify no model."""
 
 
 class Pseudonyms:
-    """Stable pseudonyms: the same name has the same one in every report, such as `model-3f2a`."""
+    """Stable pseudonyms: a name has the same one in every report, such as `model-3f2a`."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """`names` are slugs of cells and what was typed on command lines; public model types among them stay."""
+        """`names` are slugs of cells and words of command lines; public model types among them are kept."""
         public = public_types()
         given = [name for name in dict.fromkeys(names) if name and name not in public]
         slugs = {_slug(name) for name in given}
@@ -99,17 +99,17 @@ class Pseudonyms:
                 if plain := _plain(part):
                     self._of.setdefault(plain, slug)
                     spelt.setdefault(plain, part)
-        self._names = _told_apart(sorted(set(self._of.values())))
+        self._names = _distinct(sorted(set(self._of.values())))
         self._spelt = spelt
         self._expressions: dict[tuple[str, ...], re.Pattern[str]] = {}
         self._cells: dict[str, str] = {}
 
     def text(self, text: str) -> str:
-        """A text without the names, and without folders of whoever ran it."""
+        """Return a text without the names, and without folders of the user's machine."""
         if text.count("/") == 3 and (cell := self._cell(text)):
             return cell
         shown = _PATH.sub(_shortened, text)
-        # Most texts hold no name: one look at each spelling without signs is far cheaper than a search for all.
+        # Most texts have no name: a search for each spelling is far cheaper than the regular expression.
         plain = _plain(shown)
         if hits := tuple(name for name in self._spelt if name in plain):
             if hits not in self._expressions:
@@ -118,7 +118,7 @@ class Pseudonyms:
         return self._without_cut_names(shown) if "…" in shown else shown
 
     def value(self, value: _T) -> _T:
-        """A value of JSON, or one made of dataclasses, with all texts in it replaced."""
+        """Replace names in all texts of a JSON value or a dataclass."""
         replaced: _T = self._value(value)
         return replaced
 
@@ -137,12 +137,12 @@ class Pseudonyms:
         fields = [one.name for one in dataclasses.fields(value) if one.init]
         changed = {name: self._named(name, getattr(value, name)) for name in fields}
         if isinstance(value, CheckLine) and changed["model"] != value.model:
-            changed |= {"model_revision": None, "config_hash": None}  # a hash tells public weights
+            changed |= {"model_revision": None, "config_hash": None}  # a hash identifies public weights
         return dataclasses.replace(value, **changed)
 
     def _named(self, name: object, value: Any) -> Any:
         several = value if isinstance(value, list | tuple) else [value]
-        if name in _LEFT_ALONE and all(isinstance(one, str) for one in several):
+        if name in _UNCHANGED_FIELDS and all(isinstance(one, str) for one in several):
             return value
         if name == "command" and isinstance(value, str):
             return self.text(_without_folders(value))
@@ -151,7 +151,7 @@ class Pseudonyms:
         return self._value(value)
 
     def _cell(self, text: str) -> str:
-        """A cell with its model's pseudonym: a model may be called like a target, and targets stay."""
+        """Return a cell with its model's pseudonym: a model may have the name of a target, and targets are kept."""
         if text not in self._cells:
             model, _, rest = text.partition("/")
             try:
@@ -163,13 +163,13 @@ class Pseudonyms:
         return self._cells[text]
 
     def _without_cut_start(self, text: str) -> str:
-        """A traceback whose beginning was cut off may go on within a name."""
+        """Remove the beginning of a traceback that was cut off within a name."""
         for name in self._spelt.values():
             text = _cut_end(text[::-1], name[::-1])[::-1]
         return text
 
     def _without_cut_names(self, text: str) -> str:
-        """A text that was cut may end, or go on, within a name."""
+        """Remove names that were cut at the beginning or end of a text."""
         first, *rest = text.split("…")
         pieces = [first, *map(self._without_cut_start, rest)]
         for name in self._spelt.values():
@@ -178,19 +178,19 @@ class Pseudonyms:
 
 
 def public_types() -> frozenset[str]:
-    """The model types that anybody knows: those of the installed libraries, and those whose recipes ship."""
+    """Return the public model types: those of the installed libraries, and those whose recipes ship."""
     shipped = {path.stem for path in SHIPPED.glob("*/*.json")}
     try:
         return frozenset(shipped.union(known_types()))
-    except HwCompatError:  # without transformers no catalog can be read
+    except HwCompatError:  # without transformers there is no catalog
         return frozenset(shipped)
 
 
 def names_in_command(command: str) -> tuple[str, ...]:
-    """The models that a recorded command names."""
+    """Return the models that a recorded command names."""
     try:
         words = shlex.split(command)
-    except ValueError:  # a quote that isn't closed
+    except ValueError:  # an unclosed quote
         words = command.split()
     named = [after for word, after in itertools.pairwise(words) if word in ("--model", "--check-model")]
     joined = [word.partition("=")[2] for word in words if word.startswith(("--model=", "--check-model="))]
@@ -218,7 +218,7 @@ def _slug(name: str) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    """What tells of a model by itself: owner and name of a Hub id, modules of a factory, a graph's name."""
+    """Return the parts that identify a model: owner and name of a Hub id, modules of a factory, a graph's name."""
     parts = re.split(r"[/\\:]|--", name)
     if name.lower().endswith(GRAPH_SUFFIXES):
         parts.append(Path(name).stem)
@@ -236,7 +236,7 @@ def _plain(text: str) -> str:
 
 
 def _file_name(slug: str) -> str:
-    """The model's part of a suite's file name, which may hold a hash of the name."""
+    """Return the model's part of a suite's file name, which may contain a hash of the name."""
     try:
         return Cell.parse(f"{slug}/x/cpu/float32").slug.removesuffix("_x_cpu_float32")
     except HwCompatError:
@@ -244,16 +244,16 @@ def _file_name(slug: str) -> str:
 
 
 def _expression(names: Iterable[str]) -> re.Pattern[str]:
-    """Finds the names, longest first, whatever joins their words; a short one only where it stands alone."""
+    """Return an expression that finds the names, longest first, however joined; a short name only as a word."""
     alternatives = []
     for name in sorted(names, key=lambda one: (-len(_plain(one)), one)):
         spaced = r"[\W_]{0,3}".join(re.escape(word) for word in _WORD.findall(name))
-        alternatives.append(spaced if len(_plain(name)) >= _FREELY_FOUND else rf"(?<![^\W_]){spaced}(?![^\W_])")
+        alternatives.append(spaced if len(_plain(name)) >= _MIN_FREE_LENGTH else rf"(?<![^\W_]){spaced}(?![^\W_])")
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
-def _told_apart(slugs: list[str]) -> dict[str, str]:
-    """Pseudonyms of slugs, with as many digits as tell them apart."""
+def _distinct(slugs: list[str]) -> dict[str, str]:
+    """Return pseudonyms of slugs, with as many digits as make them distinct."""
     key = os.environ.get(KEY_VARIABLE, "").encode(errors="surrogateescape")
     digests = {
         slug: hmac.new(key, slug.lower().encode(errors="replace"), hashlib.sha256).hexdigest() for slug in slugs
@@ -265,17 +265,17 @@ def _told_apart(slugs: list[str]) -> dict[str, str]:
 
 
 def _shortened(match: re.Match[str]) -> str:
-    """A path from where it is ours or a library's; of another, the last name."""
+    """Return a path relative to the product or a library; of another only the last name."""
     path = match[0]
-    if kept := _KEPT_FROM.search(path):
+    if kept := _KNOWN_PATH.search(path):
         return f".../{kept[0]}"
-    if path.startswith(_OF_THE_SYSTEM) or len(path) < 2:
+    if path.startswith(_SYSTEM_PATHS) or len(path) < 2:
         return path
     return ".../" + (re.split(r"[/\\]", path.rstrip("/\\"))[-1])
 
 
 def _cut_end(text: str, name: str) -> str:
-    """The text without a beginning of the name at its end."""
+    """Remove a beginning of the name from the end of the text."""
     end, lowered = text[-len(name) :].lower(), name.lower()
     if lowered[:_SHORTEST_PART] not in end:
         return text

@@ -1,4 +1,4 @@
-"""Text of reasons, bases and faults. Verdicts carry codes and parameters; this is the one place that words them."""
+"""Text of reasons, bases and faults. Verdicts have codes and parameters; only this module words them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAULT_WORDS: Mapping[Fault, str] = {
 }
 
 _TOLERANCE_STATED = "; the tolerance is "
-"""A message with these words has the figures already."""
+"""A message with these words already has the figures."""
 
 _OUTCOMES = {"timeout": "ran out of time", "out_of_memory": "ran out of memory"}
 _NAMES_OF_ORIGINS = {"transformers": "upstream's tests"}
@@ -62,7 +62,7 @@ def _text(reason: Reason) -> str:
 
 
 class _Missing(dict[str, str]):
-    """Names of parameters that a reason of an older file doesn't have become a question mark."""
+    """Parameters that an older file lacks become a question mark."""
 
     def __missing__(self, key: str) -> str:
         return "?"
@@ -75,12 +75,12 @@ def _worded(value: object) -> str:
 
 
 def _check(reason: Reason) -> str:
-    """`builds failed at run: no memory (error 0.2, tolerance 2e-05)`."""
+    """Return a check's reason: `builds failed at run: no memory (error 0.2, tolerance 2e-05)`."""
     return f"{reason.text('check')} {check_words(reason)}"
 
 
 def check_words(reason: Reason) -> str:
-    """Return what became of a check, without its name: `failed at run: no memory`."""
+    """Return the outcome of a check without its name: `failed at run: no memory`."""
     values = reason.parameters
     outcome = str(values.get("outcome", ""))
     words = _OUTCOMES.get(outcome, outcome.replace("_", " "))
@@ -173,13 +173,13 @@ def folded(reasons: Sequence[Reason]) -> tuple[str, ...]:
 def explained(verdict: Verdict) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the reasons and conditions of a verdict as text, each fact once.
 
-    Conditions that make a level `medium` become one sentence among the reasons, and are no conditions any more.
+    Conditions that make a level `medium` become one sentence among the reasons, and are removed from the conditions.
     """
-    limits = {_bare(one) for one in verdict.conditions}
+    limits = {_without_accelerator(one) for one in verdict.conditions}
     depends: dict[str, list[str]] = {}
     rest: list[Reason] = []
     for reason in verdict.reasons:
-        if _bare(reason) in limits and verdict.rule_ids == ():
+        if _without_accelerator(reason) in limits and verdict.rule_ids == ():
             depends.setdefault(reason.text("accelerator"), []).append(_text(reason))
         else:
             rest.append(reason)
@@ -196,7 +196,7 @@ def explained_dict(data: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str,
     return explained(Verdict.from_dict({name: value for name, value in data.items() if name != "text"}))
 
 
-def _bare(reason: Reason) -> Reason:
+def _without_accelerator(reason: Reason) -> Reason:
     return Reason(reason.code, tuple(item for item in reason.items if item[0] != "accelerator"))
 
 

@@ -1,4 +1,4 @@
-"""What transformers' own tests showed, beside our verdicts: a finding where they disagree, rows for reports."""
+"""Results of transformers' own tests beside our verdicts: findings of disagreement, and rows for reports."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NAMED = 5
 HEADINGS = ("model", "target", "tests of", "passed", "failed", "skipped", "not run", "note")
 
 
-def second_opinion_findings(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> list[Finding]:
-    """One warning for each model and target where we measured `high` and transformers' tests fail: it names them."""
+def reference_test_findings(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> list[Finding]:
+    """Return a warning for each model and target that we measured as `high` and whose transformers tests fail."""
     return [_finding(one, cells) for one, cells in disagreements(verdicts, opinions)]
 
 
@@ -57,8 +57,8 @@ def _note(one: ReferenceTests) -> str:
     return "; ".join(filter(None, [why, moved]))
 
 
-def second_opinion_rows(opinions: Sequence[ReferenceTests]) -> list[tuple[str, ...]]:
-    """A row of texts for each opinion, as `HEADINGS` names them."""
+def reference_test_rows(opinions: Sequence[ReferenceTests]) -> list[tuple[str, ...]]:
+    """Return a row of texts for each result, with the columns of `HEADINGS`."""
     return [
         (
             one.model,
@@ -74,16 +74,16 @@ def second_opinion_rows(opinions: Sequence[ReferenceTests]) -> list[tuple[str, .
     ]
 
 
-def second_opinion_markdown(opinions: Sequence[ReferenceTests]) -> str:
-    """A section with one row for each opinion; empty where there is none."""
+def reference_test_markdown(opinions: Sequence[ReferenceTests]) -> str:
+    """Return a section with one row for each result; empty if there is none."""
     if not opinions:
         return ""
     head = "## Second opinion\n\nTests of others, on the same device. They make no level, and no pass of a check.\n\n"
-    return head + escaped_table(HEADINGS, second_opinion_rows(opinions))
+    return head + escaped_table(HEADINGS, reference_test_rows(opinions))
 
 
-def second_opinion_object(one: ReferenceTests) -> dict[str, Any]:
-    """Plain JSON values."""
+def reference_test_object(one: ReferenceTests) -> dict[str, Any]:
+    """Return plain JSON values."""
     return {
         "origin": str(one.origin),
         "library": one.library,

@@ -1,4 +1,4 @@
-"""`Report`: all that a report says, before it has a format."""
+"""`Report`: the content of a report, independent of its format."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from .stack import StackResult
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Findings worst first, with what was looked at: `checks` are the lines that speak now.
+    """Findings worst first, with the latest results (`checks`) that they are from.
 
-    `cells` are the cells of those lines with their verdicts. `runs` are the runs that the report is of, if it is of
-    single runs: then it shows each cell with all its checks. `evidence_asked` is whether anybody asked what was
-    measured. `matrix` and `model_checks` are JSON objects of what else was asked for in the same call; `versions` are
-    those of this machine, which decide what of the matrix is measured and what has expired. `project` is what a
-    project file makes of the run; its findings are among the others. `second_opinions` are what others' tests showed;
-    they are among neither `checks` nor `outcomes`. `suites` are the files of cells, where they are here, and
-    `baseline` is how the findings lie to an earlier report, where one was named. `history` is what came before,
-    `machines` the newest run of each machine.
+    `cells` are the cells of those results with their verdicts. `runs` are the runs that the report is about, if it is
+    about single runs: then each cell is shown with all its checks. `evidence_asked` is whether measured results were
+    requested. `matrix` and `model_checks` are JSON objects of other requested parts; `versions` are those of this
+    machine, which decide what of the matrix has expired. `project` is the result of a project file; its findings are
+    among the others. `second_opinions` are results of reference tests, which are neither in `checks` nor in
+    `outcomes`. `suites` are the files of cells, if they are here, and `baseline` is the comparison with an earlier
+    report. `history` has earlier runs, `machines` the newest run of each machine.
     """
 
     timestamp: str
@@ -53,7 +52,7 @@ class Report:
 
     @property
     def error_counts(self) -> dict[str, int]:
-        """How many findings of each severity."""
+        """The number of findings of each severity."""
         return count(self.findings)
 
     @property
@@ -66,18 +65,18 @@ class Report:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many checks came to each outcome; those that none came to are left out."""
+        """The number of checks by outcome, without zeros."""
         counts = Counter(line.outcome for line in self.checks)
         return {str(outcome): counts[outcome] for outcome in Outcome if counts[outcome]}
 
     @property
     def models_tested(self) -> tuple[str, ...]:
-        """Models of which at least one check ran."""
+        """Models with at least one check that ran."""
         idle = (Outcome.NOT_RUN, Outcome.SKIPPED)
         return tuple(sorted({line.model for line in self.checks if line.outcome not in idle}))
 
     def fails(self, fail_on: Severity) -> bool:
-        """Whether a finding is of that severity or worse; one that the baseline had already doesn't count."""
+        """Whether a finding has that severity or a worse one; findings known to the baseline don't count."""
         return any(
             finding.severity.rank >= fail_on.rank
             and (self.baseline is None or self.baseline.state(finding) is not FindingState.KNOWN)

@@ -1,4 +1,4 @@
-"""What the reporter can be asked: its options, and which of them go together."""
+"""The options of the reporter, and which of them go together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from hardware.command_line import PrecisionChoice
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.evidence.address import Address
-from hardware.evidence.evidence_place import EvidencePlace, split_place
+from hardware.evidence.evidence_location import EvidenceLocation, split_location
 from hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
 
 from .formats import FORMATS
@@ -31,17 +31,17 @@ _ALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "--repro": ("repro", ("markdown",)),
     "--try-remedies": ("remedies", ("markdown", "json")),
 }
-"""Documents of their own: the field that asks for each, and the forms that it has."""
+"""Documents of their own: the field that requests each, and its formats."""
 
 
 def _option(*names: str, **settings: Any) -> Any:
-    """A field whose value is that of an option."""
+    """Return a field whose value is that of an option."""
     return field(metadata={"add": lambda name: click.option(*names, name, **settings)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for on the command line: each field with its option, in the order in which help shows them."""
+    """The request of a command line: each field with its option, in the order of the help."""
 
     collect_all: bool = _option("--collect-all", is_flag=True, help="Report what every part and all evidence show.")
     matrix: bool = _option("--matrix", is_flag=True, help="Print the compatibility matrix.")
@@ -111,7 +111,7 @@ class Request:
     merged: tuple[Path | Address, ...] = _option(
         "--merge",
         multiple=True,
-        type=EvidencePlace(),
+        type=EvidenceLocation(),
         metavar="DIR|FILE|ADDRESS",
         help="Check evidence from elsewhere, a folder, what a page saved, or s3://bucket/prefix, and take it into "
         "the evidence folder first. Repeatable.",
@@ -123,13 +123,13 @@ class Request:
     )
     published: Path | Address | None = _option(
         "--publish",
-        type=EvidencePlace(),
+        type=EvidenceLocation(),
         metavar="ADDRESS",
         help="Put the evidence of finished runs into object storage first: s3://bucket/prefix.",
     )
     evidence: Path | None = _option(
         "--evidence",
-        type=EvidencePlace(),
+        type=EvidenceLocation(),
         metavar="DIR|ADDRESS",
         help="Folder of evidence, or its address in object storage: s3://bucket/prefix.  "
         f"[default: {DEFAULT_EVIDENCE}]",
@@ -177,38 +177,38 @@ class Request:
 
     @property
     def has_action(self) -> bool:
-        """Whether anything is asked for at all."""
+        """Whether anything is requested."""
         alone = any(getattr(self, field) not in (None, ()) for field, _ in _ALONE.values())
         kept = self.merged or self.compact or self.published
         return bool(self.wants_evidence or self.wants_report or kept or alone)
 
     @property
     def wants_evidence(self) -> bool:
-        """Whether anything that was asked for rests on evidence."""
+        """Whether a requested part rests on evidence."""
         return bool(self.collect_all or self.matrix or self.models)
 
     @property
     def wants_report(self) -> bool:
-        """Whether there is a report beside a matrix and the answers for single models."""
+        """Whether there is a report besides a matrix and the answers for single models."""
         return self.collect_all or self.test_hardware
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command` with the options of a request."""
+    """Add the options of a request to `command`."""
     for one in reversed(fields(Request)):
         command = one.metadata["add"](one.name)(command) if one.metadata else command
     return command
 
 
 def request_of(options: Mapping[str, Any]) -> Request:
-    """The request of a command line: of an address in object storage the folder of its copy is read."""
+    """Return the request of a command line; an address in object storage becomes the folder of its copy."""
     place = options.get("evidence")
-    folder, remote = split_place(place) if place is not None else (None, None)
+    folder, remote = split_location(place) if place is not None else (None, None)
     return Request(**{**options, "evidence": folder, "remote": remote})
 
 
 def refuse_together(request: Request) -> None:
-    """Raise `UsageError` where nothing was asked for, or what can't be asked for together."""
+    """Raise `UsageError` if nothing was requested, or if options don't go together."""
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
@@ -240,7 +240,7 @@ def refuse_together(request: Request) -> None:
 
 
 def _refuse_places(request: Request) -> None:
-    """What lies in object storage is added to by --publish alone, and that puts it nowhere else."""
+    """Refuse to write to object storage except with --publish, and --publish to anything else."""
     if request.remote is not None and (request.merged or request.compact or request.published):
         raise UsageError(
             f"nothing is done to the evidence in {request.remote}",
@@ -255,7 +255,7 @@ def _refuse_places(request: Request) -> None:
 
 
 def _refuse_beside(request: Request) -> None:
-    """Documents of their own stand beside nothing else; what only belongs to one of them needs it."""
+    """Refuse documents of their own beside other parts, and options without the document that they belong to."""
     alone = [option for option, (field, _) in _ALONE.items() if getattr(request, field) not in (None, ())]
     if request.compare is None and request.operands:
         raise UsageError(f"nothing takes {echo(request.operands[0])}", fix=f"For example: {_EXAMPLE}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.expiry import flaky_cells
-from generators.compatibility.imported import ReferenceTests, second_opinions
+from generators.compatibility.imported import ReferenceTests, reference_tests
 from generators.compatibility.verdict import Reason, Verdict
 from hardware.cell import Cell, label_of
 from hardware.errors import HwCompatError, UsageError, echo
@@ -27,7 +27,7 @@ from .diagnose import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
 from .reason_text import reason_text
-from .reference_tests import second_opinion_findings
+from .reference_tests import reference_test_findings
 from .report import Report
 from .saved_reports import keep
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
@@ -42,18 +42,18 @@ _UNASKED = {
     "wrong_build": Severity.WARNING,
     "not_implemented": Severity.INFO,
 }
-_OF_DRIVER = {"missing": "driver_missing", "denied": "permission_denied"}
-"""What a device that can't be used lacks, by what is known of its driver."""
+_ERROR_TYPE_OF_DRIVER = {"missing": "driver_missing", "denied": "permission_denied"}
+"""What an unusable device lacks, by the state of its driver."""
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
 
 
 class HardwareCompatibilityReporter:
-    """Findings of one session. Every `collect_…` adds to them and returns what it found; the same is kept once.
+    """Findings of one session. Every `collect_…` adds to them and returns what it found; duplicates are kept once.
 
     `evidence` is what was measured (None: nothing), in memory or as its latest results with details; `own_limits` are
-    a project's own tolerances by cell id, `inventory` is this machine if it was detected already. A part that is
-    missing becomes a finding, and the rest goes on.
+    a project's own tolerances by cell id, `inventory` is this machine if it was detected already. A missing part
+    becomes a finding, and the others are still collected.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class HardwareCompatibilityReporter:
         return worst_first(self._findings.values())
 
     def inventory(self) -> HardwareInfo:
-        """This machine's inventory: the one that was passed, or detected once."""
+        """Return this machine's inventory: the one that was passed, or detected once."""
         if self._inventory is None:
             from hardware.detection import detect
 
@@ -104,10 +104,10 @@ class HardwareCompatibilityReporter:
         cause: str = "",
         command: str = "",
     ) -> Finding:
-        """Add one finding. Without `severity` the error type's own is taken (that of `unknown` for a new type).
+        """Add one finding. Without `severity` it has the error type's own (that of `unknown` for a new type).
 
-        `cause` is what the message names, `command` what would measure the cell; both make the advice more exact.
-        Raises `UsageError` for an unknown severity.
+        `cause` is what the message names, `command` measures the cell; both make the advice more exact. Raises
+        `UsageError` for an unknown severity.
         """
         error_type = current_name(error_type)
         kind = error_types().get(error_type, error_types()["unknown"])
@@ -130,13 +130,13 @@ class HardwareCompatibilityReporter:
         return self._findings.setdefault((finding.id, finding.cells), finding)
 
     def check_components(self) -> dict[str, Component]:
-        """The parts by name, each missing or failing one with a finding. Imports no framework."""
+        """Return the parts by name, with a finding for each missing or failing one. Imports no framework."""
         self.components = (*packages(), *own_parts(self.inventory))
         absent = {one.name for one in self.components if one.state == "missing"}
         for one in self.components:
             if one.state == "missing":
                 self._component(one, "missing_dependency")
-            # Without transformers no catalog can be read: that is said already.
+            # Without transformers no catalog can be read, which is reported already.
             elif one.state == "failed" and not (one.name == "model_classifier" and "transformers" in absent):
                 self._component(one, "component_failed")
         return {one.name: one for one in self.components}
@@ -147,7 +147,7 @@ class HardwareCompatibilityReporter:
         )
 
     def collect_hardware_detection_errors(self) -> list[Finding]:
-        """Findings of detection: vendors that failed, devices that are there and can't be used."""
+        """Return findings of detection: vendors that failed, and devices that can't be used."""
         from hardware.backends.factory import aliases
 
         component = "hardware_detection"
@@ -163,16 +163,16 @@ class HardwareCompatibilityReporter:
             elif vendor.state == "present but unusable":
                 target, kind = (
                     aliases().get(vendor.vendor.lower(), ANY_TARGET),
-                    _OF_DRIVER.get(vendor.driver, "device_unusable"),
+                    _ERROR_TYPE_OF_DRIVER.get(vendor.driver, "device_unusable"),
                 )
                 text = f"{vendor.vendor}: {vendor.state}: {vendor.reason}"
                 found.append(self.add_error(target, kind, text, component=component))
         return found
 
     def collect_resource_pool_errors(self) -> list[Finding]:
-        """What this process's resource pool met: low-memory mode (info), memory pressure, and loads that failed.
+        """Return problems of this process's resource pool: low-memory mode (info), memory pressure, and failed loads.
 
-        Nothing if the pool wasn't used.
+        Empty if the pool wasn't used.
         """
         return [
             self.add_error(**vars(problem), component=component)
@@ -182,13 +182,13 @@ class HardwareCompatibilityReporter:
         ]
 
     def collect_model_integration_errors(self, model: str) -> list[Finding]:
-        """Findings where a model can't be classified, or only by guessing from its name."""
+        """Return findings for models that can't be classified, or only guessed from their names."""
         from generators.models.classifier import classify_or_guess
 
         component = "model_integration"
         try:
             found, reasons = classify_or_guess(model)
-        except Exception as error:  # whatever a catalog raises, the report goes on
+        except Exception as error:  # the report goes on whatever a catalog raises
             return [self._failed(component, error, model=model)]
         if not reasons:
             return []
@@ -212,9 +212,9 @@ class HardwareCompatibilityReporter:
     def collect_compatibility_test_errors(
         self, models: Sequence[str] | None = None, *, verdicts: Mapping[str, Verdict] | None = None
     ) -> list[Finding]:
-        """Findings that the evidence shows, for some models or (None) for all, and what is wrong with it.
+        """Return findings of the evidence, for some models or (None) for all, and its own problems.
 
-        `verdicts` are those of the cells by id, if somebody judged them already.
+        `verdicts` are those of the cells by id, if they were judged already.
         """
         self._asked_for_evidence = True
         lines = [one for one in self.checks if models is None or {one.model, label_of(one.model)} & set(models)]
@@ -243,21 +243,21 @@ class HardwareCompatibilityReporter:
         return found
 
     def _diagnosed(self, lines: Sequence[CheckLine]) -> list[Finding]:
-        """What lines show, with what to try instead where nothing on the target helps."""
+        """Return the findings of lines, with alternatives if nothing on the target helps."""
         findings = diagnose(lines, self.latest.versions, self.latest.predictions)
         try:
             return with_alternatives(findings, [cell.verdict for cell in self.cells], self.inventory())
-        except Exception as error:  # suggestions are an extra: without them the findings still stand
+        except Exception as error:  # suggestions are optional
             return [*findings, self._failed("compatibility_test", error)]
 
     def _second_opinions(self, models: Sequence[str] | None) -> list[Finding]:
-        """What others' tests showed of those models, and findings where they contradict what we measured."""
+        """Return results of reference tests of those models, and findings of disagreement."""
         others = self.latest.others
         if not others.other_checks:
             return []
-        opinions = second_opinions(others, self.inventory())
+        opinions = reference_tests(others, self.inventory())
         self.opinions = tuple(one for one in opinions if models is None or one.model in models)
-        findings = second_opinion_findings([cell.verdict for cell in self.cells], self.opinions)
+        findings = reference_test_findings([cell.verdict for cell in self.cells], self.opinions)
         return [self._keep(finding) for finding in findings]
 
     def _evidence_errors(self) -> list[Finding]:
@@ -283,7 +283,7 @@ class HardwareCompatibilityReporter:
     def test_full_hardware_stack(
         self, *, timeout_s: float = DEFAULT_TIMEOUT_S, command: Sequence[str] = ()
     ) -> dict[str, StackResult]:
-        """Compute on every target that may be here, each in a child of its own; absent ones get graded findings.
+        """Compute on every target that may be here, each in its own child process; absent ones get graded findings.
 
         `timeout_s` is for one target. `command` replaces the probe in tests.
         """
@@ -299,7 +299,7 @@ class HardwareCompatibilityReporter:
         absent = result.state == "absent"
         diagnosis = identify(result.reason, recorded=result.recorded or ("device_absent" if absent else ""))
         severity = diagnosis.severity
-        # Every target is tried, whether anybody wants it or not: what isn't made for one of them is no error yet.
+        # Every target is tried, requested or not, so that an installation for other hardware is no error.
         if absent and result.target != "cpu":
             severity = _UNASKED.get(diagnosis.error_type, severity)
         return self.add_error(
@@ -327,7 +327,7 @@ class HardwareCompatibilityReporter:
     # Reporting
 
     def get_recommendations(self, hardware_type: str | None = None, error_type: str | None = None) -> list[str]:
-        """What to do about the findings so far, worst first, each once; or about one target and error type."""
+        """Return what to do about the findings so far, worst first, or about one target and error type."""
         if hardware_type is not None and error_type is not None:
             return list(recommend(error_type, hardware_type))
         wanted = (
@@ -338,7 +338,7 @@ class HardwareCompatibilityReporter:
         return list(dict.fromkeys(text for finding in wanted for text in finding.recommendations))
 
     def report(self) -> Report:
-        """The report as data."""
+        """Return the report as data."""
         return Report(
             timestamp=now(),
             findings=self.findings,
@@ -353,11 +353,11 @@ class HardwareCompatibilityReporter:
         )
 
     def generate_report(self, format: str = "markdown") -> str:
-        """The report as text in one of `formats.FORMATS`. Raises `UsageError` for another format."""
+        """Return the report as text in one of `formats.FORMATS`. Raises `UsageError` for another format."""
         return report_text(self.report(), format)
 
     def matrix(self) -> Matrix:
-        """The matrix with what the evidence shows."""
+        """Return the matrix with the evidence."""
         from generators.compatibility.matrix import current_matrix
         from generators.compatibility.verdict_cache import judged_of
 
@@ -365,13 +365,13 @@ class HardwareCompatibilityReporter:
         return current_matrix(judged_of(self.latest, inventory, self.own_limits), inventory, timestamp=now())
 
     def generate_compatibility_matrix(self) -> dict[str, Any]:
-        """The matrix as the JSON object that `generators/compatibility/schemas/matrix.json` describes."""
+        """Return the matrix as the JSON object that `generators/compatibility/schemas/matrix.json` describes."""
         return self.matrix().to_dict()
 
     def save_to_file(self, content: str, filename: str) -> Path:
-        """Write a text into the output folder and return its path; the file appears whole or not at all.
+        """Write a text into the output folder, completely or not at all, and return its path.
 
-        Raises `UsageError` for a name that isn't a plain file name, `OutputError` where it can't be written.
+        Raises `UsageError` for a name that isn't a plain file name, `OutputError` if it can't be written.
         """
         if not _FILE_NAME.fullmatch(filename) or ".." in filename:
             raise UsageError(

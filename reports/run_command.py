@@ -1,4 +1,4 @@
-"""`--run`: the suites run, what came of it printed, and kept as one report in each format, of that run alone.
+"""`--run`: run the suites, print the results, and keep a report of that run in each format.
 
 A run that resumes another one is shown with the cells that it took over.
 """
@@ -50,9 +50,9 @@ def run_suites(
     project: ProjectRun | None,
     command: str,
 ) -> int:
-    """Run the suites, print the verdicts, write the reports; returns the exit code.
+    """Run the suites, print the verdicts, write the reports; return the exit code.
 
-    `command` is what goes into the evidence.
+    `command` is recorded in the evidence.
     """
     _prepare(asked.report_dir)
     baseline = read_baseline(asked.baseline) if asked.baseline else None
@@ -75,7 +75,7 @@ def run_suites(
         counted = f"{done} of {len(lines)} checks were done, the rest is not_run"
         click.echo(printable(f"error: {cut.how}: {counted}. {cut.next_step}"), err=True)
         return INTERRUPTED
-    _say_what_was_missing(result, asked)
+    _print_missing(result, asked)
     code = result.exit_code(allow_fallback=asked.allow_fallback)
     if outcome:
         return outcome.over(code)
@@ -83,10 +83,10 @@ def run_suites(
 
 
 def _by_findings(asked: Options, result: JobResult, report: Report, code: int) -> int:
-    """The exit code where a threshold or a baseline was given: findings decide what a failure (1) means.
+    """Return the exit code with a threshold or a baseline: findings decide what a failure (1) means.
 
-    A device that was named and isn't here fails as ever, and so does a check that wasn't reached for no reason that a
-    finding gives: nobody knows what it would have shown.
+    A requested device that isn't here always fails, and so does a check that wasn't reached without a finding that
+    explains it, because its result isn't known.
     """
     limit = Severity(asked.fail_on[0]) if asked.fail_on else Severity.ERROR
     if report.baseline:
@@ -95,9 +95,9 @@ def _by_findings(asked: Options, result: JobResult, report: Report, code: int) -
         return 1
     missing = not asked.allow_fallback and any(c.substituted and c.written.planned.required for c in result.cells)
     missing |= any(cell.written.planned.profile.missing for cell in result.cells)
-    told = {id_ for one in report.findings if one.severity.rank >= Severity.ERROR.rank for id_ in one.evidence_ids}
+    named = {id_ for one in report.findings if one.severity.rank >= Severity.ERROR.rank for id_ in one.evidence_ids}
     unreached = any(
-        line.outcome is Outcome.NOT_RUN and line.error_type != "deselected" and line.evidence_id not in told
+        line.outcome is Outcome.NOT_RUN and line.error_type != "deselected" and line.evidence_id not in named
         for cell in result.cells
         for line in cell.lines
     )
@@ -105,7 +105,7 @@ def _by_findings(asked: Options, result: JobResult, report: Report, code: int) -
 
 
 def _judged(asked: Options, project: ProjectRun | None, result: JobResult, *, lock: bool) -> ProjectOutcome | None:
-    """What the project file makes of the result, after `--update-expected` under its new lock."""
+    """Return the project file's outcome for the result, after `--update-expected` under its new lock."""
     if project is None:
         return None
     today = date.today()
@@ -150,7 +150,7 @@ def _run(
 
 
 def _prepare(report_dir: Path) -> None:
-    """Make the folder for reports before anything runs, so that no run is spent on reports that can't be kept."""
+    """Create the folder for reports before anything runs, so that a folder that can't be written costs no run."""
     try:
         report_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=report_dir):
@@ -163,7 +163,7 @@ def _prepare(report_dir: Path) -> None:
         ) from error
 
 
-def _say_what_was_missing(result: JobResult, asked: Options) -> None:
+def _print_missing(result: JobResult, asked: Options) -> None:
     missing: list[CellResult] = [c for c in result.cells if c.substituted and c.written.planned.required]
     for cell in missing:
         mild = asked.allow_fallback
@@ -178,7 +178,7 @@ def _say_what_was_missing(result: JobResult, asked: Options) -> None:
 
 
 def of_runs(result: JobResult) -> Latest:
-    """Return the latest results of a run's cells with the run's own lines: its report shows what ran in it."""
+    """Return the latest results of a run's cells with the run's own lines."""
     cells = {cell.verdict.cell for cell in result.cells}
     there = {(line.run_id, line.cell_id, line.check_name) for line in result.own.checks}
     missing = [
@@ -204,11 +204,10 @@ def write_run_reports(
     suites: Path | None = None,
     baseline: Baseline | None = None,
 ) -> tuple[Report, Path]:
-    """Write `<run id>.md`, `.json`, `.html`, `.xml` (JUnit) and `.sarif` into `folder`.
+    """Write `<run id>.md`, `.json`, `.html`, `.xml` (JUnit) and `.sarif`; return the report and its Markdown's path.
 
-    `project` is what a project file makes of the run, `suites` the folder in which findings are shown, `baseline` the
-    earlier report that they are compared with. Returns the report and the path of its Markdown. Raises `OutputError`
-    if the folder can't be written.
+    `project` is the outcome of a project file, `suites` the folder that findings point to, `baseline` the earlier
+    report that they are compared with. Raises `OutputError` if the folder can't be written.
     """
     own = [cell.written.planned for cell in result.cells]
     verdicts = {cell.verdict.cell: cell.verdict for cell in result.cells}

@@ -1,4 +1,4 @@
-"""The table and the verdicts that a person sees when a run is over."""
+"""The table and the verdicts that are printed after a run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time
 _CELL_HEADINGS = ("cell", "weights", "verdict", "checks", "error/tolerance", "time")
 
 _EACH = 5
-"""Up to so many cells are shown with every check; of more, those that aren't high, below a table of all."""
+"""Up to this number of cells are shown with every check; of more, only those that aren't high, below a table."""
 
 
 def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
-    """Tables, verdicts with their reasons, and where suite, evidence and report lie."""
+    """Return tables, verdicts with their reasons, and the paths of suite, evidence and report."""
     few = len(result.cells) <= _EACH
     interrupted = (Outcome.NOT_RUN, "interrupted")  # the run ended before it began
     reached = [
@@ -35,7 +35,7 @@ def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     ]
     shown = [cell for cell in reached if few or cell.verdict.level is not Level.HIGH]
     parts = [] if few else [_overview(result.cells)]
-    shared = frozenset() if few else frozenset.intersection(*(frozenset(_told(cell)[1]) for cell in result.cells))
+    shared = frozenset() if few else frozenset.intersection(*(frozenset(_texts(cell)[1]) for cell in result.cells))
     parts += [part for cell in shown for part in (_table(cell), _conclusion(cell, width, shared))]
     if not few:
         parts.append(_levels(result.cells, [cell for cell in result.cells if cell not in shown], shared, width))
@@ -64,16 +64,16 @@ def _overview(cells: Sequence[CellResult]) -> str:
 
 
 def _levels(cells: Sequence[CellResult], high: Sequence[CellResult], shared: Collection[str], width: int) -> str:
-    """How many work, and the conditions that all share or that cells have of which nothing else is shown."""
+    """Return how many cells work, and the conditions that all share or that belong to cells without details."""
     lines = [_labelled("Verdicts", working([cell.verdict.level for cell in cells]), width)]
-    conditions = Counter(text for cell in high for text in _told(cell)[1] if text not in shared)
+    conditions = Counter(text for cell in high for text in _texts(cell)[1] if text not in shared)
     said = [(text, "all cells") for text in sorted(shared)]
     said += [(text, f"{number} of the cells") for text, number in conditions.items()]
     lines += [_labelled("Condition", f"{text} ({whose})", width) for text, whose in said]
     return "\n" + "\n".join(lines)
 
 
-def _told(cell: CellResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _texts(cell: CellResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return explained(cell.verdict)
 
 
@@ -94,7 +94,7 @@ def _table(cell: CellResult) -> str:
 
 
 def _row(check: str, cell: CellResult) -> tuple[str, ...]:
-    """The line that decides: where a check left two, the one that isn't a pass."""
+    """Return the line that decides: of two lines of a check the one that isn't a pass."""
     own = [line for line in cell.lines if line.check_name == check]
     if not own:
         return check, "not_run", "", "", "", ""
@@ -111,9 +111,9 @@ def _error(line: CheckLine | None) -> str:
 
 
 def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
-    """What came of a cell; conditions that all cells share are said once, below."""
+    """Return the result of a cell; conditions that all cells share are shown once, below."""
     planned, verdict = cell.written.planned, cell.verdict
-    reasons, conditions = _told(cell)
+    reasons, conditions = _texts(cell)
     said = []
     if planned.profile.stands_in_for:
         known = "" if planned.profile.recipe.subject == "config" else "unknown. "
@@ -129,14 +129,14 @@ def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
         predicted, rules = planned.verdict, ", ".join(planned.verdict.rule_ids) or "no rule"
         words = f"{BASIS_WORDS[predicted.basis]}: {rules}"
         said.append(("Predicted", f"{predicted.level} ({words}), stored before the run"))
-        said += [("Note", text) for text in _troubles(cell)]
+        said += [("Note", text) for text in _failure_messages(cell)]
         said += _choice(planned)
         said.append(("Suite", str(cell.written.path)))
     return "\n".join(_labelled(label, text, width) for label, text in said)
 
 
 def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
-    """What `auto` took and why, and what it passed over."""
+    """Return what `auto` selected and why, and what it skipped."""
     if planned.selection is None:
         return []
     taken, passed = planned.selection.steps[-1], planned.selection.steps[:-1]
@@ -148,8 +148,8 @@ def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
     return said
 
 
-def _troubles(cell: CellResult) -> Iterator[str]:
-    """The first words of what each check that wasn't passed said, each once."""
+def _failure_messages(cell: CellResult) -> Iterator[str]:
+    """Return the first words of each check that didn't pass, each once."""
     said: dict[str, list[str]] = {}
     for line in cell.lines:
         if line.outcome is not Outcome.PASSED:

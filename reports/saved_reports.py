@@ -1,4 +1,4 @@
-"""Writes reports into folders, and reads what was kept to compare with; such a file may come from anywhere."""
+"""Write reports into folders, and read earlier ones to compare with; such a file is untrusted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LARGEST = 256 * 1024 * 1024
 
 
 def keep(text: str, folder: Path, name: str, option: str = "--output-dir") -> Path:
-    """Write a text whole or not at all into a folder, which is made where it is missing; no link is followed.
+    """Write a text completely or not at all into a folder, which is created if needed; links aren't followed.
 
-    Raises `OutputError`; `option` is what names another folder.
+    Raises `OutputError`; `option` is what sets another folder.
     """
     path = folder / name
     try:
@@ -35,7 +35,7 @@ def keep(text: str, folder: Path, name: str, option: str = "--output-dir") -> Pa
 
 
 def schema_of(path: Path) -> dict[str, Any]:
-    """A published JSON Schema."""
+    """Return a published JSON Schema."""
     loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return loaded
 
@@ -49,10 +49,10 @@ def read_kept(
     only: Sequence[str] = (),
     renew: Callable[[Any], Any] = lambda data: data,
 ) -> dict[str, Any]:
-    """The JSON object in a file, held against its published schema; where `only` names parts, these alone are.
+    """Read the JSON object of a file and validate it; with `only` these parts alone.
 
-    `renew` makes the newest form of an older one that is still read. Raises `BrokenInput`, which says `fix` and calls
-    what was expected `noun`.
+    `renew` converts an older version that is still read. Raises `BrokenInput` with `fix`; `noun` names what was
+    expected.
     """
     import jsonschema
 

@@ -1,7 +1,7 @@
-"""Where a finding is shown: in the suite that found it, or under the name of what was looked at.
+"""The place where a finding is shown: in the suite that found it, or under the name of the part that found it.
 
-Servers that show findings beside source want a file and a line for each. A finding of a cell has its suite; one of
-the machine has no file, and gets the name of the part that found it, as scanners of images give the image's name.
+Servers that show findings beside source need a file and a line. A finding of a cell has its suite; one of the machine
+has no file, and gets the name of the part that found it, as scanners of images use the image's name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST_SUITE = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class SuitePlace:
-    """A suite's file, with slashes, from the working directory where it lies there; and the lines of its checks."""
+    """A suite's file, with slashes, relative to the working directory if below it; and the lines of its checks."""
 
     file: str
     lines: Mapping[str, int]
@@ -32,7 +32,7 @@ class SuitePlace:
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePlace:
-    """A path with slashes and a line, from 1. `is_file` is false where the path only names what was looked at."""
+    """A path with slashes and a line, from 1. `is_file` is False if the path only names a part."""
 
     path: str
     line: int
@@ -40,9 +40,9 @@ class SourcePlace:
 
 
 def suite_places(plans: Iterable[PlannedCell], cells: Iterable[str], folder: Path) -> dict[str, SuitePlace]:
-    """The suites of some cells that are in a folder, by cell id.
+    """Return the suites of some cells that are in a folder, by cell id.
 
-    Plans may come from anywhere: what isn't the plain name of a suite is left out, and so is a link.
+    Plans are untrusted: names that aren't plain file names and links are left out.
     """
     wanted = set(cells)
     names = {
@@ -63,13 +63,13 @@ def _read(path: Path) -> SuitePlace | None:
         return None
     lines = {match[1]: text.count("\n", 0, match.start()) + 1 for match in _CHECK.finditer(text)}
     whole, here = path.resolve(), Path.cwd().resolve()
-    # As servers know it, from the working directory; only folder and name where it lies elsewhere.
+    # Relative to the working directory, as servers expect it; elsewhere only folder and name.
     file = whole.relative_to(here).as_posix() if whole.is_relative_to(here) else "/".join(path.parts[-2:])
     return SuitePlace(file=file, lines=lines)
 
 
 def place_of(finding: Finding, suites: Mapping[str, SuitePlace]) -> SourcePlace:
-    """Where the finding is shown: the first of its cells that has a suite here, at the first check that showed it."""
+    """Return the place of a finding: the first of its cells with a suite here, at the first check that showed it."""
     for cell in finding.cells:
         if suite := suites.get(cell):
             return SourcePlace(path=suite.file, line=line_of(finding, suite), is_file=True)
@@ -77,7 +77,7 @@ def place_of(finding: Finding, suites: Mapping[str, SuitePlace]) -> SourcePlace:
 
 
 def line_of(finding: Finding, suite: SuitePlace) -> int:
-    """The line of the first check of the suite that showed the finding; 1 where none of them is there."""
+    """Return the line of the first check of the suite that showed the finding; 1 if there is none."""
     return min((suite.lines[check] for check in finding.checks if check in suite.lines), default=1)
 
 
@@ -86,7 +86,7 @@ def _name(text: str) -> str:
 
 
 def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """One name for each finding, the same in another run: its id, and its number among those that share it."""
+    """Return a name for each finding that is the same in another run: its id, with a number if several share it."""
     seen: dict[str, int] = {}
     names = []
     for finding in findings:

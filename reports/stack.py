@@ -1,4 +1,4 @@
-"""Proves each target by computing on it, in a child process: a crash or a hang there becomes a result here."""
+"""Test each target by computing on it in a child process: a crash or a hang becomes a result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROBE = (
     "from hardware.detection import probe\n"
     "result = dataclasses.asdict(probe(sys.argv[1]))\n"
     f"print({_MARK!r} + json.dumps(result), flush=True)\n"
-    "if result['ok']:\n"  # last, so that a driver that can't name its device doesn't cost the answer
+    "if result['ok']:\n"  # last, so that a driver that can't name its device still gives the result
     "    name = get_backend(sys.argv[1]).get_device_info().device_name\n"
     f"    print({_NAME_MARK!r} + json.dumps(name), flush=True)\n"
 )
@@ -33,10 +33,10 @@ _PROBE = (
 
 @dataclass(frozen=True, kw_only=True)
 class StackResult:
-    """What came of one target.
+    """The result of one target.
 
-    `state` is `computed` (three numbers came out right there), `failed` (it should be here and something went
-    wrong) or `absent`. `recorded` is the error type where the way it ended tells it, `log` the child's last words.
+    `state` is `computed` (three numbers were right), `failed` (it should be here and doesn't work) or `absent`.
+    `recorded` is the error type if the way it ended shows it, `log` the child's last output.
     """
 
     target: str
@@ -54,9 +54,9 @@ def run_stack(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     command: Sequence[str] = (),
 ) -> tuple[StackResult, ...]:
-    """Compute on every target that is expected.
+    """Compute on every expected target.
 
-    `command`, to which the target is added, replaces the probe in tests.
+    `command`, to which the target is appended, replaces the probe in tests.
     """
     return tuple(
         _probe(status, timeout_s, command)
@@ -91,7 +91,7 @@ def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> St
 
 
 def _answer(output: str, mark: str) -> str | None:
-    """What follows the last of the child's lines that begin with `mark`; runtimes print lines of their own."""
+    """Return what follows the last line of the child that begins with `mark`; runtimes print lines of their own."""
     lines = reversed(output.splitlines())
     return next((line.removeprefix(mark) for line in lines if line.startswith(mark)), None)
 

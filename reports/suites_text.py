@@ -1,4 +1,4 @@
-"""What is printed of suites that were planned, written, compared or verified: lines for people, or JSON."""
+"""Output about planned, written, compared or verified suites: lines of text, or JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:
-    """The cells of planned suites, one in each line; as JSON with what is predicted of them."""
+    """Return the cells of planned suites, one on each line; as JSON with their predictions."""
     if format_ == "json":
         return json_text([_planned(suite) for suite in planned])
     return printable("\n".join(suite.cell.id for suite in planned), keep="\n")
 
 
 def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int = WIDTH) -> str:
-    """Why each planned suite is what it is."""
+    """Return why each planned suite has its target and prediction."""
     from generators.compatibility.rules import load_rules
 
     rules = load_rules()
@@ -33,8 +33,8 @@ def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int 
 
 
 def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> str:
-    """The choice of a suite's target and the rules behind its prediction: a label and a text a line, without a line
-    break at the end."""
+    """Return the choice of a suite's target and the rules behind its prediction, one labeled line each, without a
+    newline at the end."""
     from generators.models.recipe import Recipe
 
     from .reason_text import texts
@@ -65,7 +65,7 @@ def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> s
 
 
 def written_text(folder: Path, said: Mapping[str, str], format_: str, command: str) -> str:
-    """The suites in `folder`: `said` has for each file `level, basis` of its prediction; JSON has what runs them."""
+    """Return the suites in `folder`; `said` has each file's prediction, JSON the command that runs them."""
     if format_ == "json":
         files = []
         for name, text in said.items():
@@ -76,7 +76,7 @@ def written_text(folder: Path, said: Mapping[str, str], format_: str, command: s
 
 
 def compared_text(state: FolderState, format_: str) -> str:
-    """What a folder's suites are beside those that would be generated now."""
+    """Return a folder's suites compared with those that would be generated now."""
     if format_ == "json":
         files = [{"name": one.path.name, "state": str(one.state), "reason": one.reason} for one in state.files]
         return json_text({"suites": files, "notes": list(state.notes)})
@@ -84,14 +84,14 @@ def compared_text(state: FolderState, format_: str) -> str:
 
 
 def verified_text(found: Verification, format_: str) -> str:
-    """Which suites compile, are collected, pass, and fail when their model is broken."""
+    """Return which suites compile, are collected, pass, and fail when their model is broken."""
     if format_ == "json":
         return json_text({"suites": _verified(found)})
     return printable(found.text(), keep="\n")
 
 
 def published_text(found: Publication, format_: str) -> str:
-    """What was verified, and which suites were published or kept back."""
+    """Return what was verified, and which suites were published or kept back."""
     if format_ == "json":
         names = ("published", "kept_back", "taken_away", "edited")
         became = {name: list(getattr(found, name)) for name in names}

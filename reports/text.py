@@ -1,4 +1,4 @@
-"""Untrusted text made safe for the place where it goes: a terminal, a line, Markdown."""
+"""Make untrusted text safe for a terminal, a line or Markdown."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ _COMMAND = re.compile(r"`([^`]+)`")
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that a terminal or a server's log could take for a command; newlines and tabs
-    stay."""
+    """Escape everything that a terminal or a server's log could take for a command, except newlines and tabs."""
     return plain_text.printable(text, keep="\n\t")
 
 
 def plain_paragraphs(text: str, *, longest: int = 4_000) -> str:
-    """Text of anybody's in printable lines, cut where it is longer than that: for readers who show it unchanged."""
+    """Return untrusted text in printable lines, cut to a length, for readers that show it unchanged."""
     lines = [" ".join(printable(line).split()) for line in text.splitlines()]
     shown = "\n".join(line for line in lines if line)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
 def advice_markdown(text: str) -> str:
-    """A recommendation for Markdown outside a table: what stands in backticks can be copied as it is."""
+    """Return a recommendation for Markdown outside a table: text in backticks can be copied."""
     flat = one_line(text, longest=600)
-    parts = _COMMAND.split(flat)  # every second part stood in backticks
+    parts = _COMMAND.split(flat)  # every second part was in backticks
     return "".join(code(part) if place % 2 else escaped_markdown(part) for place, part in enumerate(parts))
 
 
 def code(text: str) -> str:
-    """The text as a code span, whose content Markdown shows unchanged."""
+    """Return the text as a code span, whose content Markdown shows unchanged."""
     flat = " ".join(printable(text).split())
     runs = [len(run) for run in re.findall(r"`+", flat)]
     ticks = "`" * (max(runs, default=0) + 1)
@@ -47,13 +46,13 @@ def code(text: str) -> str:
 
 
 def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are Markdown already."""
+    """Return a table of cells that are Markdown already."""
     lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def escaped_table(headings: Sequence[str], rows: Sequence[Sequence[str | None]], *, longest: int = 300) -> str:
-    """A table of texts of anybody's, each cut where it is longer; a dash stands where there is none."""
+    """Return a table of untrusted texts, cut to a length, with a dash for empty ones."""
     cells = [[markdown(text or "", longest=longest) or "-" for text in row] for row in rows]
     return markdown_table([markdown(one) for one in headings], cells)
 
@@ -65,9 +64,9 @@ def text_table(
     *,
     widths: Sequence[int | None] | None = None,
 ) -> str:
-    """A table in a style of tabulate, for a terminal or as `github` for a text that people read unrendered.
+    """Return a table in a style of tabulate, for a terminal or as `github` for unrendered text.
 
-    What looks like a number stands as it is. With `widths` longer cells of a column are folded.
+    Numbers are shown unchanged. With `widths` longer cells of a column are folded.
     """
     from tabulate import tabulate
 
@@ -75,7 +74,7 @@ def text_table(
 
 
 def json_values(value: Any) -> Any:
-    """The plain JSON values of a value that is made of dataclasses: each by the names of its fields."""
+    """Return the plain JSON values of a dataclass: each by the names of its fields."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: json_values(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -86,12 +85,12 @@ def json_values(value: Any) -> Any:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are: `a, b and 3 more`."""
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def moment_in_utc(text: str) -> datetime | None:
-    """The moment of an ISO 8601 text; None for any other text."""
+    """Return the time of an ISO 8601 text; None for any other text."""
     try:
         read = datetime.fromisoformat(text)
     except ValueError:
@@ -100,7 +99,7 @@ def moment_in_utc(text: str) -> datetime | None:
 
 
 def working(levels: Sequence[Level]) -> str:
-    """How many cells of some levels work, and how: `2 cells: 1 works, 1 works under conditions`."""
+    """Return how many cells of some levels work, and how: `2 cells: 1 works, 1 works under conditions`."""
     counted = ((_WORKS[level], levels.count(level)) for level in _WORKS)
     said = [f"{number} {one if number == 1 else many}" for (one, many), number in counted if number]
     return f"{len(levels)} cell{'' if len(levels) == 1 else 's'}: {', '.join(said) or 'nothing was run'}"
@@ -116,7 +115,7 @@ _WORKS = {
 
 
 def fenced(text: str) -> str:
-    """The text as a Markdown code block whose fence is longer than any in it."""
+    """Return the text as a Markdown code block whose fence is longer than any in it."""
     runs = [len(run) for run in re.findall(r"`+", text)]
     fence = "`" * max(3, max(runs, default=0) + 1)
     return f"{fence}text\n{printable(text).rstrip()}\n{fence}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
@@ -15,17 +16,19 @@ import network_watch
 import pytest
 from network_watch import QUIETING, Attempt, is_watched, is_watched_first, network_log, read_attempts, why_not_watched
 
-from hardware import redaction
-from hardware.evidence import revisions
-from hardware.files import CACHE_VARIABLE
-from hardware.testing.pytest_plugin import EVIDENCE_VARIABLE
-
+# The product is imported in functions: the process that only starts the watch doesn't need it.
 pytest_plugins = ("hardware.testing.contract.contract_options",)
 
 collect_ignore = ["recorded/suites"]  # the product's output, compared as text; not tests of the product
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Start again under the watch of the network if that is possible, and add the options of this folder.
+
+    This hook runs before any plugin or test imports the product, so the second start costs little.
+    """
+    if not is_watched() and not why_not_watched():
+        _restart_watched(pluginmanager)
     parser.addoption("--update-golden", action="store_true", help="Write test/recorded/suites anew.")
     parser.addoption("--built", metavar="DIR", help="Look at the wheel and the sdist there, and build none.")
     parser.addoption("--clean-environment", metavar="DIR", help="Where make test-package installed the wheel.")
@@ -37,13 +40,9 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    """Start again under the watch of the network, with the same words, where it can be watched."""
-    if is_watched() or why_not_watched():
-        return
-    if capture := config.pluginmanager.get_plugin("capturemanager"):
-        capture.stop_global_capturing()  # what is printed from here on is for the one who called
+def _restart_watched(pluginmanager: pytest.PytestPluginManager) -> None:
+    if capture := pluginmanager.get_plugin("capturemanager"):
+        capture.stop_global_capturing()  # the new process has to print to the caller's terminal
     log = Path(tempfile.gettempdir()) / f"hwcompat-network-{uuid.uuid4().hex}.jsonl"
     own = (network_watch.__file__, str(log), sys.executable, *sys.orig_argv[1:])
     clean = {name: value for name, value in os.environ.items() if name not in QUIETING}
@@ -52,21 +51,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def declared_checking_code() -> Iterator[None]:
-    """Count what this checkout measures though its checking code may not be declared yet: that is for `make lint`."""
-    known, here = revisions.load_revisions(), revisions.part_fingerprints()
-    parts = [
-        part
-        if part.declares(here[part.name], part.revision)
-        else replace(part, fingerprints=(*part.fingerprints, _undeclared(here[part.name], part.revision)))
-        for part in known.parts
-    ]
+    """Count results of this checkout although its checking code may not be declared yet: `make lint` reports that."""
+    from hardware.evidence import revisions
+
+    load = revisions.load_revisions
+
+    @functools.cache
+    def load_declared(path: Path | None = None) -> revisions.Revisions:
+        with pytest.MonkeyPatch.context() as unpatched:
+            unpatched.setattr(revisions, "load_revisions", load)
+            known, here = load(), revisions.part_fingerprints()
+        return replace(known, parts=tuple(declared(part, here[part.name]) for part in known.parts))
+
+    def declared(part: revisions.RevisionPart, digest: str) -> revisions.RevisionPart:
+        if part.declares(digest, part.revision):
+            return part
+        one = revisions.Fingerprint(
+            fingerprint=digest, revision=part.revision, decision="same behavior", reason="tests"
+        )
+        return replace(part, fingerprints=(*part.fingerprints, one))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(revisions, "load_revisions", lambda path=None: replace(known, parts=tuple(parts)))
+        patch.setattr(revisions, "load_revisions", load_declared)
         yield
-
-
-def _undeclared(fingerprint: str, revision: int) -> revisions.Fingerprint:
-    return revisions.Fingerprint(fingerprint=fingerprint, revision=revision, decision="same behavior", reason="tests")
 
 
 def pytest_report_header() -> str:
@@ -117,27 +124,32 @@ def network(all_attempts: Network) -> Iterator[Network]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _session_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What session and module fixtures cache goes to a temporary folder; all terminals are as wide as where there is
-    none."""
+def _session_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Let session and module fixtures cache in a temporary folder, and give all terminals one width."""
+    folder = tmp_path_factory.mktemp("session")
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("session")
-        patch.setenv(CACHE_VARIABLE, str(folder / "cache"))
-        patch.setenv(EVIDENCE_VARIABLE, str(folder / "evidence"))
+        _use_folders(patch, folder)
         patch.setenv("COLUMNS", "100")
-        yield
+        yield folder
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache and an evidence folder for each test; no variable of the user's that would change a result."""
-    folder = tmp_path_factory.mktemp("own")
-    monkeypatch.setenv(CACHE_VARIABLE, str(folder / "cache"))
-    monkeypatch.setenv(EVIDENCE_VARIABLE, str(folder / "evidence"))
+def _own_folders(_session_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test its own cache and evidence folders, and remove variables that would change a result."""
     for name in [name for name in os.environ if name.startswith("HWCOMPAT_")]:
-        if name not in (CACHE_VARIABLE, EVIDENCE_VARIABLE):
-            monkeypatch.delenv(name)
+        monkeypatch.delenv(name)
     monkeypatch.delenv("LOGLEVEL", raising=False)
+    folder = _session_folder / uuid.uuid4().hex  # mktemp would list the folders of all tests before it
+    folder.mkdir()
+    _use_folders(monkeypatch, folder)
+
+
+def _use_folders(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    from hardware.files import CACHE_VARIABLE
+    from hardware.testing.pytest_plugin import EVIDENCE_VARIABLE
+
+    patch.setenv(CACHE_VARIABLE, str(folder / "cache"))
+    patch.setenv(EVIDENCE_VARIABLE, str(folder / "evidence"))
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +163,8 @@ def _no_swapping_left() -> Iterator[None]:
 @pytest.fixture
 def fresh_redaction() -> Iterator[None]:
     """Redaction that reads the environment anew, before and after a test that changes it."""
+    from hardware import redaction
+
     for cached in (redaction._literals, redaction._user):
         cached.cache_clear()
     yield

@@ -1,1 +1,1 @@
-"""Kills runs, fills disks and lets suites die, and looks whether anything that was kept is lost."""
+"""Kill runs, fill disks and crash suites, and check that no stored result is lost."""

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.crashes`: kill real runs, fill disks, let suites die, and see that nothing kept is lost.
+"""`python -m benchmarks.crashes`: kill real runs, fill disks, crash suites, and check that nothing is lost.
 
-Each case has a folder of its own; what doesn't hold is printed, and its folder stays. Results are kept in
-`results.jsonl` of `--keep`: started again, the bench goes on where it was.
+Each case uses its own folder. Violations are printed, and their folders stay. Results are stored in `results.jsonl`
+of `--keep`, so that the benchmark resumes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS = ("kills", "deaths", "disks", "together", "writers", "exports", "sabotage
 
 
 def cases(parts: Sequence[str], kills: int, seed: int) -> Iterator[Case]:
-    """All cases of some parts."""
+    """Return all cases of some parts."""
     if "kills" in parts:
         yield from kill_cases(kills, seed)
     if "deaths" in parts:
@@ -61,7 +61,7 @@ def cases(parts: Sequence[str], kills: int, seed: int) -> Iterator[Case]:
 def main(
     parts: Sequence[str], kills: int, seed: int, folder: Path, limit_s: float, only: str | None, page: Path | None
 ) -> None:
-    """Run what is left, print the table; exit code 1 where something didn't hold, 2 where cases are left."""
+    """Run the remaining cases and print the table; exit with 1 for violations, 2 if cases are left."""
     started = time.monotonic()
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""What must hold of the folders of a run, whatever became of it, by a reader that is independent of the product's.
+"""Invariants of the folders of a run, checked by a reader that is independent of the product.
 
-It parses the raw files with Python's own modules alone. Each function returns what is wrong, in words; an empty list
-says that it holds.
+The raw files are parsed with the standard library alone. Each function returns violations as sentences, or an empty
+list.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WIDTHS = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2,
 
 @dataclass
 class Raw:
-    """The lines of a folder of evidence, file by file, as they are: `torn` are files whose last line is half a one,
-    `broken` lines before the last that are none."""
+    """The raw lines of a folder of evidence by file. `torn` lists files whose last line is incomplete, `broken`
+    earlier lines that can't be parsed."""
 
     bytes_of: dict[str, bytes] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -38,12 +38,12 @@ class Raw:
     broken: list[str] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """The lines of one kind."""
+        """Return the lines of one kind."""
         return [line for line in self.lines if line.get("kind") == kind]
 
 
 def read_raw(folder: Path) -> Raw:
-    """All that a folder of evidence holds; nothing where there is none."""
+    """Read a folder of evidence; a missing folder is empty."""
     found = Raw()
     for path in sorted(folder.glob("*.jsonl")):
         data = found.bytes_of[path.name] = path.read_bytes()
@@ -64,13 +64,13 @@ def read_raw(folder: Path) -> Raw:
 
 
 def lost(raw: Raw, acknowledged: Path) -> list[str]:
-    """Lines that were acknowledged and aren't there any more."""
+    """Return acknowledged lines that are missing."""
     notes = [line.split() for path in sorted(acknowledged.glob("*.ack")) for line in path.read_text().splitlines()]
     return [f"a line of {name} was acknowledged and is gone" for digest, name in notes if digest not in raw.digests]
 
 
 def changed(before: Raw, after: Raw) -> list[str]:
-    """Files that don't begin with what they held before, byte for byte."""
+    """Return files that no longer start with their earlier bytes."""
     return [
         f"{name} was changed or is gone"
         for name, data in before.bytes_of.items()
@@ -79,14 +79,14 @@ def changed(before: Raw, after: Raw) -> list[str]:
 
 
 def half_lines(raw: Raw, killed: bool) -> list[str]:
-    """Half lines where none may be: in the middle of a file, and anywhere where nobody was killed."""
+    """Return incomplete lines that aren't allowed: in the middle of a file, or anywhere if no process was killed."""
     torn = [] if killed else [f"{name} ends in half a line, and nobody was killed" for name in raw.torn]
     return [*raw.broken, *torn]
 
 
 def untold(raw: Raw) -> list[str]:
-    """What the runs of a folder leave unsaid: planned checks without a line in a run that has its end, checks with
-    two lines, lines of nothing planned or of another suite than the planned one, and counts that aren't theirs."""
+    """Return inconsistencies of runs: planned checks without a line in a complete run, checks with two lines, lines
+    of unplanned checks or of another suite, and wrong counts."""
     found: list[str] = []
     ends = {line["run_id"]: line for line in raw.of_kind("end")}
     runs = raw.of_kind("run")
@@ -105,11 +105,11 @@ def _untold_of(
     name = run["run_id"]
     hashes = {cell["cell_id"]: cell["suite_hash"] for cell in run["plan"]}
     planned = {(cell["cell_id"], check) for cell in run["plan"] for check in cell["checks"]}
-    told: dict[tuple[str, str], list[Line]] = {}
+    lines_of: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        told.setdefault((line["cell_id"], line["check_name"]), []).append(line)
-    found = [f"{name}: {key} was not planned" for key in sorted(set(told) - planned)]
-    for key, own in sorted(told.items()):
+        lines_of.setdefault((line["cell_id"], line["check_name"]), []).append(line)
+    found = [f"{name}: {key} was not planned" for key in sorted(set(lines_of) - planned)]
+    for key, own in sorted(lines_of.items()):
         outcomes = [line["outcome"] for line in own]
         if len(own) > 1 and not BREAKDOWNS & set(outcomes):
             found.append(f"{name}: {key} has {len(own)} lines")
@@ -120,7 +120,7 @@ def _untold_of(
         if key[0] in hashes and {line["suite_hash"] for line in own} != {hashes[key[0]]}:
             found.append(f"{name}: {key} is of another suite than the one planned")
     if end is not None:
-        found += [f"{name} has its end, and {key} has no line" for key in sorted(planned - set(told))]
+        found += [f"{name} has its end, and {key} has no line" for key in sorted(planned - set(lines_of))]
         counts = Counter(line["outcome"] for line in lines)
         if dict(counts) != dict(end["counts"]):
             found.append(f"{name} ends with the counts {end['counts']}, and its lines are {dict(counts)}")
@@ -128,14 +128,14 @@ def _untold_of(
 
 
 def unfinished(raw: Raw) -> set[str]:
-    """Runs that have no end and that no other one goes on with."""
+    """Return runs without an end that no other run resumes."""
     ended = {line["run_id"] for line in raw.of_kind("end")}
     ended |= {name for run in raw.of_kind("run") for name in run["resumes"]}
     return {run["run_id"] for run in raw.of_kind("run")} - ended
 
 
 def incomplete(raw: Raw, wanted: Mapping[str, Sequence[str]]) -> list[str]:
-    """Cells that no run carried out whole, in all the checks that were `wanted`; and runs that aren't over."""
+    """Return cells for which no run completed all `wanted` checks, and unfinished runs."""
     whole = set()
     for run in raw.of_kind("run"):
         for cell in run["plan"]:
@@ -152,7 +152,7 @@ def incomplete(raw: Raw, wanted: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def half_files(folder: Path, suites: Mapping[str, bytes]) -> list[str]:
-    """Files of suites, reports and cache that aren't whole; `suites` are the texts that suites must have."""
+    """Return incomplete files of suites, reports and cache; `suites` has the expected text of each suite."""
     found = [
         f"suites/{path.name} is not what was generated"
         for path in sorted((folder / "suites").glob("*.py"))
@@ -167,7 +167,7 @@ def half_files(folder: Path, suites: Mapping[str, bytes]) -> list[str]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """What a killed process left behind that nobody reads: parts of files, folders of work, temporary folders."""
+    """Return leftovers of a killed process that no reader uses: partial files, work folders, temporary folders."""
     parts = [path for path in folder.rglob("*.part") if path.is_file()]
     work = [*(folder / "cache").glob("exports/export-*"), *(folder / "tmp").glob("hwcompat-*")]
     return sorted(str(path.relative_to(folder)) for path in (*parts, *work))
@@ -183,8 +183,10 @@ def _wrong_report(path: Path) -> str:
         elif path.suffix == ".html" and not data.rstrip().endswith(b"</html>"):
             return f"{path.name} has no end"
         elif path.suffix == ".md":
-            told = json.loads(path.with_suffix(".json").read_bytes()) if path.with_suffix(".json").exists() else {}
-            if not data.endswith(b"\n") or not all(one["cell"].encode() in data for one in told.get("verdicts", ())):
+            report = json.loads(path.with_suffix(".json").read_bytes()) if path.with_suffix(".json").exists() else {}
+            if not data.endswith(b"\n") or not all(
+                one["cell"].encode() in data for one in report.get("verdicts", ())
+            ):
                 return f"{path.name} is cut off"
     except (ValueError, ElementTree.ParseError) as error:
         return f"{path.name} is broken: {error}"
@@ -193,7 +195,7 @@ def _wrong_report(path: Path) -> str:
 
 def _wrong_kept(path: Path) -> str:
     if path.suffix == ".part":
-        return ""  # nobody reads it
+        return ""  # No reader uses it.
     data = path.read_bytes()
     try:
         if path.suffix == ".json":
@@ -206,8 +208,8 @@ def _wrong_kept(path: Path) -> str:
 
 
 def wrong_safetensors(name: str, data: bytes) -> str:
-    """Why some bytes are no whole file of tensors, empty where they are: its header says how long it has to be, and
-    the shapes and offsets in it how long each tensor is."""
+    """Return why bytes aren't a complete safetensors file, or an empty string. The header gives the length of the
+    file, its shapes and offsets the length of each tensor."""
     if len(data) < 8:
         return f"{name} has no header"
     (length,) = struct.unpack("<Q", data[:8])
@@ -229,9 +231,9 @@ def wrong_safetensors(name: str, data: bytes) -> str:
 
 
 def wrong_export(folder: Path) -> str:
-    """Why a folder of the cache isn't a whole export; empty for one, and for a folder of work, which nobody reads.
+    """Return why a folder of the cache isn't a complete export; an empty string for complete ones and work folders.
 
-    What was compressed lies in one with the facts of the export that it was made from.
+    A compressed model is stored with the facts of its original export.
     """
     if not folder.is_dir() or folder.name.startswith(("export-", "int8-")) or "-int8-" in folder.name:
         return ""
@@ -247,7 +249,7 @@ def wrong_export(folder: Path) -> str:
 
 
 def wrong_zip(path: Path) -> str:
-    """Why a file is no whole zip file; empty where it is one."""
+    """Return why a file isn't a complete zip file, or an empty string."""
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()

@@ -1,4 +1,4 @@
-"""Suites that die in each way of `deaths.toml`, side by side in one run of the product, beside a good one."""
+"""Suites that die in each way of `deaths.toml`, in one run of the product with a good suite."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .result import Case, Result
 from .running import Place, Process
 
 GOOD = "vit"
-"""The model whose suite is left as it was generated."""
+"""The model whose suite stays as generated."""
 
 TIMEOUT_S = 20
-"""For each check: far more than one takes, and what a hang costs."""
+"""Seconds for each check: much more than one takes, and the cost of a hang."""
 _CELL = re.compile(r'^CELL = "(?P<cell>[^"]+)"', re.MULTILINE)
 _SUITE = """CELL = "{cell}"
 
@@ -45,7 +45,7 @@ _CGROUP_BYTES = 600 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """One entry of `deaths.toml`, by its name."""
+    """An entry of `deaths.toml`."""
 
     name: str
     title: str
@@ -56,19 +56,19 @@ class Death:
 
 
 def deaths(names: Sequence[str] = ()) -> tuple[Death, ...]:
-    """Those of these names, or all."""
+    """Return the deaths with these names, or all."""
     data = tomllib.loads(Path(__file__).with_name("deaths.toml").read_text(encoding="utf-8"))
     return tuple(Death(name=name, **entry) for name, entry in data.items() if not names or name in names)
 
 
 def models_for(chosen: Sequence[Death]) -> dict[str, Death]:
-    """A model for each death, whose suite it takes."""
+    """Assign a model to each death, whose suite is replaced."""
     there = [one for one in types_of_priority("high") if one != GOOD]
     return dict(zip(there, chosen, strict=False))
 
 
 def put_suites(folder: Path, dying: Mapping[str, Death]) -> None:
-    """Put suites that die in the place of those that were generated for some models."""
+    """Replace the generated suites of some models by suites that die."""
     for path in sorted(folder.glob("test_*.py")):
         found = _CELL.search(path.read_text(encoding="utf-8"))
         death = dying.get(found["cell"].partition("/")[0]) if found else None
@@ -78,7 +78,7 @@ def put_suites(folder: Path, dying: Mapping[str, Death]) -> None:
 
 
 def judge(evidence: Path, dying: Mapping[str, Death]) -> dict[str, list[str]]:
-    """By the name of each death, what its suite's lines say otherwise than they have to."""
+    """Return by the name of each death the differences of its suite's lines from the expected ones."""
     checks = read_folder(evidence).checks
     found = {}
     for model, death in dying.items():
@@ -100,19 +100,19 @@ def judge(evidence: Path, dying: Mapping[str, Death]) -> dict[str, list[str]]:
 
 
 def death_cases() -> Iterator[Case]:
-    """All of them in one run, one suite at a time and two at a time."""
+    """Return cases with all deaths in one run, with one and with two jobs."""
     for jobs in (1, 2):
         yield Case(part="deaths", id=f"deaths-{jobs}", kind=f"{jobs} at a time", run=_Dying(jobs))
 
 
 class _Dying:
-    """What one case does."""
+    """Run one case."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
 
     def __call__(self, folder: Path, _undisturbed: Any) -> Result:
-        """Generate, put the suites into their places, run, look."""
+        """Generate, replace the suites, run and check."""
         place = Place(folder=folder)
         with _small_cgroup() as cgroup:
             chosen = [one for one in deaths() if cgroup or one.name != "oom_killer"]
@@ -139,7 +139,7 @@ class _Dying:
 
 @contextlib.contextmanager
 def _small_cgroup() -> Iterator[Path | None]:
-    """A control group with little memory, where this user may make one; None where not."""
+    """Return a control group with little memory, or None if this user can't make one."""
     folder = _MEMORY_CGROUPS / f"hwcompat-crashes-{os.getpid()}"
     try:
         folder.mkdir()

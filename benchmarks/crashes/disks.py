@@ -1,8 +1,8 @@
-"""Disks that are full, and folders that must not be written to: nothing kept is lost, no model is blamed, and
-`--resume` brings the run to its end as soon as there is room.
+"""Full disks and read-only folders: nothing stored is lost, no model gets the fault, and `--resume` completes the run
+as soon as there is space.
 
-A full disk is a small tmpfs, mounted in a namespace of the run's own; a folder becomes read-only by its mode, for a
-process that lacks root's right to write anywhere.
+A full disk is a small tmpfs in a mount namespace of the run; a folder is read-only by its mode, for a process
+without root's right to override it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZES_K = {
     "reports": (4, 48, 100),
     "suites": (4, 12),
 }
-"""Kilobytes of the disks that are tried, by what lies on them: from hardly any to nearly enough."""
+"""Disk sizes in KiB by what is stored there, from very small to nearly enough."""
 
 _BLAMES = {"failed", "crashed", "timeout", "out_of_memory"}
 _PR_CAPBSET_DROP = 24
@@ -41,7 +41,7 @@ _CAP_DAC_OVERRIDE = 1
 
 
 def disk_cases() -> Iterator[Case]:
-    """Every folder on disks of several sizes, and folders that must not be written to."""
+    """Return cases of every folder on disks of several sizes, and of read-only folders."""
     for what, sizes in SIZES_K.items():
         for size in sizes:
             yield Case(part="disks", id=f"full-{what}-{size}", kind=f"full disk: {what}", run=_Full(what, size))
@@ -55,7 +55,7 @@ def disk_cases() -> Iterator[Case]:
 
 @functools.cache
 def may_mount() -> bool:
-    """Whether this user may mount a tmpfs in a namespace of its own."""
+    """Whether this user may mount a tmpfs in a namespace."""
     if shutil.which("unshare") is None:
         return False
     command = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
@@ -63,7 +63,7 @@ def may_mount() -> bool:
 
 
 def on_small_disk(folder: Path, kept: Path, size_k: int, command: Sequence[str]) -> list[str]:
-    """The command that runs another one with a small disk mounted on `folder`, and copies what is on it to `kept`."""
+    """Return a command that runs another with a small disk mounted on `folder`, and copies its content to `kept`."""
     script = (
         f"mount -t tmpfs -o size={size_k}k,mode=700 none {shlex.quote(str(folder))} && "
         f'"$@"; code=$?; cp -a {shlex.quote(str(folder))}/. {shlex.quote(str(kept))}; exit $code'
@@ -72,14 +72,14 @@ def on_small_disk(folder: Path, kept: Path, size_k: int, command: Sequence[str])
 
 
 class _Full:
-    """A run with one of its folders on a small disk."""
+    """Run a case with one folder on a small disk."""
 
     def __init__(self, what: str, size_k: int) -> None:
         self.what = what
         self.size_k = size_k
 
     def __call__(self, folder: Path, undisturbed: Undisturbed) -> Result:
-        """Run on the small disk, look, put what was kept where there is room, resume, look."""
+        """Run on the small disk, check, copy the content to a larger place, resume and check."""
         if not may_mount():
             return Result(facts={"landed": False, "why": "no namespace can be made here"})
         place, kept = Place(folder=folder), folder / "kept"
@@ -89,18 +89,18 @@ class _Full:
         ran = Process(place, on_small_disk(own, kept, self.size_k, place.command())).wait()
         shutil.rmtree(own)
         kept.rename(own)
-        return _judged(place, ran, undisturbed)
+        return _violations(place, ran, undisturbed)
 
 
 class _ReadOnly:
-    """A run with a folder that it must not write to, from the start or as soon as the plan was written."""
+    """Run a case with a folder that is read-only from the start or after the plan was written."""
 
     def __init__(self, what: str, *, during: bool) -> None:
         self.what = what
         self.during = during
 
     def __call__(self, folder: Path, undisturbed: Undisturbed) -> Result:
-        """Lock the folder, run, look, open it, resume, look."""
+        """Lock the folder, run, check, unlock it, resume and check."""
         place = Place(folder=folder)
         own = folder / self.what
         own.mkdir(exist_ok=True)
@@ -117,11 +117,11 @@ class _ReadOnly:
         ran = running.wait()
         for part in (own, *(one for one in own.rglob("*") if one.is_dir())):
             part.chmod(0o700)
-        return _judged(place, ran, undisturbed)
+        return _violations(place, ran, undisturbed)
 
 
-def _judged(place: Place, ran: Any, undisturbed: Undisturbed) -> Result:
-    """What must hold after a run that couldn't write, and of the run that goes on with it."""
+def _violations(place: Place, ran: Any, undisturbed: Undisturbed) -> Result:
+    """Return violations after a run that couldn't write, and of the run that resumes it."""
     raw = read_raw(place.evidence)
     wrong = [
         *lost(raw, place.folder / "log"),
@@ -132,23 +132,23 @@ def _judged(place: Place, ran: Any, undisturbed: Undisturbed) -> Result:
     ]
     blamed = [line for line in raw.of_kind("check") if line["outcome"] in _BLAMES]
     wrong += [f"{one['cell_id']} {one['check_name']} is {one['outcome']}: {one['error_message']}" for one in blamed]
-    said = next((line for line in ran.err.splitlines() if line.startswith("error: ")), "")
+    error = next((line for line in ran.err.splitlines() if line.startswith("error: ")), "")
     counts = sorted({line["error_type"] for line in raw.of_kind("check") if line["outcome"] == "not_run"})
     if ran.code not in (0, 1, 4) or "Traceback" in ran.err or "internal error" in ran.err:
         wrong.append(f"it ended with {ran.code}: {ran.err[-300:]}")
-    if ran.code == 4 and not any(word in said.lower() for word in ("space", "disk", "denied", "permission")):
-        wrong.append(f"its error does not say why: {said}")
+    if ran.code == 4 and not any(word in error.lower() for word in ("space", "disk", "denied", "permission")):
+        wrong.append(f"its error does not say why: {error}")
     if ran.code == 1 and "disk_full" not in counts:
         wrong.append(f"it ended with 1, and no line says that a disk is full: {counts}")
     if ran.code == 0 and incomplete(raw, CHECKS):
         wrong.append("it ended with 0, and not every check was carried out")
     resumed = run_to_end(place, "--resume", name="resumed")
     wrong += after_resuming(place, raw, resumed, undisturbed)
-    facts = {"landed": True, "exit": ran.code, "said": said[:200], "not_run": counts, "resumed": resumed.code}
+    facts = {"landed": True, "exit": ran.code, "said": error[:200], "not_run": counts, "resumed": resumed.code}
     return Result(facts=facts, wrong=wrong)
 
 
 def drop_override() -> None:
-    """Have this process, and what it becomes, obey the modes of files as any user does."""
+    """Make this process, and programs that it executes, obey file modes as an ordinary user does."""
     if os.geteuid() == 0:
         ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE)

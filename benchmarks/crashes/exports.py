@@ -1,4 +1,4 @@
-"""Runs that export are killed: the cache holds whole exports alone, and the next run makes what is missing."""
+"""Kill runs during export: the cache has only complete exports, and the next run makes the others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .running import Place, Process
 MODEL, TARGET = "bert", "openvino"
 KILLS = 8
 _LASTS = 1.2
-"""Such a run takes so many times as long as one of three models on the CPU."""
+"""How many times longer such a run takes than one of three models on the CPU."""
 
 
 def export_cases(seed: int) -> Iterator[Case]:
-    """Some kills, spread over a run that exports into an empty cache."""
+    """Return kills spread over a run that exports into an empty cache."""
     chance = random.Random(f"{seed} exports")
     for number in range(KILLS):
         share = (number + chance.random()) / KILLS
@@ -30,20 +30,20 @@ def export_cases(seed: int) -> Iterator[Case]:
 
 
 def may_export() -> bool:
-    """Whether OpenVINO is here."""
+    """Whether OpenVINO is installed."""
     from hardware.backends.factory import get_backend
 
     return get_backend(TARGET).is_available
 
 
 class _Exporting:
-    """What one case does."""
+    """Run one case."""
 
     def __init__(self, share: float) -> None:
         self.share = share
 
     def __call__(self, folder: Path, undisturbed: Undisturbed) -> Result:
-        """Run, kill, look, resume, look."""
+        """Run, kill, check, resume and check."""
         if not may_export():
             return Result(facts={"landed": False, "why": "OpenVINO is not here"})
         place = Place(folder=folder)

@@ -1,4 +1,4 @@
-"""One kill after another: a run is killed, all that it left is looked at, and `--resume` brings it to its end."""
+"""Kill runs one after another, check what they left, and complete them with `--resume`."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _FORMATS = {".md", ".json", ".html", ".xml", ".sarif"}
 
 
 def kill_cases(kills: int, seed: int) -> Iterator[Case]:
-    """A case for each kill that was drawn."""
+    """Return a case for each drawn kill."""
     for kill in draw(kills, seed):
         yield Case(part="kills", id=f"kill-{seed}-{kill.number:03}", kind=kill.kind, run=_Cut(kill))
 
 
 class _Cut:
-    """What one case does."""
+    """Run one case."""
 
     def __init__(self, kill: Kill) -> None:
         self.kill = kill
 
     def __call__(self, folder: Path, undisturbed: Undisturbed) -> Result:
-        """Kill, look, resume, look."""
+        """Kill, check, resume and check."""
         kill, place, killed = self.kill, Place(folder=folder), None
-        for number in range(_TRIES):  # a run on a machine that has more time now ends sooner
+        for number in range(_TRIES):  # With less load the run may end sooner.
             place = Place(folder=folder / str(number))
             killed = run_and_kill(place, kill, undisturbed.seconds)
             if killed.landed:
@@ -60,7 +60,7 @@ class _Cut:
         raw = read_raw(place.evidence)
         wrong = look(place, raw, undisturbed, killed.left)
         wrong += _victims(self.kill, killed, raw)
-        facts: dict[str, Any] = {"landed": True, **_before(place, raw)}
+        facts: dict[str, Any] = {"landed": True, **_progress(place, raw)}
         if self.kill.victim == "twice":
             again = run_and_kill(place, kill, undisturbed.seconds, name="again", words=("--resume",))
             later = read_raw(place.evidence)
@@ -75,14 +75,14 @@ class _Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Undisturbed:
-    """What a run comes to that nobody disturbs: how long it takes, and the suites that every run has to write."""
+    """Facts of an undisturbed run: its time in s, and the suites that every run has to write."""
 
     seconds: float
     suites: Mapping[str, bytes]
 
 
 def undisturbed_run(place: Place) -> Undisturbed:
-    """Run to the end, and see that all that is looked for holds there."""
+    """Run undisturbed, and check that all invariants hold."""
     ran = run_to_end(place)
     if ran.code != 0:
         raise RuntimeError(f"a run that nobody disturbed ended with {ran.code}: {ran.err[-500:]}")
@@ -94,12 +94,12 @@ def undisturbed_run(place: Place) -> Undisturbed:
 
 
 def suites_in(place: Place) -> dict[str, bytes]:
-    """The files of a run's folder of suites."""
+    """Return the files of a run's folder of suites."""
     return {path.name: path.read_bytes() for path in (place.folder / "suites").glob("*.py")}
 
 
 def look(place: Place, raw: Raw, undisturbed: Undisturbed, alive: Sequence[int], *, killed: bool = True) -> list[str]:
-    """Everything that must hold of a run's folder at any moment when nothing runs."""
+    """Return violations of the invariants of a run's folder while no process runs."""
     return [
         *lost(raw, place.folder / "log"),
         *half_lines(raw, killed),
@@ -111,11 +111,11 @@ def look(place: Place, raw: Raw, undisturbed: Undisturbed, alive: Sequence[int],
 
 
 def after_resuming(place: Place, before: Raw, ran: Ran, undisturbed: Undisturbed) -> list[str]:
-    """What must hold when a run was gone on with: it is whole, nothing that was there has changed, and all of it is
-    told. A crash that a kill left as the last check of a cell is a result, and stays."""
+    """Return violations after a resumed run: it must be complete, earlier lines unchanged, and all results reported.
+    A crash that a kill left as the last check of a cell is a result and stays."""
     raw = read_raw(place.evidence)
     wrong = [*changed(before, raw), *look(place, raw, undisturbed, []), *incomplete(raw, CHECKS)]
-    crashed = {line["cell_id"] for line in _standing(raw) if line["outcome"] != "passed"}
+    crashed = {line["cell_id"] for line in _last_lines(raw) if line["outcome"] != "passed"}
     if ran.code != (1 if crashed else 0):
         wrong.append(f"--resume ended with {ran.code}: {ran.err[-300:]}")
     levels = levels_in(place.evidence)
@@ -129,8 +129,8 @@ def after_resuming(place: Place, before: Raw, ran: Ran, undisturbed: Undisturbed
     return wrong
 
 
-def _standing(raw: Raw) -> list[dict[str, Any]]:
-    """The lines of each cell in the last run that planned it."""
+def _last_lines(raw: Raw) -> list[dict[str, Any]]:
+    """Return the lines of each cell in the last run that planned it."""
     last: dict[str, str] = {}
     for run in sorted(raw.of_kind("run"), key=lambda run: run["started_at"]):
         for cell in run["plan"]:
@@ -139,12 +139,12 @@ def _standing(raw: Raw) -> list[dict[str, Any]]:
 
 
 def _victims(kill: Kill, killed: Killed, raw: Raw) -> list[str]:
-    """Whether each victim is on record: a child by the line of its check, a parent by a run without an end."""
+    """Check that evidence shows each victim: a child by the line of its check, a parent by a run without an end."""
     crashed = [line for line in raw.of_kind("check") if line["outcome"] == "crashed"]
     if kill.victim == "child":
         wrong = [] if killed.ran.code == 1 else [f"a child was killed, and the run ended with {killed.ran.code}"]
         cells = {line["cell_id"] for line in crashed if "SIGKILL" in line["error_message"]}
-        each = kill.point.startswith("replace:")  # every child comes to that point
+        each = kill.point.startswith("replace:")  # Every child reaches that point.
         if len(cells) != len(crashed) or not cells or (len(cells) > 1 and not each):
             wrong.append(f"a child was killed, and {len(crashed)} lines say so")
         return wrong + [f"run {name} has no end, and only a child was killed" for name in unfinished(raw)]
@@ -156,8 +156,8 @@ def _victims(kill: Kill, killed: Killed, raw: Raw) -> list[str]:
     return wrong
 
 
-def _before(place: Place, raw: Raw) -> Mapping[str, int]:
-    """How far the run had come."""
+def _progress(place: Place, raw: Raw) -> Mapping[str, int]:
+    """Return the progress of the run."""
     notes = [path.read_text().count("\n") for path in (place.folder / "log").glob("*.ack")]
     return {
         "acknowledged": sum(notes),
@@ -168,7 +168,7 @@ def _before(place: Place, raw: Raw) -> Mapping[str, int]:
 
 
 def _taken_over(ran: Ran) -> int:
-    """Cells that `--resume` took over from what was killed, as it said; all of them where nothing was left to do."""
+    """Return the cells that `--resume` reported as taken over; all cells if no work was left."""
     found = _DONE.search(ran.err)
     return int(found["done"]) if found else len(CHECKS) if "nothing to resume" in ran.err else 0
 

@@ -1,4 +1,4 @@
-"""When to kill whom: drawn by seed, before anything runs."""
+"""Moments and victims of kills, drawn by seed before any run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKS = {
         *("builds", "matches_reference", "matches_recorded", "save_reload", "backward", "runs_natively"),
     ),
 }
-"""What each run plans: small models, one of each of three architectures, on the CPU."""
+"""The plan of each run: small models of three architectures on the CPU."""
 
 MODELS = ("bert", "gpt2", "vit")
 
@@ -33,7 +33,7 @@ class Kill:
     """One kill: of `parent`, `child`, `all` (parent and children at once) or `twice` (the run, and the one that
     resumes it).
 
-    `share` is the moment, as a share of an undisturbed run's time; `point` is a point of writing instead
+    `share` is the moment as a share of an undisturbed run's time; `point` is a write operation instead
     (`planting/planted_crash.py`).
     """
 
@@ -45,12 +45,12 @@ class Kill:
 
     @property
     def kind(self) -> str:
-        """What the table counts it under."""
+        """The row of the table."""
         return f"{self.victim}, {self.aim}"
 
     @property
     def aim(self) -> str:
-        """At what it was aimed, in words."""
+        """A description of the target of the kill."""
         if not self.point:
             return "at a random moment"
         what, which, where = self.point.split(":")
@@ -62,14 +62,14 @@ class Kill:
 
 
 def parent_points() -> tuple[str, ...]:
-    """Every point of a parent's writing: plan, last line, suites and reports."""
+    """Return every write operation of a parent: plan, last line, suites and reports."""
     lines = [f"line:{kind}:{where}" for kind in ("run", "end") for where in _LINE_POINTS]
     files = range(1, _SUITES + _REPORTS + 1)
     return (*lines, *(f"replace:parent/{number}:{where}" for number in files for where in ("before", "after")))
 
 
 def child_points() -> tuple[str, ...]:
-    """Every point of the children's writing: each check's line, and the first references that each keeps."""
+    """Return every write operation of children: the line of each check, and the first stored references."""
     lines = [
         f"line:{cell}/{check}:{where}"
         for cell, checks in CHECKS.items()
@@ -83,8 +83,8 @@ def child_points() -> tuple[str, ...]:
 
 
 def draw(kills: int, seed: int) -> tuple[Kill, ...]:
-    """So many kills: over half of a parent or a child at moments that are spread over the run, the rest aimed at what
-    is written, at all processes at once, and at the run that resumes. The same seed draws the same."""
+    """Draw kills: over half of a parent or a child at moments spread over the run, the others at write operations, of
+    all processes at once, and of the resuming run. The same seed gives the same kills."""
     chance = random.Random(seed)
     shares = {"parent": 0.37, "child": 0.23, "parent aimed": 0.125, "child aimed": 0.165, "all": 0.06, "twice": 0.05}
     wanted = {name: max(1, round(kills * share)) for name, share in shares.items()}
@@ -101,12 +101,12 @@ def draw(kills: int, seed: int) -> tuple[Kill, ...]:
 
 
 def spread(count: int, chance: random.Random) -> list[float]:
-    """So many shares between 0 and 1, one drawn within each of as many equal parts."""
+    """Draw shares between 0 and 1, one in each of `number` equal intervals."""
     return [(number + chance.random()) / count for number in range(count)]
 
 
 def _some(points: Sequence[str], count: int, chance: random.Random) -> list[str]:
-    """So many of them, each once before any comes twice."""
+    """Draw items, each once before any is repeated."""
     found: list[str] = []
     while len(found) < count:
         found += chance.sample(points, min(count - len(found), len(points)))

@@ -1,4 +1,4 @@
-"""The page of what came of the bench: kinds of fault, how many, what was lost and what was gone on with."""
+"""The page of results: kinds of fault, their number, lost lines and resumed runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .result import Kept
 
 
 def page_text(found: Sequence[Kept], *, command: str) -> str:
-    """Markdown."""
+    """Return the page as Markdown."""
     dates = sorted({one.date for one in found}) or ["no day"]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "pytest"))
     head = _text("head").format(
@@ -77,9 +77,9 @@ def _disks(found: Sequence[Kept]) -> str:
         own = [one for one in found if one.kind == kind]
         came = [one for one in own if one.facts.get("landed")]
         exits = Counter(one.facts["exit"] for one in came)
-        told = ", ".join(f"{count} x {code}" for code, count in sorted(exits.items()))
+        codes = ", ".join(f"{count} x {code}" for code, count in sorted(exits.items()))
         resumed = sum(one.facts["resumed"] == 0 for one in came)
-        rows.append((kind, len(own), len(came), told, resumed, _wrong(own)))
+        rows.append((kind, len(own), len(came), codes, resumed, _wrong(own)))
     sizes = [size for some in SIZES_K.values() for size in some]
     heads = ("fault", "cases", "came about", "exit codes", "`--resume` ended green", "something didn't hold")
     return f"{_text('disks').format(sizes=f'{min(sizes)} to {max(sizes)}')}\n{_table(rows, heads)}"
@@ -98,9 +98,9 @@ def _together(found: Sequence[Kept]) -> str:
 def _deaths(found: Sequence[Kept]) -> str:
     rows = []
     for death in deaths():
-        told = [one.facts["deaths"].get(death.name) for one in found]
-        said = "not tried" if None in told else "as it has to be" if all(told) else "WRONG"
-        rows.append((death.title, death.outcome, death.after, said))
+        results = [one.facts["deaths"].get(death.name) for one in found]
+        text = "not tried" if None in results else "as it has to be" if all(results) else "WRONG"
+        rows.append((death.title, death.outcome, death.after, text))
     runs = " and ".join(one.kind for one in found)
     heads = ("what the second check does", "its outcome", "the third", "told")
     return f"{_text('deaths').format(runs=runs)}\n{_table(rows, heads)}"

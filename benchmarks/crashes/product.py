@@ -1,4 +1,4 @@
-"""What the product's own reader and reporter say of a folder of evidence, held against what its raw files hold."""
+"""Compare the product's reader and reporter with the raw files of a folder of evidence."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _GREEN = ("high", "medium")
 
 
 def levels_in(folder: Path) -> Mapping[str, str]:
-    """The levels that the product's reporter gives the cells of a folder."""
+    """Return the levels that the product's reporter gives the cells of a folder."""
     reporter, _ = _reported(read_latest(folder, details=True), folder)
     return {one.verdict.cell: str(one.verdict.level) for one in reporter.cells}
 
 
 def misread(folder: Path, raw: Raw) -> list[str]:
-    """Where the product's reader or reporter says something else than the raw files do: of lines, of broken ones, of
-    runs that were cut off, and where a level stands above what any run showed."""
+    """Return differences between the product and the raw files: in lines, broken lines and interrupted runs, and
+    levels above the results of any run."""
     if not folder.is_dir():
         return []
     evidence = read_folder(folder)
@@ -37,8 +37,8 @@ def misread(folder: Path, raw: Raw) -> list[str]:
         reporter, said = _reported(latest, folder)
         found += [f"{name}: no finding names the run {run} as cut off" for run in unfinished(raw) if run not in said]
         found += [f"{name}: no finding names half a line in {file}" for file in raw.torn if file not in said]
-        told = {(line.cell_id, line.check_name) for line in reporter.checks}
-        found += [f"{name}: the report does not tell of {key}" for key in sorted(planned - told)]
+        reported = {(line.cell_id, line.check_name) for line in reporter.checks}
+        found += [f"{name}: the report does not tell of {key}" for key in sorted(planned - reported)]
         for one in reporter.cells:
             if str(one.verdict.level) in _GREEN and one.verdict.cell not in whole:
                 found.append(f"{name}: {one.verdict.cell} is {one.verdict.level}, and no run passed it whole")
@@ -64,7 +64,7 @@ def _misread(evidence: Evidence, raw: Raw) -> list[str]:
 
 def _reported(latest: Evidence | Latest, folder: Path) -> tuple[HardwareCompatibilityReporter, str]:
     reporter = HardwareCompatibilityReporter(latest, output_folder=folder)
-    reporter._inventory = _here()
+    reporter._inventory = _machine()
     findings = reporter.collect_compatibility_test_errors()
     return reporter, "\n".join(one.message for one in findings)
 
@@ -72,15 +72,15 @@ def _reported(latest: Evidence | Latest, folder: Path) -> tuple[HardwareCompatib
 _INVENTORY: list[object] = []
 
 
-def _here() -> object:
-    """This machine, asked once for all folders."""
+def _machine() -> object:
+    """Detect this machine once for all folders."""
     if not _INVENTORY:
         _INVENTORY.append(detect())
     return _INVENTORY[0]
 
 
 def _passed_whole(raw: Raw) -> set[str]:
-    """Cells that some run passed in all its planned checks."""
+    """Return cells of which some run passed all planned checks."""
     found = set()
     for run in raw.of_kind("run"):
         own = [line for line in raw.of_kind("check") if line["run_id"] == run["run_id"]]

@@ -1,4 +1,4 @@
-"""A case of the bench and what came of it, kept as JSON lines so that a bench that is cut off goes on."""
+"""Cases of the benchmark and their results, stored as JSON lines so that the benchmark resumes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a case: what was counted, and what didn't hold, in words.
+    """The result of a case: counted facts, and violations as sentences.
 
-    `facts["landed"]` is False where what was to be tried didn't come about.
+    `facts["landed"]` is False if the fault didn't happen.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One thing to try, of one part of the bench, counted under `kind`; `run` gets a folder of its own."""
+    """A case of one part of the benchmark, counted under `kind`; `run` gets a new folder."""
 
     part: str
     id: str
@@ -32,7 +32,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A result as it lies in the file."""
+    """A result as stored in the file."""
 
     part: str
     id: str
@@ -44,7 +44,7 @@ class Kept:
 
 
 def read_results(path: Path) -> dict[str, Kept]:
-    """What is known so far, by the ids of cases; a line that was cut off is no result."""
+    """Read the stored results by case id, without an incomplete last line."""
     found: dict[str, Kept] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
@@ -56,6 +56,6 @@ def read_results(path: Path) -> dict[str, Kept]:
 
 
 def keep(path: Path, kept: Kept) -> None:
-    """Add a result."""
+    """Append a result."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(vars(kept)) + "\n")

@@ -1,4 +1,4 @@
-"""Starts real runs in processes of their own, ends them at a moment or a point, and goes on with them."""
+"""Start real runs in child processes, kill them at a moment or a write operation, and resume them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Place:
 
     @property
     def evidence(self) -> Path:
-        """Where its evidence lies."""
+        """The folder of evidence."""
         return self.folder / "evidence"
 
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        """That of its processes: a cache and a temporary folder of its own, and a mark by which they are found."""
+        """Return the environment of its processes: a separate cache and temporary folder, and a mark to find them."""
         own = {
             "TMPDIR": str(self.folder / "tmp"),
             "PYTHONPATH": os.pathsep.join([str(PLANTING), str(ROOT)]),
@@ -52,13 +52,13 @@ class Place:
         return product.environment(self.folder / "cache", {**own, **more})
 
     def command(self, *words: str, models: Sequence[str] = MODELS, device: str = "cpu") -> list[str]:
-        """The command of its run."""
+        """Return the command of its run."""
         return product.command(self.folder, models, device, "--run", "--jobs", "2", "--timeout", "120", *words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """A process that ended: its exit code (a signal's number is negative) and what it said."""
+    """A finished process: its exit code (negative for a signal) and its output."""
 
     code: int
     out: str
@@ -67,7 +67,7 @@ class Ran:
 
 
 class Process:
-    """A run that goes on."""
+    """A run in progress."""
 
     def __init__(
         self, place: Place, command: Sequence[str], name: str = "run", more: Mapping[str, str] | None = None
@@ -86,13 +86,13 @@ class Process:
         return self.place.folder / f"{self.name}.{name}"
 
     def suites_running(self) -> list[int]:
-        """The children that run suites: each leads a session of its own, and is a copy of the parent."""
+        """Return the children that run suites: each leads its own session and is a fork of the parent."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return [one.pid for one in psutil.Process(self.process.pid).children() if _runs_suites(one)]
         return []
 
     def wait_until(self, moment: float) -> bool:
-        """Wait until so many seconds after the start; False where it ended before."""
+        """Wait until this many seconds after the start; return False if it ended before."""
         while time.monotonic() < self.started + moment:
             if self.process.poll() is not None:
                 return False
@@ -100,7 +100,7 @@ class Process:
         return self.process.poll() is None
 
     def wait(self) -> Ran:
-        """Its end. It is killed where that takes too long."""
+        """Wait for the end; kill it if that takes too long."""
         try:
             code = self.process.wait(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -111,13 +111,13 @@ class Process:
         return Ran(code=code, out=out, err=err, seconds=seconds)
 
     def marked(self) -> list[psutil.Process]:
-        """Processes of this run that are there, beside its own."""
+        """Return the processes of this run without its own."""
         found = [one for one in psutil.process_iter(["environ"]) if one.pid != self.process.pid]
         return [one for one in found if (one.info["environ"] or {}).get("HWCOMPAT_CRASH_MARK") == self.mark]
 
     def left_alive(self) -> list[int]:
-        """Processes of this run that are still there a while after its end: those that run suites have to go with it,
-        and what asks a device whether it answers ends by itself."""
+        """Return the processes that are alive a while after the end: children that run suites must end with the run,
+        device probes end by themselves."""
         ended = time.monotonic()
         while found := self.marked():
             suites = [one.pid for one in found if _runs_suites(one)]
@@ -130,13 +130,13 @@ class Process:
 
 
 def run_to_end(place: Place, *words: str, name: str = "run") -> Ran:
-    """A run that nobody disturbs."""
+    """Run without a disturbance."""
     return Process(place, place.command(*words), name).wait()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Killed:
-    """What became of a kill: `landed` where something was killed before the run ended, and who was left alive."""
+    """The result of a kill: whether it `landed` before the run ended, and the surviving processes."""
 
     ran: Ran
     landed: bool
@@ -144,7 +144,7 @@ class Killed:
 
 
 def run_and_kill(place: Place, kill: Kill, lasts_s: float, *, name: str = "run", words: Sequence[str] = ()) -> Killed:
-    """Start a run and kill it as it was drawn; `lasts_s` is how long an undisturbed one takes."""
+    """Start a run and kill it as drawn; `lasts_s` is the time of an undisturbed run in s."""
     more = {"HWCOMPAT_CRASH_AT": kill.point} if kill.point else {}
     share = kill.again if name == "again" else kill.share
     running = Process(place, place.command(*words), name, more)
@@ -164,13 +164,13 @@ def run_and_kill(place: Place, kill: Kill, lasts_s: float, *, name: str = "run",
 
 
 def _kill_a_child(running: Process, share: float, lasts_s: float, chance: random.Random) -> bool:
-    """Kill one of the children that run at a moment, the next one where none does."""
+    """Kill one of the children that run at a moment, or the next one if none does."""
     first: float | None = None
     while running.process.poll() is None:
         there = running.suites_running()
         if there and first is None:
             first = time.monotonic() - running.started
-        # Children live from the first one on; the moments are spread over that part of the run.
+        # Moments are spread over the part of the run that has children.
         if there and first is not None and time.monotonic() - running.started >= first + share * (lasts_s - first):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(chance.choice(there), signal.SIGKILL)
@@ -180,7 +180,7 @@ def _kill_a_child(running: Process, share: float, lasts_s: float, chance: random
 
 
 def clean(place: Place) -> None:
-    """Remove all that a run left, when nothing in it is of interest any more."""
+    """Remove all files of a run."""
     shutil.rmtree(place.folder, ignore_errors=True)
 
 

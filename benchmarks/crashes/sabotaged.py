@@ -1,4 +1,4 @@
-"""The bench over a product that was made worse in one way each: if nobody finds it, nothing that it says counts."""
+"""Run the benchmark on a product with a planted fault: if it doesn't find the fault, its results don't count."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _FOUND_BY = {
     "orphans": "was left alive",
     "silence": "has its end, and",
 }
-"""What has to be found of each."""
+"""The violation that each fault must cause."""
 
 _SLEEPS = Death(name="sleeps", title="", body="import time\ntime.sleep(30)", outcome="", after="", says="")
 
 
 def sabotage_cases() -> Iterator[Case]:
-    """Each way in which the product is made worse."""
+    """Return a case for each planted fault."""
     for name in _FOUND_BY:
         yield Case(part="sabotage", id=f"sabotage-{name}", kind=name, run=_Sabotaged(name))
 
 
 class _Sabotaged:
-    """What one case does."""
+    """Run one case."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __call__(self, folder: Path, undisturbed: Undisturbed) -> Result:
-        """Run the worse product, kill what is to be killed, look."""
+        """Run the faulty product, kill and check."""
         place = Place(folder=folder)
         command = place.command()
         if self.name == "orphans":
@@ -60,7 +60,7 @@ class _Sabotaged:
         )
 
     def _kill(self, running: Process) -> None:
-        """Kill the parent, or for silence a child, as soon as a check was carried out (for orphans: as it sleeps)."""
+        """Kill the parent (for silence: a child) after the first check (for orphans: while it sleeps)."""
         while running.process.poll() is None:
             children = running.suites_running()
             checks = len(read_raw(running.place.evidence).of_kind("check"))

@@ -1,4 +1,4 @@
-"""Two runs that share all their folders at once: both have to come out whole, as each would by itself."""
+"""Two concurrent runs that share all folders: both must be complete, as each would be alone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ reason = "another text of the same suites"
 
 
 def together_cases(seed: int) -> Iterator[Case]:
-    """Each way of sharing, some times: they start together, and come apart by chance."""
+    """Return some cases of each way of sharing: the runs start together and diverge by chance."""
     ways: dict[str, Callable[[Place, Undisturbed, random.Random], list[str]]] = {
         "the same run": _same,
         "other models": _other_models,
@@ -68,14 +68,14 @@ def together_cases(seed: int) -> Iterator[Case]:
 
 
 class _Shared:
-    """What one case does."""
+    """Run one case."""
 
     def __init__(self, way: Callable[[Place, Undisturbed, random.Random], list[str]], chance: random.Random) -> None:
         self.way = way
         self.chance = chance
 
     def __call__(self, folder: Path, undisturbed: Undisturbed) -> Result:
-        """Let two processes share the folder, and look."""
+        """Run two processes in one folder and check."""
         place = Place(folder=folder)
         wrong = self.way(place, undisturbed, self.chance)
         evidence = read_folder(place.evidence)
@@ -94,7 +94,7 @@ def _ended(rans: Sequence[Ran], *codes: int) -> list[str]:
 
 
 def _runs_whole(place: Place, runs: int) -> list[str]:
-    """Each of so many runs carried out all that it planned, and passed."""
+    """Check that this many runs completed and passed their plans."""
     raw = read_raw(place.evidence)
     found = [] if len(raw.of_kind("run")) == runs else [f"{len(raw.of_kind('run'))} runs are on record, not {runs}"]
     for run in raw.of_kind("run"):
@@ -123,7 +123,7 @@ def _other_models(place: Place, _undisturbed: Undisturbed, _chance: random.Rando
 
 def _one_killed(place: Place, undisturbed: Undisturbed, chance: random.Random) -> list[str]:
     running = [Process(place, place.command(), f"run{number}") for number in range(2)]
-    running[0].wait_until(chance.random() * 1.5 * undisturbed.seconds)  # two at once take longer
+    running[0].wait_until(chance.random() * 1.5 * undisturbed.seconds)  # Two concurrent runs take longer.
     if running[0].process.poll() is None:
         os.kill(running[0].process.pid, signal.SIGKILL)
     survivor = [one.wait() for one in running][1]
@@ -146,8 +146,8 @@ def _resumed_twice(place: Place, undisturbed: Undisturbed, chance: random.Random
 
 
 def _other_suites(place: Place, undisturbed: Undisturbed, chance: random.Random) -> list[str]:
-    """The second run writes other texts into the same files, so that the first one may meet suites that it didn't
-    plan: those it must not take for its own."""
+    """Let the second run write other texts into the same files: the first run must not take suites that it didn't
+    plan for its own."""
     config = place.folder / "hwcompat.toml"
     config.write_text(_OWN_TOLERANCE, encoding="utf-8")
     other = [word for word in place.command() if word not in ("--model", "--device", "cpu", *MODELS)]
@@ -166,7 +166,7 @@ def _other_suites(place: Place, undisturbed: Undisturbed, chance: random.Random)
 
 
 def _compacted(place: Place, undisturbed: Undisturbed, chance: random.Random) -> list[str]:
-    """Evidence is compacted while a run writes to the same folder: its lines stay where they are."""
+    """Compact evidence while a run writes to the same folder: its lines must stay."""
     first = run_to_end(place, name="first")
     running = Process(place, place.command(), "run")
     running.wait_until(chance.random() * undisturbed.seconds)
@@ -179,7 +179,7 @@ def _compacted(place: Place, undisturbed: Undisturbed, chance: random.Random) ->
 
 
 def _in_parquet(folder: Path, runs: int) -> list[str]:
-    """All lines of so many runs are in compacted files or in files of their own, each once."""
+    """Check that all lines of this many runs are in compacted or raw files, each once."""
     evidence = read_folder(folder)
     planned = sum(map(len, CHECKS.values()))
     found = [] if len(evidence.runs) == runs else [f"{len(evidence.runs)} runs are left of {runs}"]
@@ -189,5 +189,5 @@ def _in_parquet(folder: Path, runs: int) -> list[str]:
 
 
 def _cells_whole(place: Place) -> list[str]:
-    """Every cell was carried out whole by some run."""
+    """Check that some run completed each cell."""
     return [text for text in incomplete(read_raw(place.evidence), CHECKS) if "never" in text]

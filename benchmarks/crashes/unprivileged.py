@@ -1,4 +1,4 @@
-"""`python -m benchmarks.crashes.unprivileged SCRIPT …`: runs a script that may write only where modes allow it."""
+"""`python -m benchmarks.crashes.unprivileged SCRIPT …`: run a script without root's right to override file modes."""
 
 from __future__ import annotations
 

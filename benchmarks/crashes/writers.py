@@ -1,4 +1,4 @@
-"""Whoever writes what is kept between runs is killed in the middle of it: each file is whole, old or new."""
+"""Kill processes while they write stored files: each file must be complete, old or new."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .running import Place
 from .writing import KINDS, make_evidence, visible
 
 KILLS = 12
-"""Kills of each kind."""
+"""The number of kills of each kind."""
 
 _LONGEST_S = {"merge": 0.8, "compact": 0.5}
 _USUALLY_S = 0.1
 
 
 def writer_cases(seed: int) -> Iterator[Case]:
-    """Each kind of file, so many kills."""
+    """Return the cases of each kind of file."""
     for kind in (*KINDS, "merge", "compact"):
         yield Case(part="writers", id=f"writers-{kind}-{seed}", kind=kind, run=_Killed(kind, seed))
 
 
 class _Killed:
-    """What one case does."""
+    """Run one case."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.kind = kind
         self.chance = random.Random(f"{seed} {kind}")
 
     def __call__(self, folder: Path, _undisturbed: Any) -> Result:
-        """Start the writer and kill it, again and again."""
+        """Start the writer and kill it repeatedly."""
         wrong: list[str] = []
         counts: Counter[str] = Counter()
         for number in range(KILLS):
@@ -52,7 +52,7 @@ class _Killed:
             counts["parts left"] += len([*(own / "written").rglob("*.part")])
             if self.kind in ("merge", "compact"):
                 wrong += _wrong_folder(self.kind, own)
-                self._run(own)  # what was cut off is done by the next
+                self._run(own)  # The next writer completes interrupted work.
                 wrong += _wrong_folder(self.kind, own, done=True)
             else:
                 wrong += wrong_files(own)
@@ -80,7 +80,7 @@ class _Killed:
 
 
 def wrong_files(folder: Path) -> list[str]:
-    """Files in `written` that are none of those in `known`, byte for byte; and files that are gone."""
+    """Return files in `written` that equal none in `known`, and files that are missing."""
     written, known = folder / "written", folder / "known"
     versions: dict[Path, set[bytes]] = {}
     for version in sorted(known.iterdir()):
@@ -99,7 +99,7 @@ def wrong_files(folder: Path) -> list[str]:
 
 
 def _content(path: Path) -> bytes:
-    """What is in a file; of tensors what is behind the header, whose order differs from one time to the next."""
+    """Return the content of a file; of tensors without the header, whose order varies."""
     data = path.read_bytes()
     return data[8 + int.from_bytes(data[:8], "little") :] if path.suffix == ".safetensors" else data
 
@@ -109,7 +109,7 @@ def _wrong_folder(kind: str, folder: Path, *, done: bool = False) -> list[str]:
 
 
 def wrong_merge(folder: Path, *, done: bool) -> list[str]:
-    """Merged files that aren't byte for byte those that were merged; when it is `done`, files that lack."""
+    """Return merged files that differ from their sources and, when it is `done`, missing files."""
     source = {path.name: path.read_bytes() for path in (folder / "source").glob("*.jsonl")}
     there = {path.name: path.read_bytes() for path in (folder / "written").glob("*.jsonl")}
     found = [f"{name} is not what was merged" for name, data in there.items() if source.get(name) != data]
@@ -117,8 +117,8 @@ def wrong_merge(folder: Path, *, done: bool) -> list[str]:
 
 
 def wrong_compaction(folder: Path, *, done: bool) -> list[str]:
-    """Lines of finished runs that are neither in a file of their own nor in Parquet, letter for letter; when it is
-    `done`, files that are left. What the product reads is held against that too."""
+    """Return lines of finished runs that are neither in raw files nor in Parquet and, when it is `done`, files that
+    are left. The product's reader is compared with that too."""
     import duckdb
 
     from hardware.evidence.store import read_folder

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.crashes.writing KIND FOLDER`: writes one kind of file over and over, for somebody to kill.
+"""`python -m benchmarks.crashes.writing KIND FOLDER`: write one kind of file repeatedly until the process is killed.
 
-Before, each content that the file may have is put into `known/`. `ready` on standard output says that the writing has
-begun. Folders of evidence are merged or compacted once.
+First, each possible content of the file is written to `known/`. `ready` on standard output means that writing has
+started. Folders of evidence are merged or compacted once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 RUNS = 60
-"""Runs of evidence that are merged or compacted, a file each."""
+"""The number of runs that are merged or compacted, one file each."""
 
 Write = Callable[[], object]
 
@@ -117,7 +117,7 @@ KINDS: Mapping[str, Callable[[Path], Sequence[Write]]] = MappingProxyType(
 
 
 def visible(folder: Path) -> list[Path]:
-    """The files of a folder that somebody reads: neither parts of files nor what locks them."""
+    """Return the files of a folder that readers use, without partial files and locks."""
     return [
         path
         for path in sorted(folder.rglob("*"))
@@ -126,7 +126,7 @@ def visible(folder: Path) -> list[Path]:
 
 
 def make_evidence(folder: Path) -> None:
-    """Many finished runs, a file each."""
+    """Write many finished runs, one file each."""
     from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
     from hardware.evidence.writer import EvidenceWriter
 
@@ -149,7 +149,7 @@ def make_evidence(folder: Path) -> None:
 
 
 def main(kind: str, folder: Path) -> None:
-    """Write until somebody kills this process, or until a folder of evidence is merged or compacted."""
+    """Write until the process is killed, or until a folder of evidence is merged or compacted."""
     own = folder / "written"
     own.mkdir(parents=True, exist_ok=True)
     if kind in ("merge", "compact"):

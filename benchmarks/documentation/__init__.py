@@ -1,5 +1,5 @@
-"""The code that stands in documentation is run: `python -m benchmarks.documentation`.
+"""Run the code of documentation pages: `python -m benchmarks.documentation`.
 
-`blocks.py` finds it in pages, `workspace.py` runs it, `links.py` follows links. The site is made by `make docs` from
+`blocks.py` finds code blocks, `workspace.py` runs them, `links.py` checks links. `make docs` makes the site from
 `mkdocs.yml` and `docs/site/hooks.py`.
 """

@@ -1,4 +1,4 @@
-"""Runs the code of documentation: `write` puts what commands print into the pages, `check` says where they differ."""
+"""Run the code of pages: `write` updates the output in the pages, `check` reports differences."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md")
 
 
 def pages() -> list[Path]:
-    """Every page of documentation."""
+    """Return every page of documentation."""
     return [*PAGES, *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 
 
 def ran(page: str) -> Iterator[tuple[Block, Block, str]]:
-    """Each block that is run, as it is after its run, and what is wrong with it (empty: nothing)."""
+    """Yield each block before and after its run, and its error or an empty string."""
     with tempfile.TemporaryDirectory(prefix="hwcompat-docs-") as name:
         workspace = Workspace(Path(name))
         for block in blocks_of(page):
@@ -51,7 +51,7 @@ def _after(block: Block, workspace: Workspace) -> tuple[Block, str]:
 
 @click.group(help=__doc__)
 def main() -> None:
-    """The maintainers' command."""
+    """Run and check documentation."""
 
 
 _SOME = click.argument("paths", nargs=-1, type=click.Path(path_type=Path, dir_okay=False, exists=True))

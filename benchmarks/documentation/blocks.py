@@ -1,8 +1,8 @@
-"""Code in a page: fenced blocks of `console` and `python`, with what a comment above says of them.
+"""Code of a page: fenced blocks of `console` and `python`, and the comments that configure them.
 
-A block of `console` holds commands (`$ …`) and what they print. A comment `<!-- … -->` on the line before may say
-`exit 1` (that code is right), `show 12` (so many lines are shown, then `…`), or `not run: REASON`; several are parted
-by commas. A line `…` stands for any lines.
+A block of `console` has commands (`$ …`) and their output. A comment `<!-- … -->` on the line before may contain
+`exit 1` (the expected code), `show 12` (the number of shown lines before `…`), or `not run: REASON`, separated by
+commas. A line `…` matches any lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One command of a block and the lines that the page says it prints; of `python` the whole script."""
+    """A command of a block and its expected output; of `python` the whole script."""
 
     command: str
     printed: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One block: where its body stands in the page's text, its steps, and what the comment says."""
+    """A block: the position of its body in the page, its steps, and its settings."""
 
     start: int
     end: int
@@ -40,20 +40,20 @@ class Block:
     not_run: str = ""
 
     def text(self) -> str:
-        """The body as it stands in the page."""
+        """Return the body as in the page."""
         if self.language == "python":
             return self.steps[0].command
         return "".join("".join(f"{line}\n" for line in (f"$ {step.command}", *step.printed)) for step in self.steps)
 
     def shown(self, printed: tuple[str, ...]) -> tuple[str, ...]:
-        """What of some output the page shows."""
+        """Return the lines of output that the page shows."""
         if self.show is None or len(printed) <= self.show:
             return printed
         return (*printed[: self.show], MORE)
 
 
 def blocks_of(page: str) -> Iterator[Block]:
-    """The blocks of a page. Raises `ValueError` for a comment that says something else, and output of no command."""
+    """Yield the blocks of a page. Raises `ValueError` for an unknown setting, and for output without a command."""
     for match in _FENCE.finditer(page):
         line = page.count("\n", 0, match.start("body")) + 1
         body, language = match["body"], match["language"]
@@ -95,13 +95,13 @@ _HASH = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b")
 
 
 def alike(line: str) -> str:
-    """A line without what differs from run to run: numbers, names of runs, hashes, and the width of columns."""
+    """Return a line without numbers, run ids, hashes and column widths, which differ from run to run."""
     text = _HASH.sub("#", _RUN.sub("#", line))
     return re.sub(r"-{2,}", "--", re.sub(r"\s+", " ", _NUMBER.sub("#", text))).strip()
 
 
 def difference(wanted: tuple[str, ...], got: tuple[str, ...]) -> str:
-    """Where output isn't what the page says; empty where it is. `…` stands for any lines."""
+    """Return the difference between output and page, or an empty string. `…` matches any lines."""
     expected, found = [alike(line) for line in wanted], [alike(line) for line in got]
     if _fits(expected, found):
         return ""

@@ -1,4 +1,4 @@
-"""Links of pages: every file, picture and heading that one points to must be there. The web isn't asked."""
+"""Check links of pages to files, pictures and headings. Links to the web aren't checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANCHOR = re.compile(r"<a id=\"(?P<id>[^\"]+)\"")
 
 @dataclass(frozen=True, kw_only=True)
 class Broken:
-    """A link that leads nowhere."""
+    """A broken link."""
 
     page: str
     to: str
@@ -23,7 +23,7 @@ class Broken:
 
 
 def broken_links(pages: list[Path], root: Path) -> Iterator[Broken]:
-    """The links of some pages that lead to no file of `root`, or to no heading."""
+    """Yield the links of pages whose file in `root`, or heading, doesn't exist."""
     for page in pages:
         text = _CODE.sub("", page.read_text(encoding="utf-8"))
         for match in _LINK.finditer(text):
@@ -42,7 +42,7 @@ def broken_links(pages: list[Path], root: Path) -> Iterator[Broken]:
 
 
 def anchors(text: str) -> set[str]:
-    """What a page's headings and anchors are called in links."""
+    """Return the names of a page's headings and anchors in links."""
     headings = _HEADING.finditer(_CODE.sub(_only_code, text))
     return {slug(match["text"]) for match in headings} | {match["id"] for match in _ANCHOR.finditer(text)}
 
@@ -52,6 +52,6 @@ def _only_code(match: re.Match[str]) -> str:
 
 
 def slug(heading: str) -> str:
-    """A heading as servers of Markdown name it: lower case, hyphens for spaces, no signs."""
+    """Return the anchor of a heading: lower case, hyphens for spaces, no punctuation."""
     plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
     return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", plain))

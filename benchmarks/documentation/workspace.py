@@ -1,4 +1,4 @@
-"""A folder to run a page's commands in: it looks like the repository, and keeps what they write to itself."""
+"""A folder for a page's commands: it looks like the repository and contains all that they write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENTRIES = (
 
 
 class Workspace:
-    """Commands of one page run here, one after the other, in one folder and one environment."""
+    """Runs the commands of one page in one folder and one environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,8 +43,9 @@ class Workspace:
         }
 
     def run(self, command: str) -> tuple[int, tuple[str, ...]]:
-        """The exit code of a shell command, and the lines that it printed to standard output and to standard error,
-        in that order; progress and notes are no part of a page."""
+        """Run a shell command; return its exit code, and the lines of standard output and then of standard error.
+
+        Progress and notes are omitted."""
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -60,7 +61,7 @@ class Workspace:
         return done.returncode, tuple(self._plain(line).rstrip() for line in lines)
 
     def run_python(self, script: str) -> tuple[int, tuple[str, ...]]:
-        """The same of a script of Python; of one that fails its traceback's end."""
+        """Run a Python script in the same way; of a failing one return the end of its traceback."""
         done = subprocess.run(
             [sys.executable, "-c", script],
             cwd=self.folder,
@@ -71,11 +72,11 @@ class Workspace:
             timeout=LIMIT_S,
             check=False,
         )
-        told = done.stderr.splitlines()[-1:] if done.returncode else []
-        return done.returncode, (*done.stdout.splitlines(), *told)
+        lines = done.stderr.splitlines()[-1:] if done.returncode else []
+        return done.returncode, (*done.stdout.splitlines(), *lines)
 
     def _plain(self, line: str) -> str:
-        """A line without this machine's folders."""
+        """Return a line without paths of this machine."""
         for folder, word in ((self.folder, "."), (ROOT, "."), (Path.home(), "~")):
             line = line.replace(f"{folder}{os.sep}", "" if word == "." else f"{word}/").replace(str(folder), word)
         return line

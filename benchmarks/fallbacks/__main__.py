@@ -1,7 +1,7 @@
-"""`python -m benchmarks.fallbacks`: plant each silent fallback of plants.toml into a real run, and see it caught.
+"""`python -m benchmarks.fallbacks`: plant each silent fallback of plants.toml into a real run and detect it.
 
-A plant is caught where the cell of the target isn't `high`. One that didn't take effect counts as not caught: nobody
-stepped on it. `--honest` runs models without any plant, where every cell must say that it ran on its target.
+A plant is detected if the cell of the target isn't `high`. One that didn't take effect counts as not detected.
+`--honest` runs models without plants, and every cell must show that it ran on its target.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .. import product
 HERE = Path(__file__).parent
 _LIMIT_S = 300
 _HONEST = 60
-"""Models of an honest run: all of high priority, and the first ones of medium."""
+"""Models of a run without plants: all of high priority, and the first ones of medium priority."""
 _HEAD = """# Silent fallbacks
 
 Made by `python -m benchmarks.fallbacks` on {date} with {versions}.
@@ -53,20 +53,20 @@ _BACKWARD = (
 )
 _LEFT = {"boxed_all": ("*",), "boxed_product": _PRODUCTS, "boxed_norm": _NORMS, "boxed_backward": _BACKWARD}
 _NEVER_HIGH = ("qnn", "tpu", "webgpu")
-"""Targets that something stands in for here, so that no cell of theirs is `high`."""
+"""Targets that are emulated here, so that their cells are never `high`."""
 _STUB = "cuda_management_stub"
 _OF_THE_DRIVER = ("kernel_on_host", "retry_on_host", "zeros", "bfloat16_inside")
-"""Plants on the simulated device that change its driver, which no real device lets us."""
+"""Plants that change the driver of the simulated device, which isn't possible on real devices."""
 _STANDS_IN = {"tpu": "tpu:xla-cpu"}
-"""The same runtime and lowering on the host's processor."""
+"""The same runtime and lowering on the host."""
 
 BY_DEVICE = frozenset({*_LEFT, _STUB})
-"""Plants that are another device or library, not a patch."""
+"""Plants that are a device or a library instead of a patch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plant:
-    """One entry of plants.toml."""
+    """An entry of plants.toml."""
 
     name: str
     target: str
@@ -75,7 +75,7 @@ class Plant:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a run with a plant came to: the cell's level and first reason, and whether the plant took effect."""
+    """The result of a run with a plant: the cell's level and first reason, and whether the plant took effect."""
 
     plant: Plant
     took_effect: bool
@@ -85,20 +85,20 @@ class Found:
 
     @property
     def outcome(self) -> str:
-        """In words: a plant that didn't take effect isn't caught either."""
+        """The outcome as text. A plant without effect isn't detected."""
         return "caught" if self.is_caught else "NOT CAUGHT" if self.took_effect else "not planted"
 
     @property
     def is_caught(self) -> bool:
-        """Whether the level is lower than without the plant: an emulator's is `medium` at most. What was measured by
-        checking code that isn't declared catches nothing."""
+        """Whether the level is lower than without the plant; an emulator's is `medium` at most. Results of undeclared
+        checking code detect nothing."""
         honest = ("high", "medium") if Target.parse(self.plant.target).name in _NEVER_HIGH else ("high",)
         undeclared = self.reason.startswith("modified checker")
         return self.took_effect and not undeclared and self.level not in (*honest, "no verdict")
 
 
 def plants() -> list[Plant]:
-    """All of plants.toml, in its order."""
+    """Read all plants of plants.toml in order."""
     with (HERE / "plants.toml").open("rb") as file:
         entries = tomllib.load(file)
     return [
@@ -107,7 +107,7 @@ def plants() -> list[Plant]:
 
 
 class Bench:
-    """Runs the product in processes of its own, with everything below one folder."""
+    """Runs the product in child processes, with all output below one folder."""
 
     def __init__(self, folder: Path, device: Path) -> None:
         self.folder = folder
@@ -123,7 +123,7 @@ class Bench:
         if plant.name in _LEFT:
             left = ",".join(one if one == "*" else f"aten::{one}" for one in _LEFT[plant.name])
             environment["HWCOMPAT_BOXED_LEFT"] = left
-            mark.touch()  # the device is made so
+            mark.touch()  # The device itself is the plant.
         if plant.name == _STUB:
             environment["LD_LIBRARY_PATH"] = str(_stub(folder))
         started = time.perf_counter()
@@ -140,8 +140,8 @@ class Bench:
         )
 
     def honest(self, target: str, models: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Each cell of a run without plants whose numbers are right, and why it is a false alarm; empty where it
-        isn't. A model that a target can't run at all says nothing of honesty."""
+        """Yield each cell of a run without plants that has right numbers, with the reason why it is a false alarm, or
+        an empty string. Models that a target can't run don't count."""
         folder = self.folder / f"honest-{target}"
         folder.mkdir()
         longest_s = _LIMIT_S * max(1, len(models) // 4)
@@ -167,13 +167,13 @@ class Bench:
 
 
 def _device(target: str) -> str:
-    """What a run is told: the target, or what stands in for one that has such a thing and isn't here."""
+    """Return the device of a run: the target, or the emulator of a target that isn't available."""
     instead = _STANDS_IN.get(target)
     return target if instead is None or get_backend(target).is_available else instead
 
 
 def _stub(folder: Path) -> Path:
-    """A folder with a stub of NVIDIA's management library, compiled now."""
+    """Compile a stub of NVIDIA's management library and return its folder."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise click.ClickException("no C compiler is here")
@@ -183,7 +183,7 @@ def _stub(folder: Path) -> Path:
 
 
 def _build_device() -> Path:
-    """The boxed device's library; built once, anew where its source was changed."""
+    """Build the boxed device's library if its source was changed."""
     sys.path.insert(0, str(HERE / "boxed"))
     from boxed_device import build
 
@@ -210,7 +210,7 @@ def main(
     rows: Path | None,
     keep: Path | None,
 ) -> None:
-    """Print a row for each plant; exit code 1 where one wasn't caught, or an honest run was called dishonest."""
+    """Print a row for each plant; exit with 1 if one wasn't detected, or for a false alarm."""
     chosen = [p for p in plants() if (not names or p.name in names) and (not targets or p.target in targets)]
     if target != "simulated":
         chosen = [replace(p, target=target) if p.target == "simulated" else p for p in chosen]
@@ -223,10 +223,10 @@ def main(
         bench = Bench(folder, _build_device() if "boxed" in told_of else Path("not-built"))
         found = [_told(bench.run(plant)) for plant in chosen]
         honesty = [_honest_runs(bench, target) for target in honest]
-    told = _page(found, honesty)
-    click.echo(told)
+    text = _page(found, honesty)
+    click.echo(text)
     if page is not None:
-        page.write_text(told, encoding="utf-8")
+        page.write_text(text, encoding="utf-8")
     if rows is not None:
         rows.write_text(json.dumps([_row(one) for one in found], indent=1), encoding="utf-8")
     raise SystemExit(0 if all(one.is_caught for one in found) and not any(one.alarms for one in honesty) else 1)
@@ -238,7 +238,7 @@ def _is_offload(line: CheckLine) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Honesty:
-    """Cells of one target that ran without a plant, and those that were called dishonest, each with its reason."""
+    """The cells of one target without plants, and the false alarms among them, each with its reason."""
 
     target: str
     cells: int
@@ -254,18 +254,18 @@ def _honest_runs(bench: Bench, target: str) -> Honesty:
 def _page(found: Sequence[Found], honesty: Sequence[Honesty]) -> str:
     here = {one.name: one.version for one in metadata.distributions()}
     versions = ", ".join(f"{name} {here[name]}" for name in ("torch", "transformers", "openvino") if name in here)
-    said = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions)]
+    parts = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions)]
     if found:
         rows = [tuple(_row(one).values()) for one in found]
-        said.append(f"## Plants\n\n{sum(one.is_caught for one in found)} of {len(found)} are caught.\n")
-        said.append(tabulate(rows, headers=("plant", "target", "", "level", "first reason"), tablefmt="github"))
+        parts.append(f"## Plants\n\n{sum(one.is_caught for one in found)} of {len(found)} are caught.\n")
+        parts.append(tabulate(rows, headers=("plant", "target", "", "level", "first reason"), tablefmt="github"))
     if honesty:
-        said.append("\n## Honest runs\n")
+        parts.append("\n## Honest runs\n")
         honest = [(one.target, one.cells, len(one.alarms), "; ".join(one.alarms)) for one in honesty]
         total = (sum(one.cells for one in honesty), sum(len(one.alarms) for one in honesty))
-        said.append(f"{total[0]} runs without a plant whose numbers were right, {total[1]} false alarms.\n")
-        said.append(tabulate(honest, headers=("target", "runs", "false alarms", "cells"), tablefmt="github"))
-    return "\n".join(said) + "\n"
+        parts.append(f"{total[0]} runs without a plant whose numbers were right, {total[1]} false alarms.\n")
+        parts.append(tabulate(honest, headers=("target", "runs", "false alarms", "cells"), tablefmt="github"))
+    return "\n".join(parts) + "\n"
 
 
 def _row(found: Found) -> dict[str, str]:

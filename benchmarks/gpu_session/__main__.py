@@ -1,7 +1,7 @@
-"""`make gpu-session`: what proves most on a machine with one GPU, in few minutes and without a network.
+"""`make gpu-session`: run the most informative checks on a machine with one GPU, in minutes and without a network.
 
-Every stage is a command of its own with a deadline, so that one that breaks costs its own result alone. What has
-been found so far is packed after each stage.
+Each stage is a command with a deadline, so that a failing one loses only its own result. All results are packed
+after each stage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FOLDER = Path("hwcompat-out/gpu-session")
 
 
 class Session:
-    """Runs stages below a folder until a moment, and keeps what came of each."""
+    """Runs stages below a folder until a deadline, and stores their results."""
 
     def __init__(self, backend: str, folder: Path, ends: float, reserve: float) -> None:
         self.backend = backend
@@ -48,17 +48,17 @@ class Session:
         self.environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": self._path()}  # models are tiny
 
     def forks(self) -> bool:
-        """Whether a check passes on the device in a child that was forked, which not every driver survives."""
+        """Whether a check passes on the device in a forked child, which some drivers don't support."""
         words = tuple(product.command(self.folder / "smoke", ["bert"], self.backend, "--run"))
         self.run(Stage(name="smoke", words=words, turn=0, prints="smoke.txt"))
         return any(line.outcome is Outcome.PASSED for line in read_folder(self.folder / "smoke" / "evidence").checks)
 
     def run(self, stage: Stage) -> dict[str, Any]:
-        """Run one stage to its end or to the end of the session."""
+        """Run one stage until it ends or the session does."""
         started = time.monotonic()
         out = self.folder / (stage.prints or f"logs/{stage.name}.txt")
         log = self.folder / "logs" / f"{stage.name}.log"
-        with out.open("w") as printed, log.open("w") as said:
+        with out.open("w") as printed, log.open("w") as errors:
             try:
                 code: int | str = subprocess.run(
                     list(stage.words),
@@ -66,7 +66,7 @@ class Session:
                     env={**self.environment, **stage.environment},
                     stdin=subprocess.DEVNULL,
                     stdout=printed,
-                    stderr=said,
+                    stderr=errors,
                     timeout=max(1.0, self.ends - started - (self.reserve if stage.turn == 1 else 0)),
                     check=False,
                 ).returncode
@@ -82,7 +82,7 @@ class Session:
         return one
 
     def pack(self) -> None:
-        """Put the evidence of all runs into one folder, and everything that is kept into one file."""
+        """Collect the evidence of all runs in one folder, and pack all results into one file."""
         evidence = self.folder / "evidence"
         evidence.mkdir(exist_ok=True)
         for place in (self.folder / "runs").glob("*/*.jsonl"):
@@ -107,7 +107,7 @@ def _turns(session: Session, planned: Sequence[Stage], jobs: int) -> None:
 
 
 def _summary(session: Session) -> str:
-    """What was found, as Markdown."""
+    """Return the results as Markdown."""
     checks = read_folder(session.folder / "evidence").checks
     cells: dict[str, dict[str, set[str]]] = {}
     for line in checks:
@@ -151,7 +151,7 @@ def main(
     reserve: float,
     only: tuple[str, ...],
 ) -> None:
-    """Run the session; session.tar.gz in the folder holds all that was found."""
+    """Run the session; session.tar.gz in the folder has all results."""
     if folder.is_dir() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} isn't empty: name another folder, or remove it")
     session = Session(backend, folder.resolve(), time.monotonic() + minutes * 60, reserve)

@@ -1,4 +1,4 @@
-"""Peaks of memory on a device, for models at their default sizes: what estimates are held against."""
+"""Measure peak memory on a device for models at their default sizes, to compare with estimates."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from hardware.model.calls import in_dtype, to_tensors
 
 _SEED = 26
 _POINTS = 4
-"""Requests that are drawn for a type."""
+"""The number of requests drawn for a type."""
 _GIB = 2**30
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _STATES = {"inference": 1, "generation": 1, "training": 4}
-"""How many times the weights a mode holds: gradients and two moments of AdamW beside them."""
+"""Copies of the weights by mode: weights, gradients and two moments of AdamW."""
 
 
 def requests(model_type: str, subject: _Subject, most_tokens: int) -> Iterator[dict[str, Any]]:
-    """What is asked of a type, drawn by chance that is the same on every machine."""
+    """Draw the requests of a type, the same ones on every machine."""
     chance = random.Random(f"{_SEED} {model_type}")
-    longest = min(subject.longest or 512, 4096) - 2  # roberta's first two positions are no text's
+    longest = min(subject.longest or 512, 4096) - 2  # The first two positions of roberta aren't for text.
     modes = ["inference", "training", *(["generation"] if subject.decodes else [])]
     for number in range(_POINTS):
         precision = chance.choice(tuple(_BYTES))
@@ -56,9 +56,9 @@ def requests(model_type: str, subject: _Subject, most_tokens: int) -> Iterator[d
 
 
 def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str) -> dict[str, Any]:
-    """Bytes at the peak of a request, weights and inputs included, and what the allocator and the process hold.
+    """Return the peak bytes of a request with weights and inputs, and the bytes of allocator and process.
 
-    `workspace` are bytes that stay when the request is over, and belong to no model: cuBLAS's.
+    `workspace` are bytes that stay after the request and belong to no model, such as those of cuBLAS.
     """
     model = in_dtype(model, dtype_of(request["precision"])).train(request["mode"] == "training")
     model.zero_grad(set_to_none=True)
@@ -88,7 +88,7 @@ def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str
 
 
 def _of_process() -> int | None:
-    """Bytes that the driver counts for this process; None where it doesn't say."""
+    """Return the bytes that the driver reports for this process, or None."""
     with contextlib.suppress(Exception):  # no NVML, or a container that hides processes
         import pynvml
 
@@ -116,12 +116,12 @@ def _model(model_type: str, subject: _Subject, device: str, precision: str) -> A
 
 
 def points(model_type: str, device: str, most_gb: float, most_tokens: int) -> Iterator[dict[str, Any]]:
-    """A line for each request of a type; those that can't be measured say why."""
+    """Yield a line for each request of a type, with the reason if it can't be measured."""
     try:
         with uncollected():
             subject = _subject(model_type, None)
         parameters = subject.stack.anatomy().parameters
-    except Exception as error:  # whatever modelling code raises is why
+    except Exception as error:  # Modeling code may raise any exception.
         yield {"model_type": model_type, "left_out": _line(error)}
         return
     for request in requests(model_type, subject, most_tokens):
@@ -134,7 +134,7 @@ def points(model_type: str, device: str, most_gb: float, most_tokens: int) -> It
         try:
             model = _model(model_type, subject, device, request["precision"])
             found = measured(model, subject, request, device)
-        except Exception as error:  # whatever modelling code raises is why it can't be measured
+        except Exception as error:  # Modeling code may raise any exception.
             found = {"left_out": _line(error)}
         del model
         yield {**request, "parameters": parameters, **found, "seconds": round(time.monotonic() - started, 1)}
@@ -149,14 +149,14 @@ def _line(error: Exception) -> str:
 
 @click.group()
 def main() -> None:
-    """Peaks of memory on a device, and estimates beside them."""
+    """Measure peak memory on a device, and estimate it."""
 
 
 @main.command()
 @click.argument("points", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 def estimate(points: Path, out: Path) -> None:
-    """Write measured POINTS to OUT with the `estimate` that is made without the device, or why there is none."""
+    """Write measured POINTS to OUT with an `estimate` made without the device, or the reason why there is none."""
     warnings.simplefilter("ignore")
     subjects: dict[str, Any] = {}
     with out.open("w", encoding="utf-8") as file:
@@ -169,16 +169,16 @@ def estimate(points: Path, out: Path) -> None:
 
 def _estimated(point: Mapping[str, Any], subjects: dict[str, Any]) -> dict[str, Any]:
     name = point["model_type"]
-    asked = MemoryRequest(
+    request = MemoryRequest(
         mode=point["mode"], precision=point["precision"], batch=point["batch"], context=point["length"]
     )
     try:
         if name not in subjects:
-            subjects.clear()  # one at a time: they are large
+            subjects.clear()  # One at a time, because they are large.
             with uncollected():
                 subjects[name] = _subject(name, None)
-        return {"estimate": _estimate(subjects[name], asked).total}
-    except Exception as error:  # whatever modelling code raises is why nothing can be said
+        return {"estimate": _estimate(subjects[name], request).total}
+    except Exception as error:  # Modeling code may raise any exception, which is the reason.
         return {"unknown": _line(error)}
 
 
@@ -198,10 +198,10 @@ def measure(out: Path, device: str, most_gb: float, most_tokens: int, seconds: f
         for point in points(left.pop(0), device, most_gb, most_tokens):
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(point) + "\n")
-            if "CUDA error" in point.get("left_out", ""):  # nothing can be computed in this process any more
-                told = {"--device": device, "--most-gb": most_gb, "--most-tokens": most_tokens}
-                told["--seconds"] = ends - time.monotonic()
-                words = [str(word) for pair in (*told.items(), *(("--only", one) for one in left)) for word in pair]
+            if "CUDA error" in point.get("left_out", ""):  # The device is lost for this process.
+                limits = {"--device": device, "--most-gb": most_gb, "--most-tokens": most_tokens}
+                limits["--seconds"] = ends - time.monotonic()
+                words = [str(word) for pair in (*limits.items(), *(("--only", one) for one in left)) for word in pair]
                 os.execv(
                     sys.executable,
                     [sys.executable, "-m", "benchmarks.gpu_session.memory", "measure", str(out), *words],

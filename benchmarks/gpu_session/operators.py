@@ -1,4 +1,4 @@
-"""Every operator of torch's own table of samples on a device, against float64 on the processor.
+"""Compare every operator of torch's table of samples on a device with float64 on the CPU.
 
 The samples are `op_db`'s (torch/testing/_internal/common_methods_invocations.py), by which torch tests its operators.
 """
@@ -27,7 +27,7 @@ _RANDOM = re.compile(
     r"(^|[._])(bernoulli|multinomial|normal|rand|randn|randint|randperm|uniform|exponential|cauchy|geometric|rrelu"
     r"|dropout\d?d?|empty)(_|$)"
 )
-"""What draws numbers of its own, or leaves them as they lay."""
+"""Operators with random or uninitialized results."""
 
 
 def _moved(value: Any, device: str, dtype: torch.dtype | None) -> Any:
@@ -41,7 +41,8 @@ def _moved(value: Any, device: str, dtype: torch.dtype | None) -> Any:
 
 
 def _error(got: Any, want: Any) -> float:
-    """The largest difference relative to the largest value, over all floating outputs; raises where kinds differ."""
+    """Return the largest difference relative to the largest value, over all floating-point outputs. Raises if types
+    differ."""
     worst = 0.0
     for one, other in zip(tree_leaves(got), tree_leaves(want), strict=True):
         if not isinstance(one, torch.Tensor):
@@ -89,16 +90,16 @@ def _row(op: Any, device: str, dtype: torch.dtype) -> dict[str, Any]:
         try:
             first, args, kwargs = _moved(given, "cpu", wide)
             want = op(first, *args, **kwargs)
-        except Exception:  # the processor has no such kernel: nothing to compare with
+        except Exception:  # The CPU has no such kernel: nothing to compare with.
             continue
         try:
             first, args, kwargs = _moved(given, device, None)
             got = op(first, *args, **kwargs)
-        except Exception as error:  # whatever an operator raises is what is asked
+        except Exception as error:  # Any exception of an operator is a result.
             return {**row, "outcome": "raised", "why": _line(error)}
         try:
             worst = max(worst, _error(got, want))
-        except Exception as error:  # results of other kinds or shapes, or of a layout that isn't compared here
+        except Exception as error:  # other types or shapes, or a layout that isn't compared
             return {**row, "outcome": "not compared", "why": _line(error)}
         compared += 1
     outcome = "computed" if compared else "nothing to compare with"
@@ -123,7 +124,7 @@ def main(out: Path, device: str, seconds: float, first: int) -> None:
         for row in _rows(device, first, started + seconds):
             file.write(json.dumps(row) + "\n")
             file.flush()
-            if "CUDA error" in row.get("why", ""):  # nothing can be computed in this process any more
+            if "CUDA error" in row.get("why", ""):  # The device is lost for this process.
                 left = ["--seconds", str(seconds - (time.monotonic() - started)), "--first", str(row["place"] + 1)]
                 words = ["-m", "benchmarks.gpu_session.operators", str(out), "--device", device, *left]
                 os.execv(sys.executable, [sys.executable, *words])

@@ -1,4 +1,4 @@
-"""What a session on a GPU runs, and for how long at most."""
+"""The stages of a GPU session and their time limits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from generators.models.recipe_store import stored_recipes
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 _OTHERS_IN = ("float32", "bfloat16")
-"""Precisions in which types of no high priority are tested, when everything else runs."""
+"""Precisions for types without high priority, tested after everything else."""
 _REAL_WIDTHS = {"llama": 8, "whisper": 4, "bert": 4, "gpt2": 4, "vit": 4}
-"""Types, and cores for the reference, which takes most of the time: it computes in float64 on the processor."""
+"""Types, and cores for the reference, which takes most of the time because it computes in float64 on the CPU."""
 _PYTEST = ("-m", "pytest", "test/gpu", "-q", "-rfE", "-p", "no:cacheprovider")
 _PLANT_SHARES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One command. Those with the same `turn` run side by side; `cost` orders them, the longest first.
+    """A command. Commands with the same `turn` run concurrently; `cost` orders them, the longest first.
 
-    `prints` is a file that keeps what the command prints, beside its log.
+    `prints` is a file for the output of the command, in addition to its log.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Stage:
 
 
 def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: float) -> Iterator[Stage]:
-    """All stages for a target, below a folder. `shares` is how many processes test each precision."""
+    """Return all stages for a target below a folder. `shares` is the number of processes for each precision."""
     from hardware.backends.factory import backend_class
 
     product = ("run_test_generation.py",) if forks else ("-m", "benchmarks.gpu_session.unforked")
@@ -80,7 +80,7 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
             cost=3,
             prints=f"mutants-{kind}.txt",
         )
-    planted_on = "simulated" if backend == "cpu" else backend  # the processor can't fall back to itself
+    planted_on = "simulated" if backend == "cpu" else backend  # The CPU can't fall back to itself.
     planted = [plant.name for plant in plants() if plant.target == "simulated"]
     for number in range(_PLANT_SHARES):
         chosen = [word for name in planted[number::_PLANT_SHARES] for word in ("--plant", name)]
@@ -118,7 +118,7 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
 
 
 def _others() -> list[str]:
-    """Types of no high priority whose recipe is there; others take minutes to derive."""
+    """Return types without high priority that have a recipe; others take minutes to derive."""
     there = {recipe.model_type for recipe in stored_recipes()}
     high = set(types_of_priority("high"))
     return [name for name in types_of_priority("all") if name in there and name not in high]

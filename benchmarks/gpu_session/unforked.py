@@ -1,4 +1,4 @@
-"""The product with a fresh process for each suite: for devices whose drivers don't survive a fork."""
+"""Run the product with a new process for each suite, for devices whose drivers don't support fork."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures what models really take of memory, and prints docs/MEMORY.md."""
+"""Measure the memory of models, and print docs/MEMORY.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 @click.group()
 def main() -> None:
-    """Memory: measured peaks against estimates."""
+    """Compare measured memory peaks with estimates."""
 
 
 @main.command()
@@ -21,9 +21,9 @@ def main() -> None:
 @click.option("--turn", type=int, default=0, show_default=True, help="Another turn draws other requests.")
 @click.option("--only", multiple=True, help="Model types; all by default.")
 def measure(out: Path, turn: int, only: tuple[str, ...]) -> None:
-    """Measure requests for every model type, in an order by chance; append a line each to OUT.
+    """Measure requests for every model type in random order; append a line each to OUT.
 
-    Types that have lines there already are left out, so that a run can be cut off and go on.
+    Types with lines in OUT are skipped, so that an interrupted run resumes.
     """
     from generators.models.recipe_store import stored_recipes
 
@@ -47,12 +47,12 @@ def measure(out: Path, turn: int, only: tuple[str, ...]) -> None:
 @click.argument("points", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="A file .jsonl.gz.")
 def estimate(points: tuple[Path, ...], out: Path) -> None:
-    """Estimate what was measured; write both to a packed file."""
+    """Estimate the measured requests; write both to a packed file."""
     import torch
 
     from .estimating import read_points, with_estimates, write_points
 
-    logging.disable(logging.CRITICAL)  # what torch logs of operators that it can't size comes back as a reason
+    logging.disable(logging.CRITICAL)  # Operators that torch can't size are returned as a reason.
     torch.set_num_threads(1)
     every = {json.dumps(one, sort_keys=True): one for path in points for one in read_points(path)}
     write_points(list(with_estimates(list(every.values()))), out)

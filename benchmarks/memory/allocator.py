@@ -1,4 +1,4 @@
-"""What torch's allocator really hands out: every allocation and release while a model runs, from torch's profiler."""
+"""Measure allocations and releases of torch's allocator during a run, with torch's profiler."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SHOWN = 6
 
 
 def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of the storages behind `tensors`, each counted once."""
+    """Return the bytes of the storages of `tensors`, each counted once."""
     storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}
     return sum(storages.values())
 
 
 def peak_while(work: Callable[[], Any]) -> tuple[int, list[str]]:
-    """The most bytes that `work` had allocated at once beyond what there was before, and in which operators that was,
-    the innermost first."""
+    """Return the peak bytes that `work` allocated in addition to earlier ones, and the operators at that moment, the
+    innermost first."""
     recorder = profile(use_kineto=True, profile_memory=True)
     recorder._prepare_trace()
     recorder._start_trace()
@@ -40,7 +40,7 @@ def peak_while(work: Callable[[], Any]) -> tuple[int, list[str]]:
         return 0, []
     first = min(moves, key=lambda one: one.start_time_ns).extra_fields
     where = max(moves, key=lambda one: one.extra_fields.total_allocated)
-    # The count goes on from profile to profile, and misses what is released between two.
+    # The count continues over profiles, and misses releases between them.
     peak = where.extra_fields.total_allocated - (first.total_allocated - first.alloc_size)
     names: list[str] = []
     while where.parent is not None and len(names) < _SHOWN:

@@ -1,4 +1,4 @@
-"""Estimates for requests that were measured, and beside them what `accelerate estimate-memory` says."""
+"""Estimate measured requests, and compare with `accelerate estimate-memory`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Point = dict[str, Any]
 
 
 def read_points(path: Path) -> list[Point]:
-    """The lines of a file, packed or not."""
+    """Read the lines of a file, packed or not."""
     packed = path.read_bytes()
     text = gzip.decompress(packed) if path.suffix == ".gz" else packed
     return [json.loads(line) for line in text.splitlines()]
 
 
 def write_points(points: list[Point], path: Path) -> None:
-    """Packed lines: the same bytes for the same points."""
+    """Write packed lines: the same bytes for the same points."""
     text = "".join(json.dumps(point, sort_keys=True) + "\n" for point in points)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
@@ -43,7 +43,7 @@ def _skeleton(model: str) -> Skeleton:
 
 @functools.lru_cache(maxsize=1)
 def _bytes_in_float32(model: str) -> int:
-    """What accelerate takes for the size of a model: `calculate_maximum_sizes` of it on the meta device."""
+    """Return accelerate's size of a model in bytes: `calculate_maximum_sizes` on the meta device."""
     from accelerate.utils.modeling import calculate_maximum_sizes
 
     with torch.device("meta"):
@@ -52,8 +52,8 @@ def _bytes_in_float32(model: str) -> int:
 
 
 def _rival(model: str, point: Point) -> int:
-    """What `accelerate estimate-memory` prints for a model, computed as its `gather_data` does: a model's size, half
-    of it in half precision (it knows no bfloat16 there: as float16), or the most of a step of training with Adam."""
+    """Return the bytes that `accelerate estimate-memory` prints for a model, computed as in its `gather_data`: the
+    size, half of it in half precision (bfloat16 as float16), or the largest of a training step with Adam."""
     from accelerate.commands.estimate import estimate_training_usage
 
     size = _bytes_in_float32(model)
@@ -63,28 +63,28 @@ def _rival(model: str, point: Point) -> int:
 
 
 def with_estimates(points: list[Point]) -> Iterator[Point]:
-    """The points that were measured, with `parts` of an estimate and accelerate's `rival`; where nothing can be
-    estimated, `unknown` says why."""
+    """Yield the measured points with `parts` of an estimate and accelerate's `rival`, or with the reason in `unknown`
+    if there is no estimate."""
     versions = _versions()
     for point in points:
         if "left_out" in point:
             continue
         model = json.dumps([point[name] for name in _OF_MODEL])
-        asked = MemoryRequest(
+        request = MemoryRequest(
             mode=point["mode"], precision=point["precision"], batch=point["batch"], context=point["length"]
         )
-        said: Point = {}
+        estimate: Point = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 lengths = [point["length"]] * point["batch"]
                 with on_processor(point["cpu"]):
-                    said["parts"] = _skeleton(model).estimate(asked, point["inputs"], lengths).parts
-            except Exception as error:  # whatever modelling code raises is why nothing can be said
-                said["unknown"] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-            said["rival"] = _rival(model, point)
+                    estimate["parts"] = _skeleton(model).estimate(request, point["inputs"], lengths).parts
+            except Exception as error:  # Modeling code may raise any exception, which is the reason.
+                estimate["unknown"] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            estimate["rival"] = _rival(model, point)
         kept = {name: value for name, value in point.items() if name not in ("parts", "unknown")}
-        yield {**kept, **said, **versions}
+        yield {**kept, **estimate, **versions}
 
 
 def _versions() -> dict[str, Any]:

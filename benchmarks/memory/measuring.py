@@ -1,4 +1,4 @@
-"""Measures requests: one forked child for each model type, one at a time, with a limit of memory and of time."""
+"""Measure requests in one forked child per model type, one at a time, with limits of memory and time."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .requests import LEAST, MOST_PARAMETERS, MOST_ROWS, Asked, Request, asked_o
 
 MEMORY_LIMIT = 6 * 2**30
 _PER_TYPE_S, _PER_POINT_S = 6, 3
-"""Seconds of the processor for a configuration of a type, and for a point."""
+"""Processor seconds for a configuration of a type, and for a point."""
 
 
 class _Quick:
-    """Draws numbers in no time, since which they are doesn't matter: the same few again and again."""
+    """Fast random numbers: a few values repeated, because the values don't matter here."""
 
     def __init__(self) -> None:
         self._rng = np.random.default_rng(0)
@@ -51,7 +51,7 @@ class _TooSlow(Exception):
 
 
 def measured(model: torch.nn.Module, request: Request) -> tuple[int, list[str]]:
-    """Bytes at the peak of one request, weights and inputs included, and the operators that it came in."""
+    """Return the peak bytes of one request with weights and inputs, and the operators at the peak."""
     model = in_dtype(model, dtype_of(request["precision"])).train(request["mode"] == "training")
     model.zero_grad(set_to_none=True)
     arrays = make_inputs(request["inputs"], 0, [request["length"]] * request["batch"], _Quick())
@@ -63,7 +63,7 @@ def measured(model: torch.nn.Module, request: Request) -> tuple[int, list[str]]:
 
 
 def _batch(model: Any, request: Request, asked: Asked, rows: dict[Any, tuple[float, float]]) -> int:
-    """The batch that should take what is aimed at, from what 8 and 32 rows take; 0 where one takes too much."""
+    """Return the batch size for the wanted peak, extrapolated from 8 and 32 rows; 0 if one row takes too much."""
     if asked.batch is not None:
         return asked.batch
     key = (asked.mode, asked.length, asked.precision)
@@ -79,7 +79,7 @@ def _batch(model: Any, request: Request, asked: Asked, rows: dict[Any, tuple[flo
 
 
 def _real(recipe: Recipe, config: Mapping[str, Any]) -> torch.nn.Module | None:
-    """The model with numbers in it; None where it has too many."""
+    """Return the model with weights, or None if it is too large."""
     if parameters_of(recipe, config) > MOST_PARAMETERS:
         return None
     model = built(lambda: build(recipe.config_class, recipe.model_class, config))
@@ -90,7 +90,7 @@ def _real(recipe: Recipe, config: Mapping[str, Any]) -> torch.nn.Module | None:
 
 
 def warm(recipe: Recipe) -> None:
-    """Import what every child needs. One thread computes, so that there are none that a fork would lose."""
+    """Import what every child needs. One thread computes, because a fork would lose others."""
     torch.set_num_threads(1)
     with contextlib.suppress(Exception):
         model = _real(recipe, recipe.config)
@@ -99,7 +99,7 @@ def warm(recipe: Recipe) -> None:
 
 
 def measure_type(recipe: Recipe, turn: int, out: Path) -> None:
-    """In a child: measure the requests for one type, a line each; those that can't be are left out with a reason."""
+    """Measure the requests of one type in a child, one line each; others get a reason."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
     torch.set_num_threads(1)
 
@@ -114,7 +114,7 @@ def measure_type(recipe: Recipe, turn: int, out: Path) -> None:
             continue
         try:
             model = _real(recipe, config)
-        except Exception:  # whatever a constructor raises, the next configuration may do better
+        except Exception:  # The next configuration may work.
             continue
         if model is not None:
             done.add(wide)
@@ -163,7 +163,7 @@ def _one(model: Any, request: Request, asked: Asked, rows: dict[Any, tuple[float
         return found if peak >= LEAST else {**found, "left_out": "below the least size"}
     except _TooSlow as error:
         return {**request, "left_out": str(error)}
-    except Exception as error:  # whatever modelling code raises is why it can't be measured so
+    except Exception as error:  # Modeling code may raise any exception, which is the reason.
         return {**request, "left_out": f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -1,4 +1,4 @@
-"""docs/MEMORY.md: how far estimates are off what was measured, and into what published configurations fit."""
+"""Make docs/MEMORY.md: errors of estimates, and devices into which published configurations fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory_fit import MemoryEstimate, Room, fit
+from generators.compatibility.memory_fit import AvailableMemory, MemoryEstimate, fit
 from generators.compatibility.prediction_scores import is_held_out
 from generators.models.classifier import classify
 from generators.recipes.memory_answer import memory_answer
@@ -21,7 +21,7 @@ from .estimating import Point
 
 CONFIGS = Path("test/fixtures/configs")
 _SIZES = (8, 16, 24, 80)
-"""Gigabytes of devices in the table of published configurations."""
+"""Device sizes in GB in the table of published configurations."""
 _UNDER = -0.01
 _WORST = 10
 
@@ -69,7 +69,7 @@ none was measured here.
 
 
 def page_text(points: Sequence[Point]) -> str:
-    """The page."""
+    """Return the page as Markdown."""
     known = [point for point in points if "parts" in point]
     versions = sorted({f"{name} {one}" for point in points for name, one in point["versions"].items()})
     without = collections.Counter(point["unknown"].partition(":")[0] for point in points if "unknown" in point)
@@ -94,12 +94,12 @@ def _counted(found: collections.Counter[str]) -> str:
 
 
 def error_of(point: Point) -> float:
-    """Estimate / measured - 1."""
+    """Return estimate / measured - 1."""
     return float(sum(point["parts"].values()) / point["measured"] - 1)
 
 
 def rival_error(point: Point) -> float:
-    """What accelerate says / measured - 1."""
+    """Return accelerate's estimate / measured - 1."""
     return float(point["rival"] / point["measured"] - 1)
 
 
@@ -135,7 +135,7 @@ def _tables(points: Sequence[Point]) -> str:
 
 
 def _worst(points: Iterable[Point]) -> str:
-    """The worst point of each type, and in which operators its real peak came."""
+    """Return rows with the worst point of each type, and the operators at its measured peak."""
     by_type: dict[str, Point] = {}
     for point in points:
         known = by_type.get(point["model_type"])
@@ -173,7 +173,7 @@ def _fits() -> str:
 
 
 def _cell(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: Any, size: int) -> str:
-    answer = fit(base, others, anatomy, Room(name="", available=size * 10**9))
+    answer = fit(base, others, anatomy, AvailableMemory(name="", available=size * 10**9))
     if answer.fits:
         return "fits, tight" if answer.is_tight else "fits"
     change = f"{answer.change.what} ({size_text(answer.change.needed)})" if answer.change else "no single change"

@@ -1,4 +1,4 @@
-"""Requests to measure: models of every type, at widths, batches and lengths at which they take a few hundred MB."""
+"""Requests to measure: models of every type with widths, batches and lengths that take a few hundred MB."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from generators.recipes.memory.memory_estimate import built
 from hardware.errors import ModelError
 
 LEAST = 200_000_000
-"""Bytes from which on a peak counts."""
+"""The smallest peak that counts, in bytes."""
 TARGETS = (210_000_000, 300_000_000)
-"""Between which peaks, in bytes, a batch of a narrow model is chosen for."""
+"""The range of peaks in bytes for which the batch of a narrow model is chosen."""
 MOST_ROWS = 8192
 MOST_PARAMETERS = 125_000_000
 _WISHED_PARAMETERS = 108_000_000
-"""What weighs more than `LEAST` in half precision, too."""
+"""The number of parameters that take more than `LEAST` in half precision."""
 _LENGTHS, _FEW = (16, 32, 64, 120, 250, 900), (4, 8, 16, 32, 64)
-"""Lengths of texts that narrow models read, and those that wide ones do, whose weights are most of what they take."""
+"""Text lengths in tokens for narrow models, and for wide ones, whose memory is mostly weights."""
 _MOST_WORDS, _MOST_LAYERS = 3_000_000, 40
 _POSITIONS, _WORDS = 2048, 16384
 _SELDOM = 0.3
@@ -38,7 +38,7 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One way to run a model that is measured. `batch` is None where it is chosen for a peak of `target` bytes."""
+    """A request. `batch` is None if it is chosen for a peak of `target` bytes."""
 
     mode: str
     precision: str
@@ -48,15 +48,16 @@ class Asked:
 
 
 def random_of(*words: object) -> random.Random:
-    """Chance that is the same on every machine."""
+    """Return a random generator that is the same on every machine."""
     return random.Random(hashlib.sha256(" ".join(map(str, words)).encode()).hexdigest())
 
 
 def asked_of(recipe: Recipe, wide: bool, chance: random.Random) -> list[Asked]:
-    """What is asked of one model, float32 first, since each precision is made of the one before.
+    """Return the requests of one model, float32 first, because each precision is converted from the one before.
 
-    Half precision is asked of wide models, since its kernels are slow on a processor that has none for it: many
-    weights and few tokens take much memory in little time.
+    Half precision is measured with wide models, because its kernels are slow on CPUs without support: many weights
+    and
+    few tokens take much memory in little time.
     """
     fixed = placeholders(recipe.inputs) > 0 or not any(s["kind"] == "tokens" for s in recipe.inputs.values())
     own = recipe.recorded["lengths"][0]
@@ -82,7 +83,7 @@ def asked_of(recipe: Recipe, wide: bool, chance: random.Random) -> list[Asked]:
 
 
 def configs(recipe: Recipe, chance: random.Random) -> Iterator[tuple[bool, dict[str, Any]]]:
-    """Configurations of a type, and whether they are wide: the recipe's own, with more positions, and wider ones."""
+    """Yield configurations of a type and whether they are wide: the recipe's with more positions, and wider ones."""
     own = copy.deepcopy(dict(recipe.config))
     _set(own, dict.fromkeys(_PLACES, (tiny.POSITIONS, _POSITIONS)))
     if chance.random() > _SELDOM:
@@ -97,14 +98,14 @@ def configs(recipe: Recipe, chance: random.Random) -> Iterator[tuple[bool, dict[
                 recipe.model_type, load_catalog(), recipe.task, divisions=lambda _, by=factor: [Division(factor=by)]
             )
             config = copy.deepcopy(next(made, None))
-            if config is not None and (grown := _grown(recipe, config)) is not None:
+            if config is not None and (grown := _enlarged(recipe, config)) is not None:
                 yield True, grown
         except (ModelError, ValueError, TypeError, KeyError, ZeroDivisionError, RuntimeError, AttributeError):
             continue
 
 
 def _set(config: dict[str, Any], wanted: Mapping[str, tuple[int, int]]) -> None:
-    """Set attributes, wherever they stand in a configuration, that have the first of two values to the second."""
+    """Replace the value of attributes at any depth of a configuration."""
     for name, value in config.items():
         if isinstance(value, dict):
             _set(value, wanted)
@@ -113,7 +114,7 @@ def _set(config: dict[str, Any], wanted: Mapping[str, tuple[int, int]]) -> None:
 
 
 def parameters_of(recipe: Recipe, config: Mapping[str, Any]) -> int:
-    """How many parameters a model has, without allocating them."""
+    """Return the number of parameters of a model without allocating them."""
     import torch
 
     with torch.device("meta"):
@@ -121,9 +122,9 @@ def parameters_of(recipe: Recipe, config: Mapping[str, Any]) -> int:
     return sum(one.numel() for one in model.parameters())
 
 
-def _grown(recipe: Recipe, config: dict[str, Any]) -> dict[str, Any] | None:
-    """A configuration with so many words, else so many layers, that it has about as many parameters as are wished
-    for; None where that can't be."""
+def _enlarged(recipe: Recipe, config: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a configuration with about the wanted number of parameters, by more words or else more layers, or
+    None."""
     start = parameters_of(recipe, config)
     if start > MOST_PARAMETERS:
         return None

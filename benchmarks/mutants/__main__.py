@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutants`: break the suites of every kind of model in ten ways, and see each break caught."""
+"""`python -m benchmarks.mutants`: break the suites of every kind of model in ten ways, and detect each break."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from generators.suites.render import TEMPLATES, render
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import OutputError, UsageError
 from hardware.files import CACHE_VARIABLE
 from hardware.target import Target
@@ -46,7 +46,7 @@ KINDS = (
     "videomae",
     "stable-diffusion",
 )
-"""One kind for each architecture and each trait, and one without attention; `--all` takes every recipe that ships."""
+"""One kind for each architecture and trait, and one without attention; `--all` uses every shipped recipe."""
 _SEED = 4
 
 
@@ -71,18 +71,18 @@ def main(
     json_file: Path | None,
     debug: bool,
 ) -> int:
-    """Break each suite's model in ways that it must notice, and run it clean, where nothing may be noticed.
+    """Break each suite's model in ways that it must detect, and run it unchanged, which must pass.
 
     Exit code 1 if a mutant lived, changed nothing or ended in another way than a check that disagreed, or if a clean
     run didn't pass every check.
     """
     started = time.monotonic()
-    # Both are read when torch is imported. Threads that spin while they wait stall whoever shares their cores.
+    # Both are read when torch is imported. Spinning threads slow down other processes on their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with tempfile.TemporaryDirectory(prefix="hwcompat-mutants-") as name:
         folder = Path(name).resolve()
-        os.environ[CACHE_VARIABLE] = str(folder / "cache")  # empty: of recipes, too, only those that ship are known
+        os.environ[CACHE_VARIABLE] = str(folder / "cache")  # empty, so that only shipped recipes are known
         kinds = models or _kinds(all_kinds=all_kinds, draw=draw)
         rounds = plan_rounds(
             render_suites(kinds, device, folder / "suites"), operators or tuple(OPERATORS), seeds, clean
@@ -146,4 +146,4 @@ def _write(path: Path, results: Sequence[Result]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants"))

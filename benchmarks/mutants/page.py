@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutants.page FILE...`: docs/MUTANTS.md, from what the benches wrote."""
+"""`python -m benchmarks.mutants.page FILE...`: make docs/MUTANTS.md from the files of the benchmarks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 
 from .results import KILLED, UNFIT, Outcome, read
 
@@ -55,7 +55,8 @@ def main(files: tuple[Path, ...]) -> int:
 
 
 def page(found: Sequence[Outcome]) -> str:
-    """The page as Markdown: rates, by bench, side, operator and what killed, then all survivors with the reason."""
+    """Return the page as Markdown: rates by benchmark, side, operator and detector, then all survivors with the
+    reason."""
     mutants = [one for one in found if not one.is_clean_run]
     clean = [one for one in found if one.is_clean_run]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "openvino"))
@@ -98,7 +99,7 @@ def _table(
 
 
 def _killers(mutants: Iterable[Outcome]) -> str:
-    """Which check, verdict or file of tests killed how many."""
+    """Count mutants by the check, verdict or test file that detected them."""
     counts: Counter[tuple[str, str]] = Counter(
         (one.bench, one.by.partition("::")[0] or one.status) for one in mutants if one.status in KILLED
     )
@@ -133,4 +134,4 @@ def _reason(one: Outcome, reasons: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.page"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants.page"))

@@ -1,4 +1,4 @@
-"""What became of mutants of every kind, in one shape: from the files that the four benches write."""
+"""Results of mutants of every kind in one form, from the files of the four benchmarks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .code.drawing import frozen
 
 KILLED = ("killed", "hung")
 UNFIT = ("gone", "equivalent", "no effect")
-"""A mutant whose site isn't there any more, that changes nothing, or that nobody came by: no proof of anything."""
+"""Statuses that prove nothing: the site is gone, the mutant changes nothing, or no test covers it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One mutant, or one clean run (`operator` is empty): whose fault it is, what saw it, and where it was made."""
+    """A mutant or a clean run (`operator` is empty): its side, its detector, and its site."""
 
     bench: str
     side: str
@@ -31,12 +31,12 @@ class Outcome:
 
     @property
     def is_clean_run(self) -> bool:
-        """Whether nothing was broken."""
+        """Whether it is a clean run."""
         return not self.operator
 
 
 def read(paths: Iterable[Path]) -> list[Outcome]:
-    """All outcomes of some files, each of which one of the benches wrote. Raises `ValueError` for another file."""
+    """Read all outcomes of files of the benchmarks. Raises `ValueError` for another file."""
     return [outcome for path in paths for outcome in _of_file(path)]
 
 

@@ -1,4 +1,4 @@
-"""Plans the runs of a sweep and carries them out: one round of the runner for each break and each clean run."""
+"""Plan and execute the runs of a sweep: one round of the runner for each break and each clean run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLINE_S = 120.0
 class Job:
     """One run of one suite: `mutant` is `<operator>@<seed>` or empty; `counts` is false for a control or clean run.
 
-    `threads` is how many torch computes with: another number is another order of summation.
+    `threads` is torch's number of threads, which changes the order of summation.
     """
 
     suite: SuiteFile
@@ -37,31 +37,31 @@ class Job:
 
     @property
     def order(self) -> Order:
-        """What the plug-in is told. A control goes through the same machinery, where no change is too small."""
+        """The order for the plugin. A control uses the same code with a change of zero."""
         least = SMALLEST_CHANGE if self.counts else -1.0
         return Order(mutants=(self.mutant,) if self.mutant else (), threads=self.threads, least=least)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a job: the judgement, and what was broken."""
+    """The result of a job: the judgment, and the break."""
 
     job: Job
-    judgement: MutantJudgement
+    judgment: MutantJudgement
     made: Made
 
     @property
     def good(self) -> bool:
-        """Whether this is what a good suite and a good harness give."""
-        return self.judgement.status.is_good
+        """Whether this is the expected result of a good suite and harness."""
+        return self.judgment.status.is_good
 
     @property
     def site(self) -> str:
-        """Where the model was broken; empty where it wasn't."""
+        """The site of the break, or an empty string."""
         return self.made.mutant.site if self.made.mutant else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; an infinite number is the text `inf`."""
+        """Return JSON values; infinity is the text `inf`."""
         operator, _, seed = self.job.mutant.partition("@")
         return {
             "model": self.job.model,
@@ -70,14 +70,14 @@ class Result:
             "seed": int(seed) if seed else None,
             "is_mutant": self.job.counts,
             "threads": self.job.threads,
-            "status": str(self.judgement.status),
-            "caught_by": self.judgement.caught_by or None,
-            "error": _plain(self.judgement.error),
+            "status": str(self.judgment.status),
+            "caught_by": self.judgment.caught_by or None,
+            "error": _plain(self.judgment.error),
             "change": _plain(self.made.change),
             "site": self.site or None,
             "side": self.made.mutant.side if self.made.mutant else None,
             "describe": self.made.mutant.describe if self.made.mutant else None,
-            "message": self.judgement.message or None,
+            "message": self.judgment.message or None,
         }
 
 
@@ -86,10 +86,10 @@ def _plain(value: float | None) -> float | str | None:
 
 
 def plan_rounds(suites: Sequence[SuiteFile], operators: Sequence[str], seeds: int, clean: int) -> list[list[Job]]:
-    """All runs, one of each suite a round. Clean ones take turns: untouched, and through the harness with a break
-    that changes nothing.
+    """Return all runs, one of each suite per round. Clean runs alternate: without the harness, and with a break that
+    changes nothing.
 
-    Half of both compute with two threads, since another order of summation must pass too.
+    Half of both use two threads, because another order of summation must pass too.
     """
     mutants = [f"{operator}@{seed}" for operator in operators for seed in range(seeds)]
     rounds = [[Job(suite=suite, mutant=mutant) for suite in suites] for mutant in mutants]
@@ -100,16 +100,16 @@ def plan_rounds(suites: Sequence[SuiteFile], operators: Sequence[str], seeds: in
 
 
 def run_rounds(rounds: Sequence[Sequence[Job]], folder: Path) -> Iterator[Result]:
-    """Run all rounds and give the results of each when it is over. What is written goes below `folder`."""
+    """Run all rounds and yield the results of each. All output is below `folder`."""
     for jobs in rounds:
         orders = {job.suite.path: job.order for job in jobs}
         suites = [job.suite for job in jobs]
         ran = run_round(suites, orders, folder, limits=Limits(timeout_s=DEADLINE_S), jobs=JOBS)
         for job, one in zip(jobs, ran, strict=True):
             checks = job.suite.checks
-            judgement = (
+            judgment = (
                 judge_mutant(checks, one.lines, one.made, least=job.order.least)
                 if job.counts
                 else judge_clean(checks, one.lines)
             )
-            yield Result(job=job, judgement=judgement, made=one.made)
+            yield Result(job=job, judgment=judgment, made=one.made)

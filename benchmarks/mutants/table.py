@@ -14,14 +14,14 @@ from .runs import Result
 
 
 def table(results: Sequence[Result]) -> str:
-    """One line for each mutant in the order of kinds and operators, and a sum at the end."""
+    """Return one line for each mutant in the order of kinds and operators, and a total."""
     mutants = sorted((result for result in results if result.job.counts), key=_order)
     rows = [
         (
             result.job.model,
             result.job.mutant,
             _caught_by(result),
-            _number(result.judgement.error),
+            _number(result.judgment.error),
             _number(result.made.change),
             result.site or "-",
         )
@@ -32,8 +32,8 @@ def table(results: Sequence[Result]) -> str:
 
 
 def _caught_by(result: Result) -> str:
-    judgement = result.judgement
-    return judgement.caught_by if judgement.status is MutantStatus.KILLED else str(judgement.status).upper()
+    judgment = result.judgment
+    return judgment.caught_by if judgment.status is MutantStatus.KILLED else str(judgment.status).upper()
 
 
 def _order(result: Result) -> tuple[str, int, str]:
@@ -54,8 +54,8 @@ def _meanings(mutants: Sequence[Result]) -> list[str]:
 def _sums(results: Sequence[Result]) -> list[str]:
     mutants = [result for result in results if result.job.counts]
     clean = [result for result in results if not result.job.counts]
-    counts = Counter(result.judgement.status for result in mutants)
-    lines = [f"{bad.job.model} {bad.job.mutant or 'clean'}: {bad.judgement.message}" for bad in _bad(results)]
+    counts = Counter(result.judgment.status for result in mutants)
+    lines = [f"{bad.job.model} {bad.job.mutant or 'clean'}: {bad.judgment.message}" for bad in _bad(results)]
     if mutants:
         others = [
             f"{counts[s]} {s}"
@@ -76,4 +76,4 @@ def _sums(results: Sequence[Result]) -> list[str]:
 
 
 def _bad(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if not result.good and result.judgement.message]
+    return [result for result in results if not result.good and result.judgment.message]

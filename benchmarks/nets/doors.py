@@ -1,4 +1,4 @@
-"""The product's command line and public names, asked from outside."""
+"""Query the product's command line and public names from outside."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 PROBE = Path(__file__).with_name("probe.py")
 AT_ONCE = 2
-"""Children at a time."""
+"""The number of concurrent child processes."""
 
 _Asked = TypeVar("_Asked")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a command line answered."""
+    """The answer of a command line."""
 
     code: int
     out: str
@@ -49,11 +49,11 @@ class Product:
         self.scratch = scratch
 
     def folder(self) -> Path:
-        """A new empty folder."""
+        """Make an empty folder."""
         return Path(tempfile.mkdtemp(dir=self.scratch))
 
     def run(self, line: Sequence[str], folder: Path | None = None) -> Answer:
-        """Run a command line in a process of its own, by default in a new folder.
+        """Run a command line in a child process, by default in a new folder.
 
         `line` begins with a script of the checkout, or with `-m` and a module.
         """
@@ -71,16 +71,16 @@ class Product:
         return Answer(code=done.returncode, out=self._plain(done.stdout), err=self._plain(done.stderr))
 
     def each(self, lines: Sequence[Sequence[str]]) -> list[Answer]:
-        """Run each command line in a process and a folder of its own, some at a time."""
+        """Run each command line in a child process and a new folder, some concurrently."""
         return self.each_of(self.run, lines)
 
     def each_of(self, ask: Callable[[_Asked], Answer], asked: Sequence[_Asked]) -> list[Answer]:
-        """What `ask` answers to each, some at a time."""
+        """Return the result of `ask` for each, some concurrently."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(ask, asked))
 
     def many(self, lines: Sequence[Sequence[str]]) -> Iterator[Answer]:
-        """Run many command lines in a few processes, each of which imports the product once."""
+        """Run many command lines in a few processes that import the product once."""
         shares = [lines[start::AT_ONCE] for start in range(AT_ONCE)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             answers = list(pool.map(lambda share: self._probe("lines", share), shares))
@@ -121,7 +121,7 @@ class Product:
         }
 
     def _plain(self, text: str) -> str:
-        """A text without the folders of this machine."""
+        """Return a text without paths of this machine."""
         for folder, name in ((Path(sys.executable), "PYTHON"), (self.scratch, "SCRATCH"), (self.root, "ROOT")):
             text = text.replace(str(folder), name)
         return text

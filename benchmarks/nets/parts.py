@@ -1,4 +1,4 @@
-"""The parts that are frozen: each function asks the product and returns fields by key."""
+"""The frozen parts: each function queries the product and returns fields by key."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ REPORT = "hardware_compatibility_reporter.py"
 PUBLIC = tomllib.loads(Path(__file__).with_name("public.toml").read_text(encoding="utf-8"))
 TARGETS = ("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu", "simulated")
 KEPT = ("cpu", "openvino", "qnn", "simulated", "webgpu", "webnn")
-"""Targets whose evidence is kept in docs/evidence."""
+"""Targets with evidence in docs/evidence."""
 
 RECIPES = ("generators/models/recipes", "generators/recipes")
-"""Where recipes are stored, in this edition and the next: read by `freeze` alone."""
+"""The files of recipes, which only `freeze` reads."""
 
 UNKNOWN_OPTION = "--nets-no-such-option"
 LOG = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 
 
 def texts(reasons: Iterable[Any]) -> list[str]:
-    """Reasons, conditions or changes as text: they are strings, or objects with a text, or with a code."""
+    """Return reasons, conditions or changes as text; they are strings, or objects with a text or a code."""
     return [one if isinstance(one, str) else str(one.get("text") or one.get("code") or one) for one in reasons]
 
 
 def judged(verdict: Mapping[str, Any], *, text: bool = True) -> Entry:
-    """The fields of a verdict that are compared."""
+    """Return the compared fields of a verdict."""
     entry: Entry = {
         "level": verdict.get("level"),
         "basis": verdict.get("basis"),
@@ -50,7 +50,7 @@ def judged(verdict: Mapping[str, Any], *, text: bool = True) -> Entry:
 
 
 def recipe_cells(root: Path) -> list[str]:
-    """The cells in float32 of all stored recipes on all targets, in order."""
+    """Return the float32 cells of all stored recipes on all targets, in order."""
     folder = next(root / one for one in RECIPES if (root / one).is_dir())
     found = set()
     for file in folder.glob("*/*.json"):
@@ -67,10 +67,10 @@ def _primary_task(file: Path) -> str:
 
 
 def explain(product: Product, cells: Collection[str] | None) -> Part:
-    """Predictions, with the chain of rules and what would change them."""
-    asked = list(cells) if cells is not None else recipe_cells(product.root)
-    answers = product.many([[GENERATE, "--explain", cell, "--format", "json"] for cell in asked])
-    return {cell: _explained(answer) for cell, answer in zip(asked, answers, strict=True)}
+    """Return predictions with the chain of rules and the changes that would affect them."""
+    wanted = list(cells) if cells is not None else recipe_cells(product.root)
+    answers = product.many([[GENERATE, "--explain", cell, "--format", "json"] for cell in wanted])
+    return {cell: _explained(answer) for cell, answer in zip(wanted, answers, strict=True)}
 
 
 def _explained(answer: Answer) -> Entry:
@@ -87,7 +87,7 @@ def _explained(answer: Answer) -> Entry:
 
 
 def unpacked(product: Product) -> Path:
-    """The kept evidence in a folder of its own, as users unpack it."""
+    """Unpack the stored evidence into a folder, as users do."""
     folder = product.folder()
     for target in KEPT:
         data = gzip.decompress((product.root / f"docs/evidence/{target}.jsonl.gz").read_bytes())
@@ -96,7 +96,7 @@ def unpacked(product: Product) -> Path:
 
 
 def matrix(product: Product, _cells: Collection[str] | None) -> Part:
-    """The matrix from rules alone, and with the kept evidence."""
+    """Return the matrix from rules alone, and with the stored evidence."""
     line = [GENERATE, "--hardware-compatibility", "--format", "json"]
     found: Part = {}
     for name, more in (("rules", []), ("evidence", ["--evidence", str(unpacked(product))])):
@@ -120,7 +120,7 @@ def _of_matrix(document: Mapping[str, Any], *, text: bool) -> Iterator[tuple[str
 
 
 def verdicts(product: Product, _cells: Collection[str] | None) -> Part:
-    """The verdicts of all cells of the kept evidence, and how many findings of which kind there are."""
+    """Return the verdicts of all cells of the stored evidence, and the number of findings by kind."""
     return _collected(product, unpacked(product))
 
 
@@ -135,7 +135,7 @@ def _collected(product: Product, evidence: Path) -> Part:
 
 
 def runs(product: Product, _cells: Collection[str] | None) -> Part:
-    """Really run the types of high priority on the CPU and on OpenVINO."""
+    """Run the types of high priority on the CPU and on OpenVINO."""
     folder = product.folder()
     evidence = ["--evidence", str(folder / "evidence")]
     places = ["--output-dir", str(folder / "suites"), "--report-dir", str(folder / "reports"), *evidence]
@@ -155,7 +155,7 @@ def runs(product: Product, _cells: Collection[str] | None) -> Part:
 
 
 def help_texts(product: Product, _cells: Collection[str] | None) -> Part:
-    """The help of every command."""
+    """Return the help of every command."""
     lines = [[*shlex.split(command), "--help"] for command in PUBLIC["help"]]
     answers = product.each(lines)
     found = zip(PUBLIC["help"], answers, strict=True)
@@ -163,15 +163,15 @@ def help_texts(product: Product, _cells: Collection[str] | None) -> Part:
 
 
 def names(product: Product, frozen: Collection[str] | None, moved: Mapping[str, str] | None = None) -> Part:
-    """Public names with their parameters, the options that each command takes, and exit codes.
+    """Return public names with their parameters, the options of each command, and exit codes.
 
-    `moved` says which modules have other names now. Of options those in `frozen` are asked, or those in the help.
+    `moved` maps renamed modules. The options are those in `frozen`, or those in the help.
     """
-    asked = [(module, name) for module, own in PUBLIC["names"].items() for name in own]
+    wanted = [(module, name) for module, own in PUBLIC["names"].items() for name in own]
     there = moved or {}
     found: Part = {}
     for (module, name), members in zip(
-        asked, product.names([(there.get(module, module), name) for module, name in asked]), strict=True
+        wanted, product.names([(there.get(module, module), name) for module, name in wanted]), strict=True
     ):
         for member, entry in sorted(members.items()):
             found[f"name {module}.{name}{'.' if member else ''}{member}"] = entry
@@ -179,13 +179,14 @@ def names(product: Product, frozen: Collection[str] | None, moved: Mapping[str, 
 
 
 def _options(product: Product, frozen: Collection[str] | None) -> Part:
-    """Whether commands take options: then the usage error names the unknown option behind them. Nothing runs."""
+    """Return whether commands take options: if so, the usage error names the unknown option after them. Nothing
+    runs."""
     if frozen is None:
         shown = help_texts(product, None)
         keys = [
             f"option {command} {option}"
             for command, entry in shown.items()
-            for option in sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", _listed(entry["text"]))))
+            for option in sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", _option_lines(entry["text"]))))
         ]
     else:
         keys = [key for key in frozen if key.startswith("option ")]
@@ -195,8 +196,8 @@ def _options(product: Product, frozen: Collection[str] | None) -> Part:
     return {key: {"taken": is_taken} for key, is_taken in taken.items() if is_taken or frozen is not None}
 
 
-def _listed(text: list[str]) -> str:
-    """The beginnings of those lines of a help text that list options, as far as the first wide gap."""
+def _option_lines(text: list[str]) -> str:
+    """Return the option column of a help text."""
     lines = (re.sub(r"^\W*?(?=-)", "", line) for line in text)
     return "\n".join(re.split(r"\s{2,}", line)[0] for line in lines if line.startswith("-"))
 
@@ -212,7 +213,7 @@ def _exit_codes(product: Product) -> Part:
 
 
 def golden(product: Product, _cells: Collection[str] | None) -> Part:
-    """The recorded suites, byte for byte."""
+    """Return the bytes of the recorded suites."""
     folder = product.root / "test" / "recorded" / "suites"
     files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {

@@ -1,4 +1,5 @@
-"""The child that asks the product: `python -P probe.py lines|names ROOT ANSWERS`, with questions on standard input.
+"""The child process that queries the product: `python -P probe.py lines|names ROOT ANSWERS`, with requests on
+standard input.
 
 `lines` runs many command lines in one process, because importing the product takes longer than most answers.
 `names` describes public names. Both write JSON to the file ANSWERS. Only the standard library is used here.
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PRODUCT = ("hardware", "generators", "reports", "hwcompat")
-"""Packages whose members count: what a class inherits from others isn't ours."""
+"""Packages whose members count; members inherited from other packages don't."""
 
 
 def answer(root: Path, line: list[str]) -> list[Any]:
@@ -43,7 +44,7 @@ def answer(root: Path, line: list[str]) -> list[Any]:
 
 
 def parameters(thing: Any) -> str | None:
-    """The names of a callable's parameters: `=` after one with a default, `*` before those by name alone."""
+    """Return the parameter names of a callable: `=` after one with a default, `*` before keyword-only ones."""
     try:
         found = inspect.signature(thing).parameters.values()
     except (TypeError, ValueError):
@@ -58,7 +59,7 @@ def parameters(thing: Any) -> str | None:
 
 
 def members(owner: type) -> dict[str, Any]:
-    """The public members of a class, its annotated fields too, without what comes from other packages."""
+    """Return the public members of a class with its annotated fields, without those of other packages."""
     found: dict[str, Any] = {}
     for base in owner.__mro__:
         if base.__module__.partition(".")[0] not in PRODUCT:
@@ -71,7 +72,7 @@ def members(owner: type) -> dict[str, Any]:
 
 
 def described(thing: Any) -> dict[str, Any]:
-    """Whether a thing is called or read, and with which parameters."""
+    """Return whether an object is callable, and its parameters."""
     if isinstance(thing, (staticmethod, classmethod)):
         thing = thing.__func__
     if inspect.isclass(thing):
@@ -82,7 +83,7 @@ def described(thing: Any) -> dict[str, Any]:
 
 
 def named(module: str, name: str) -> dict[str, Any]:
-    """What a public name is, and its members by name. A name that isn't there says why."""
+    """Describe a public name and its members by name; a missing name has the reason."""
     try:
         thing = getattr(importlib.import_module(module), name)
     except Exception as error:
@@ -96,7 +97,7 @@ def named(module: str, name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer all questions of standard input."""
+    """Answer all requests of standard input."""
     what, root, answers = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     questions = json.load(sys.stdin)
     with answers.open("w", encoding="utf-8") as file:

@@ -1,1 +1,1 @@
-"""Makes the tables of operators in `generators/compatibility/operators`, each from a source that it names."""
+"""Make the tables of operators in `generators/compatibility/operators`, each with its source."""

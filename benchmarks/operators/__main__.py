@@ -1,4 +1,4 @@
-"""The maintainers' command: `python -m benchmarks.operators SOURCE` writes tables of operators anew."""
+"""Write tables of operators: `python -m benchmarks.operators SOURCE`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def from_trials(what: str) -> None:
 def from_runs(target: str) -> None:
     """A target's, from the evidence that is kept in docs/evidence, without the types that are held out."""
     from generators.models.recipe_store import stored_recipes
-    from hardware.evidence.kept_evidence import FOLDER
+    from hardware.evidence.shipped_evidence import FOLDER
 
     from .runs import run_sections, write_graphs
 
@@ -98,7 +98,7 @@ def from_runs(target: str) -> None:
 def from_exports(target: str) -> None:
     """Dtypes and shapes of the nodes that qnn refuses, from exports of the models that kept evidence names."""
     from generators.models.recipe_store import stored_recipes
-    from hardware.evidence.kept_evidence import FOLDER
+    from hardware.evidence.shipped_evidence import FOLDER
 
     from .exported_nodes import write_nodes
 
@@ -117,12 +117,12 @@ def print_page() -> None:
 
 
 def today() -> str:
-    """The date that a section carries."""
+    """Return the date of a section."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def keep(target: str, section: Section) -> None:
-    """Put a section into a target's table, and say how much it knows."""
+    """Write a section of a target's table, and print its counts."""
     write_table(with_section(table_of(target) or OperatorTable(target=target, sections=()), section))
     table_of.cache_clear()
     click.echo(f"{target}, {section.kind}: {len(section.supported)} run, {len(section.missing)} don't")

@@ -1,7 +1,6 @@
-"""Nodes of the graphs that failing models become: with which dtypes and shapes a runtime meets an ONNX type.
+"""Dtypes and shapes of ONNX nodes in the graphs of failing models.
 
-Only the ONNX types that messages of failed checks name are kept, and of those the nodes that are named there, where
-any are.
+Only ONNX types in messages of failed checks are stored, and only the named nodes if the messages name nodes.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from generators.compatibility.operators.operator_names import NODES, operators_n
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
 from generators.recipes.build_model import build
-from hardware.backends.base import ModelSubject
+from hardware.backends.base import ModelInput
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.shipped_evidence import last_checks, read_shipped
 from hardware.export.exported import ONNX
 from hardware.export.onnx_export import OPSET, _within_float16
 from hardware.files import write_whole
@@ -35,14 +34,14 @@ _NODE = re.compile(r"\{ name: ([^,\s]+), type: ")
 
 
 def write_nodes(target: str, file: Path, recipes: Mapping[str, Recipe], made_on: str) -> None:
-    """Write the file anew, from the kept evidence of a target that gets ONNX files."""
+    """Write the file from the stored evidence of a target that uses ONNX files."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for model_type, names, refused in _wanted(target, file):
         if model_type not in recipes:
             continue
         try:
             nodes = list(_nodes(recipes[model_type], names, refused))
-        except Exception as error:  # what can't be exported here has no nodes
+        except Exception as error:  # Models that can't be exported here have no nodes.
             click.echo(f"{model_type}: {type(error).__name__}: {error}"[:200], err=True)
             continue
         for name, shown in nodes:
@@ -63,8 +62,8 @@ def _commonest(shown: Mapping[str, set[str]]) -> list[dict[str, Any]]:
 
 
 def _wanted(target: str, file: Path) -> Iterator[tuple[str, set[str], set[str]]]:
-    """Types whose failed checks name ONNX types, with those and the names of nodes."""
-    lines = [line for line in read_kept(file) if isinstance(line, CheckLine)]
+    """Return model types whose failed checks name ONNX types, with these types and node names."""
+    lines = [line for line in read_shipped(file) if isinstance(line, CheckLine)]
     for name, checks in last_checks(lines, Target(name=target)).items():
         cell = Cell.parse(name)
         failed = [line for line in checks.values() if line.outcome is not Outcome.PASSED]
@@ -80,20 +79,20 @@ def _nodes(recipe: Recipe, names: set[str], refused: set[str]) -> Iterator[tuple
     model = build(recipe.config_class, recipe.model_class, recipe.config)
     inputs = make_inputs(recipe.inputs, 0, recipe.recorded["lengths"])
     with tempfile.TemporaryDirectory(prefix="hwcompat-nodes-") as folder:
-        _within_float16(ModelSubject(model=model, task=recipe.task, identity=""), inputs, Path(folder))
+        _within_float16(ModelInput(model=model, task=recipe.task, identity=""), inputs, Path(folder))
         graph = onnx.shape_inference.infer_shapes(onnx.load(str(Path(folder) / ONNX))).graph
     known = {one.name: _tensor(one.type.tensor_type) for one in (*graph.value_info, *graph.input, *graph.output)}
     known |= {one.name: _named(one.data_type, list(one.dims)) for one in graph.initializer}
-    told = {node.op_type for node in graph.node if node.name in refused}
+    types = {node.op_type for node in graph.node if node.name in refused}
     for node in graph.node:
-        if node.op_type in names and (node.name in refused or node.op_type not in told):
+        if node.op_type in names and (node.name in refused or node.op_type not in types):
             given = ", ".join(known.get(name, "?") for name in node.input if name)
             equation = [one.s.decode() for one in node.attribute if one.name == "equation"]
             yield f"onnx.{node.op_type}", f"{given} ({equation[0]})" if equation else given
 
 
-def _tensor(told: Any) -> str:
-    return _named(told.elem_type, [axis.dim_value or "?" for axis in told.shape.dim])
+def _tensor(tensor: Any) -> str:
+    return _named(tensor.elem_type, [axis.dim_value or "?" for axis in tensor.shape.dim])
 
 
 def _named(elem_type: int, dims: list[Any]) -> str:

@@ -1,4 +1,4 @@
-"""Records how the tiny model of every recipe calls torch's operators: one forked child a model type."""
+"""Record how the tiny model of each recipe calls torch's operators, in one forked child per model type."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SEED = 0
 
 
 def record_all() -> None:
-    """Write the file anew."""
+    """Write the file."""
     write_examples(calls_of_all(stored_recipes()))
 
 
 def calls_of_all(recipes: Iterable[Recipe]) -> Iterator[tuple[str, list[OperatorCall]]]:
-    """The calls of each model type; a type whose model can't be run is said and left out."""
+    """Return the calls of each model type; types that can't run are reported and omitted."""
     for recipe, answer, lost in in_children(recipes, _calls, jobs=1, timeout_s=TIMEOUT_S):
         if answer is None or "failure" in answer:
             click.echo(f"{recipe.model_type}: {lost or (answer or {})['failure']}", err=True)
@@ -39,7 +39,7 @@ def calls_of_all(recipes: Iterable[Recipe]) -> Iterator[tuple[str, list[Operator
 
 
 def _calls(recipe: Recipe) -> dict[str, Any]:
-    """How one forward pass of the tiny model calls torch's operators, or why it can't be run."""
+    """Return the operator calls of one forward pass of the tiny model, or the reason why it can't run."""
     import torch
 
     from generators.recipes.build_model import build
@@ -53,13 +53,13 @@ def _calls(recipe: Recipe) -> dict[str, Any]:
         inputs = make_inputs(recipe.inputs, _SEED, recipe.recorded["lengths"])
         with call_recorder() as recorder:
             forward_pass(model, inputs)
-    except Exception as error:  # whatever modelling code raises is the reason why this type has no calls
+    except Exception as error:  # Modeling code may raise any exception, which is the reason.
         return {"failure": f"{type(error).__name__}: {error}"[:300]}
     return {"calls": [call.to_dict() for call in recorder.calls]}
 
 
 def write_examples(found: Iterable[tuple[str, list[OperatorCall]]]) -> None:
-    """Keep, for each operator, the ways of calling it that most model types share. The same calls, the same bytes."""
+    """Write the most common calls of each operator over model types. The same calls give the same bytes."""
     types: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     first: dict[tuple[Any, ...], OperatorCall] = {}
     everybody = set()

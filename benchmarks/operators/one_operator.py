@@ -1,4 +1,4 @@
-"""A module of one operator, called as a model called it: what converters and runtimes are tried with."""
+"""Modules of one operator, called as in a model, to try converters and runtimes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WEIGHTS: Mapping[str, tuple[int, ...]] = {
     "aten._grouped_mm": (1,),
     "aten._prelu_kernel": (1,),
 }
-"""Arguments that are parameters in a model: constants of its graph, not inputs."""
+"""Arguments that are parameters in a model, so constants of its graph instead of inputs."""
 
 _WHOLE_LARGEST = 2**31 - 1
 _FLOAT16_LARGEST = 65504.0
@@ -31,8 +31,8 @@ _FLOAT16_LARGEST = 65504.0
 
 @dataclass(frozen=True, kw_only=True)
 class OneOperator:
-    """A module, the inputs that it is called with, and how many of its results say anything: none of `rand`, and of
-    `sort` the first alone, because of numbers that are equal in the arithmetic of a device any may come first."""
+    """A module, its inputs, and the number of comparable results: none of `rand`, and only the first of `sort`,
+    because the order of equal numbers is undefined."""
 
     module: torch.nn.Module
     inputs: tuple[torch.Tensor, ...]
@@ -40,7 +40,7 @@ class OneOperator:
 
 
 def one_operator(call: OperatorCall) -> OneOperator:
-    """The module of a call, with numbers from a fixed seed. Raises what torch raises where it can't be called."""
+    """Return the module of a call with seeded numbers. Raises torch's error if it can't be called."""
     random = torch.Generator().manual_seed(0)
     weights = _WEIGHTS.get(call.operator, ())
     drawn: list[torch.Tensor] = []
@@ -80,7 +80,7 @@ class _Place:
 
 
 class _Calling(torch.nn.Module):
-    """Calls one function with constants and its inputs in their places."""
+    """Calls a function with constants and inputs."""
 
     def __init__(
         self, function: Callable[..., Any], arguments: list[Any], named: dict[str, Any], fixed: list[torch.Tensor]
@@ -102,7 +102,7 @@ class _Calling(torch.nn.Module):
         kept = [
             torch.view_as_real(one) if one.is_complex() else one for one in found if isinstance(one, torch.Tensor)
         ]
-        # Booleans go out as numbers, since not every runtime has them as outputs.
+        # Booleans are returned as numbers, because some runtimes have no boolean outputs.
         kept = [one.to(torch.float32) if one.dtype == torch.bool else one for one in kept]
         return kept[0] if len(kept) == 1 else tuple(kept)
 
@@ -112,19 +112,19 @@ def _drawn(described: Mapping[str, Any], random: torch.Generator) -> torch.Tenso
     shape = described["shape"]
     if dtype == torch.bool:
         return torch.rand(shape, generator=random) > 0.5
-    if dtype.is_complex:  # as pairs of numbers: no runtime takes complex ones from outside
+    if dtype.is_complex:  # as pairs of numbers: runtimes take no complex inputs
         return torch.rand([*shape, 2], generator=random) * 0.9 + 0.05
     if dtype.is_floating_point:
-        # Positive, off zero and under one: in the domain of logarithms, roots and the inverse of a cosine alike.
+        # Between 0 and 1, both excluded: in the domain of logarithms, roots and the arc cosine.
         return (torch.rand(shape, generator=random) * 0.9 + 0.05).to(dtype)
     low, high = described.get("low", 0), described.get("high", 1)
     low, high = max(low, -_WHOLE_LARGEST), min(high, _WHOLE_LARGEST)
-    low = min(low, high)  # what a model left without a number may hold any
+    low = min(low, high)  # uninitialized in the model
     return torch.randint(low, high + 1, shape, generator=random).to(dtype)
 
 
 def _parsed(value: Any) -> Any:
-    """A plain value as an argument of torch: dtypes and layouts are kept as their names."""
+    """Return a JSON value as an argument of torch; dtypes and layouts are stored by name."""
     if isinstance(value, str):
         if value in ("inf", "-inf"):
             return float(value)
@@ -142,7 +142,7 @@ def _function(call: OperatorCall) -> Callable[..., Any]:
 
 
 def _on_copy(overload: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that writes into its first argument is given a copy: inputs of a graph stay as they are."""
+    """Give an in-place operator a copy of its first argument, because inputs of a graph must not change."""
 
     def compute(first: torch.Tensor, *others: Any, **named: Any) -> Any:
         return overload(first.clone(), *others, **named)
@@ -251,13 +251,13 @@ _AS_MODELS_CALL: Mapping[str, Callable[..., Any]] = {
     "aten.im2col": lambda tensor, *how: functions.unfold(tensor, how[0], how[1], how[2], how[3]),
     "aten.col2im": lambda tensor, *how: functions.fold(tensor, how[0], how[1], how[2], how[3], how[4]),
 }
-"""Operators that torch's dispatcher knows by a name of its own, as modelling code calls them."""
+"""Operators with another name in torch's dispatcher than in modeling code."""
 
 
 def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference, relative to the largest expected number; infinite for another shape or NaN.
+    """Return the largest difference relative to the largest expected number; infinity for another shape or NaN.
 
-    What is ruled out (minus infinity, or beyond float16) may come as any number that rules out.
+    Masked values (minus infinity, or beyond float16) match any masking value.
     """
     if tuple(found.shape) != tuple(expected.shape):
         return math.inf

@@ -1,4 +1,4 @@
-"""Makes docs/OPERATORS.md: what each table knows of the operators that recipes name, and where it is from."""
+"""Make docs/OPERATORS.md: the content of each table for operators of recipes, and its source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COMMANDS = {
 
 
 def page(recipes: Sequence[Recipe]) -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     commands = [f"| `python -m benchmarks.operators {name}` | {what} |" for name, what in _COMMANDS.items()]
     table = ["| command | what it writes |\n|---|---|", *commands]
     return "\n".join([_HEAD, *table, *_counts(recipes), *_sources()]) + "\n"

@@ -1,6 +1,6 @@
-"""What our own runs showed of operators: those of models that pass, and those that messages of others name.
+"""Operators in our own runs: those of passing models, and those in messages of failing ones.
 
-Types that are held out are left out, so that no prediction is scored on its own evidence.
+Held-out types are omitted, so that no prediction is scored on its own evidence.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from generators.compatibility.prediction_scores import is_held_out
 from generators.models.recipe import Recipe
 from hardware.backends._web_placement import WHOLE
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import LAST_CHECK, last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.shipped_evidence import LAST_CHECK, last_checks, read_shipped
 from hardware.files import write_whole
 from hardware.target import Target
 
@@ -30,11 +30,11 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "webgpu": ("onnxruntime-web (webgpu)", "chromium (webgpu)", "torch", "transformers"),
     "webnn": ("onnxruntime-web (webnn)", "@sparticuz/chromium (webnn)", "torch", "transformers"),
 }
-"""What a target's runs depend on, as evidence names it."""
+"""The packages that a target's runs depend on, as in evidence."""
 
 TARGETS = tuple(_PACKAGES)
 _VARIANTS: Mapping[str, tuple[str, ...]] = {"openvino": ("", "CPU"), "webgpu": ("",), "webnn": ("",)}
-"""The variants that the runs were of; of a target that isn't here, all."""
+"""The variants of the runs; all variants if the target isn't listed."""
 
 
 def run_sections(
@@ -43,26 +43,27 @@ def run_sections(
     recipes: Mapping[str, Recipe],
     made_on: str,
 ) -> tuple[Section, Section]:
-    """Two sections from kept evidence in float32: of torch's operators, and of what the runtime itself called them.
+    """Return two sections from stored float32 evidence: with torch's operators, and with the runtime's names.
 
-    An operator runs where a model that passes every check with nothing on the host has it: in its recipe, or in what
-    the proof of execution counted. One that a failing model's message names, and no passing model has, is missing.
+    An operator runs if a model that passes every check without the host has it in its recipe or execution proof. It
+    is
+    missing if a failing model's message names it and no passing model has it.
     """
-    lines = read_kept(file)
+    lines = read_shipped(file)
     runs = [line for line in lines if isinstance(line, RunLine)]
     cells = last_checks([line for line in lines if isinstance(line, CheckLine)], Target(name=target))
     kept = {name: list(checks.values()) for name, checks in cells.items() if _counts(Cell.parse(name))}
     passing = {Cell.parse(name).model: checks for name, checks in kept.items() if _passes(checks)}
     failing = {Cell.parse(name).model: checks for name, checks in kept.items() if not _passes(checks)}
-    asked = Counter(name for model in passing if model in recipes for name in recipes[model].operators)
+    counts = Counter(name for model in passing if model in recipes for name in recipes[model].operators)
     native = Counter(name for checks in passing.values() for line in checks[-1:] for name in line.native_ops)
     refused: dict[str, list[str]] = {}
     for model, checks in sorted(failing.items()):
         for line in checks:
             for name, said in operators_named(line.error_message).items():
-                told = refused.setdefault(name, [])
-                if f"{said.how} in {model}" not in told:
-                    told.append(f"{said.how} in {model}")
+                causes = refused.setdefault(name, [])
+                if f"{said.how} in {model}" not in causes:
+                    causes.append(f"{said.how} in {model}")
     versions = versions_of(runs, _PACKAGES[target])
     left_out = "types that are held out (generators/compatibility/prediction_scores.py)"
 
@@ -83,12 +84,12 @@ def run_sections(
             left_out=left_out,
         )
 
-    return section("aten", asked), section(target if target == "openvino" else "onnx", native)
+    return section("aten", counts), section(target if target == "openvino" else "onnx", native)
 
 
 def write_graphs(file: Path, recipes: Mapping[str, Recipe], made_on: str) -> None:
-    """Count, over models that pass on qnn, in how many graphs what an operator of the recipe becomes isn't there."""
-    checks = [line for line in read_kept(file) if isinstance(line, CheckLine)]
+    """Count the graphs of passing qnn models that lack the ONNX types of an operator in the recipe."""
+    checks = [line for line in read_shipped(file) if isinstance(line, CheckLine)]
     gone: Counter[str] = Counter()
     graphs: Counter[str] = Counter()
     for name, lines in last_checks(checks, Target(name="qnn")).items():

@@ -1,4 +1,4 @@
-"""Operators that torch has kernels for on a device, read from the `native_functions.yaml` inside torch's wheel."""
+"""Operators with torch kernels for a device, from `native_functions.yaml` in torch's wheel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU_ONLY: Mapping[str, str] = {
     "_scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
     "mkldnn_rnn_layer": "lstm",
 }
-"""Operators that recipes name because they were recorded on a CPU, and what a model asks for on any device."""
+"""CPU-only operators in recipes, which were recorded on a CPU, and their equivalent on other devices."""
 
 _KEYS: Mapping[str, str] = {
     "cpu": "CPU",
@@ -36,7 +36,7 @@ _MADE_OF_OTHERS = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "Co
 
 @dataclass(frozen=True, kw_only=True)
 class Native:
-    """One entry: an operator's overload, the dispatch keys that it has kernels for."""
+    """An entry: an overload of an operator and the dispatch keys of its kernels."""
 
     name: str
     overload: str
@@ -44,12 +44,12 @@ class Native:
 
     @property
     def is_composite(self) -> bool:
-        """Whether it computes by calling other operators where a device has no kernel of its own."""
+        """Whether it calls other operators on devices without a kernel."""
         return bool(self.keys & set(_MADE_OF_OTHERS)) or not self.keys
 
     @property
     def writes_out(self) -> bool:
-        """Whether this is a form with `out=`, which no model calls."""
+        """Whether this is a variant with `out=`, which no model calls."""
         return self.overload.endswith("out") or self.overload in _OUT_NAMES
 
 
@@ -57,7 +57,7 @@ _OUT_NAMES = ("grad_input", "values", "indices", "dim_values", "unary_out", "out
 
 
 def natives(file: Path) -> list[Native]:
-    """The entries of a `native_functions.yaml`, with those that delegate to a structured kernel resolved."""
+    """Return the entries of a `native_functions.yaml`, with structured kernels resolved."""
     import yaml
 
     entries = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -70,7 +70,7 @@ def _native(name: str, entry: Mapping[str, Any], by_name: Mapping[str, Mapping[s
     if delegate := entry.get("structured_delegate"):
         keys |= set(_keys(by_name[delegate]))
     base, _, overload = name.partition(".")
-    if entry.get("dispatch") == {}:  # none at all, where an entry that doesn't say is made of other operators
+    if entry.get("dispatch") == {}:  # no dispatch key: entries without any are composite
         keys.add("Undefined")
     return Native(name=base, overload=overload, keys=frozenset(keys))
 
@@ -78,12 +78,12 @@ def _native(name: str, entry: Mapping[str, Any], by_name: Mapping[str, Mapping[s
 def _keys(entry: Mapping[str, Any]) -> Iterator[str]:
     for names in entry.get("dispatch", {}):
         yield from names.split(", ")
-    if entry.get("ufunc_inner_loop"):  # torchgen writes these kernels, for CPU and CUDA
+    if entry.get("ufunc_inner_loop"):  # torchgen generates these kernels for CPU and CUDA.
         yield from ("CPU", "CUDA")
 
 
 def packaged() -> Path:
-    """The file inside the torch that is installed here."""
+    """Return the file in the installed torch."""
     spec = importlib.util.find_spec("torchgen")
     assert spec is not None
     assert spec.submodule_search_locations
@@ -94,7 +94,7 @@ def packaged() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """Operators that run under a dispatch key, those of them made of others, conditions, and those that don't run."""
+    """Operators that run under a dispatch key, composite ones among them, conditions, and missing operators."""
 
     supported: list[str]
     made_of_others: list[str]
@@ -103,10 +103,11 @@ class Kernels:
 
 
 def kernels(entries: Sequence[Native], key: str, also: frozenset[str] = frozenset()) -> Kernels:
-    """What runs under a dispatch key.
+    """Return the operators of a dispatch key.
 
-    `also` are overloads (`add.Tensor`) with kernels from elsewhere. An operator runs where each of its overloads has
-    a kernel or is made of others; where only some have, that is its condition.
+    `also` are overloads (`add.Tensor`) with kernels of another library. An operator runs if each overload has a
+    kernel
+    or is composite; if only some do, that is its condition.
     """
     overloads: dict[str, list[Native]] = defaultdict(list)
     for entry in entries:
@@ -132,7 +133,7 @@ def _full(one: Native) -> str:
 
 
 def section(target: str, made_on: str, also: frozenset[str] = frozenset(), source: str = "") -> Section:
-    """The declared section of one of torch's own devices; `also` and `source` are what kernels from elsewhere add."""
+    """Return the declared section of a torch device; `also` and `source` describe kernels of another library."""
     found = kernels(natives(packaged()), _KEYS[target], also)
     if target not in ("cpu", "simulated"):
         for name, form in CPU_ONLY.items():

@@ -1,4 +1,4 @@
-"""Operators that torchax lowers to XLA's, asked of its table in the environment of target `tpu`."""
+"""Operators that torchax lowers to XLA, from its table in the environment of target `tpu`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ print(json.dumps({"lowered": own, "decomposed": sorted({name(o) for o in made if
 
 
 def tpu_section(made_on: str) -> Section:
-    """What torchax has a lowering for, itself or after torch.export has written it with other operators.
+    """Return the section of operators with a torchax lowering, directly or after decomposition by torch.export.
 
-    Raises `BackendUnavailable` where target tpu has no environment here.
+    Raises `BackendUnavailable` if target tpu has no environment.
     """
     environment = environment_of("tpu")
     if environment.python is None:
@@ -35,9 +35,9 @@ def tpu_section(made_on: str) -> Section:
     done = subprocess.run(
         [str(environment.python), "-c", _ASKING], capture_output=True, text=True, check=True, timeout=300
     )
-    said = json.loads(done.stdout.splitlines()[-1])
-    lowered = set(said["lowered"])
-    decomposed = set(said["decomposed"]) - lowered
+    answer = json.loads(done.stdout.splitlines()[-1])
+    lowered = set(answer["lowered"])
+    decomposed = set(answer["decomposed"]) - lowered
     composite = {f"aten.{one.name}" for one in natives(packaged()) if "CompositeImplicitAutograd" in one.keys}
     composite |= {f"aten.{one.name}" for one in natives(packaged()) if not one.keys}
     supported = lowered | decomposed | (composite - lowered)
@@ -61,7 +61,7 @@ def tpu_section(made_on: str) -> Section:
 
 
 def _functional(entries: Iterable[object], supported: set[str]) -> dict[str, str]:
-    """Forms that write into their argument, which torch.export replaces by those that don't."""
+    """Return in-place variants, which torch.export replaces by functional ones."""
     names = {f"aten.{one.name}" for one in entries}  # type: ignore[attr-defined]
     inplace = (name for name in names if name.endswith("_") and not name.endswith("__") and name not in supported)
     return {name: f"torch.export writes it as {name[:-1]}" for name in sorted(inplace) if name[:-1] in supported}

@@ -1,4 +1,4 @@
-"""What trials of single operators add to tables: which operators are exported as which ONNX types, and what runs."""
+"""Table sections from trials of single operators: their ONNX types, and which of them run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hardware.workers import environment_of
 from .trials import Tried
 
 _BEFORE = ("export", "convert")
-"""Stages that are the same whatever device comes behind them."""
+"""Stages that don't depend on the device."""
 
 _SOURCES: Mapping[str, str] = {
     "openvino": "graphs of one operator, converted by OpenVINO and run by its CPU plug-in",
@@ -25,8 +25,8 @@ _SOURCES: Mapping[str, str] = {
 
 
 def section_of(target: str, tried: Iterable[Tried], made_on: str) -> Section:
-    """An operator runs where the commonest way of calling it that could be tried does, or any other; which don't is
-    its condition. Where none does, it is missing. What couldn't be called by itself stays unknown."""
+    """Return the section of trials: an operator runs if any of its tried calls does, with the failing calls as
+    condition. It is missing if none does, and unknown if it couldn't be called alone."""
     supported, conditions, missing, before = [], {}, {}, []
     for operator, examples in sorted(_by_operator(tried).items()):
         failed = [one for one in examples if not one.works]
@@ -71,7 +71,7 @@ def _versions(target: str) -> dict[str, str]:
 
 
 def write_exports(tried: Sequence[Tried], made_on: str) -> None:
-    """Write which ONNX types each operator became in its commonest call that was exported, or why none was."""
+    """Write the ONNX types of each operator in its most common exported call, or the reason why none was exported."""
     types: dict[str, list[str]] = {}
     refused: dict[str, str] = {}
     for operator, examples in sorted(_by_operator(tried).items()):

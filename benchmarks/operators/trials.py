@@ -1,7 +1,7 @@
-"""Graphs of one operator, tried on targets: what is exported, converted, taken and computed right.
+"""Try graphs of one operator on targets: export, conversion, acceptance and results.
 
-Each operator is called as tiny models call it (`generators/compatibility/operators/operator_names.py`). What a target
-does with an operator by itself says nothing of how a compiler joins it with others.
+Each operator is called as tiny models call it (`generators/compatibility/operators/operator_names.py`). The
+result for a single operator doesn't cover how compilers fuse it with others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from generators.recipes.operator_calls import OperatorCall
 from hardware.backends.base import Unsupported
 from hardware.evidence.record import Stage
 from hardware.export.exported import ONNX
-from hardware.export.onnx_export import OPSET, _bound, _exportable, _write_out_sums, drop_empty, fold
+from hardware.export.onnx_export import OPSET, _clip_constants, _expand_added_constants, _exportable, drop_empty, fold
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
@@ -34,14 +34,14 @@ from .one_operator import OneOperator, apart, one_operator
 
 FLOAT32_LIMIT = 1e-4
 NOT_TENSORS = ("aten._local_scalar_dense", "aten.mkldnn_rnn_layer")
-"""A number for Python, and a form of LSTM that a CPU alone has: there is no graph of them."""
+"""Operators without a graph: one returns a Python number, one is an LSTM variant of the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """What became of one call on one target; `types` are the ONNX types that it was exported as.
+    """The result of one call on one target; `types` are the exported ONNX types.
 
-    `stage` and `reason` say where and why it doesn't run, `tensors` what it was given.
+    `stage` and `reason` say where and why it doesn't run, `tensors` describes its inputs.
     """
 
     operator: str
@@ -53,7 +53,7 @@ class Tried:
 
     @property
     def given(self) -> str:
-        """Dtypes and ranks: `float32 3-D, int64 2-D`."""
+        """Return dtypes and ranks, such as `float32 3-D, int64 2-D`."""
         return ", ".join(f"{dtype} {len(shape)}-D" for dtype, shape in self.tensors) or "no tensor"
 
 
@@ -61,7 +61,7 @@ Try = Callable[[OneOperator, Path], tuple[str, ...]]
 
 
 class Refused(Exception):
-    """A target doesn't take a graph, or computes it wrongly; `stage` says when that showed."""
+    """Raised if a target rejects a graph or computes it wrongly, with the stage."""
 
     def __init__(self, stage: str, reason: str, types: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
@@ -70,7 +70,7 @@ class Refused(Exception):
 
 
 def calls_to_try() -> Iterator[OperatorCall]:
-    """The recorded examples of each operator, the commonest first."""
+    """Return the recorded examples of each operator, the most common first."""
     for operator, found in recorded()["operators"].items():
         for one in found if operator not in NOT_TENSORS else ():
             named = tuple((name, value) for name, value in one["named"])
@@ -80,7 +80,7 @@ def calls_to_try() -> Iterator[OperatorCall]:
 
 
 def try_all(what: str) -> Iterator[Tried]:
-    """Try every call on `onnx`, `openvino` or `qnn`, in a child: what a runtime dies of costs one call."""
+    """Try every call on `onnx`, `openvino` or `qnn` in child processes, so that a crash loses one call."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(what,))
     try:
@@ -96,7 +96,7 @@ def try_all(what: str) -> Iterator[Tried]:
 
 
 _here: list[Try] = []
-"""What this child tries calls with."""
+"""The attempt function of this child."""
 
 
 def _prepare(what: str) -> None:
@@ -115,7 +115,7 @@ def _tried(call: OperatorCall, attempt: Try, folder: Path) -> Tried:
         subject = one_operator(call)
         with torch.no_grad():
             subject.module(*subject.inputs)
-    except Exception as error:  # what can't be called by itself can't be tried: nothing is known of it
+    except Exception as error:  # Operators that can't be called alone stay unknown.
         return _failed(call, Refused("call", _line(error)))
     try:
         types = attempt(subject, folder)
@@ -136,7 +136,7 @@ def _failed(call: OperatorCall, refused: Refused) -> Tried:
 
 
 def export(subject: OneOperator, folder: Path) -> tuple[str, ...]:
-    """The operator as an ONNX file, made as those of models are; its ONNX types. Raises `Refused`."""
+    """Export the operator to an ONNX file as models are; return its ONNX types. Raises `Refused`."""
     import onnx
 
     raw, file = folder / "raw.onnx", folder / ONNX
@@ -152,15 +152,15 @@ def export(subject: OneOperator, folder: Path) -> tuple[str, ...]:
             )
         fold(raw, file)
         drop_empty(file)
-        _bound(file)
-        _write_out_sums(file)
-    except Exception as error:  # the exporter raises whatever it met
+        _clip_constants(file)
+        _expand_added_constants(file)
+    except Exception as error:  # The exporter raises any exception.
         raise Refused("export", _line(error)) from error
     return tuple(sorted({node.op_type for node in onnx.load(str(file)).graph.node} - {"Constant", "Identity"}))
 
 
 def on_onnx(subject: OneOperator, folder: Path) -> tuple[str, ...]:
-    """Export, and compute with ONNX Runtime's CPU provider. Raises `Refused`."""
+    """Export and compute with ONNX Runtime's CPU provider. Raises `Refused`."""
     import onnxruntime
 
     types = export(subject, folder)
@@ -169,14 +169,14 @@ def on_onnx(subject: OneOperator, folder: Path) -> tuple[str, ...]:
     try:
         session = onnxruntime.InferenceSession(str(folder / ONNX), options, providers=["CPUExecutionProvider"])
         found = session.run(None, _named(subject, {one.name for one in session.get_inputs()}))
-    except Exception as error:  # the runtime's own
+    except Exception as error:  # an error of the runtime
         raise Refused("run", _line(error), types) from error
     _compare(subject, found, FLOAT32_LIMIT, types)
     return types
 
 
 def on_openvino(subject: OneOperator, folder: Path) -> tuple[str, ...]:
-    """Convert with OpenVINO and compute with its CPU plug-in. Raises `Refused`."""
+    """Convert with OpenVINO and compute with its CPU plugin. Raises `Refused`."""
     import openvino
 
     from hardware.export.openvino_operators import convertible_operators
@@ -185,12 +185,12 @@ def on_openvino(subject: OneOperator, folder: Path) -> tuple[str, ...]:
         try:
             traced = torch.jit.trace(subject.module, subject.inputs, check_trace=False)
             converted = openvino.convert_model(traced, example_input=subject.inputs or None)
-        except Exception as error:  # the tracer's or the converter's own
+        except Exception as error:  # an error of the tracer or the converter
             raise Refused("convert", _line(error)) from error
         try:
             compiled = openvino.Core().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
             result = compiled([one.numpy() for one in subject.inputs])
-        except Exception as error:  # the plug-in's own
+        except Exception as error:  # an error of the plugin
             raise Refused("compile", _line(error)) from error
     _compare(subject, [result[number] for number in range(len(compiled.outputs))], FLOAT32_LIMIT, ())
     return ()
@@ -198,7 +198,7 @@ def on_openvino(subject: OneOperator, folder: Path) -> tuple[str, ...]:
 
 def qnn_attempt() -> Try:
     """Export, and compute on QNN in a strict session."""
-    from hardware.backends.qnn import PROVIDER, QNNBackend
+    from hardware.backends.qnn import QNNBackend
 
     backend = QNNBackend(Target(name="qnn"))
     limit = tolerance_for(Target(name="qnn"), "float32").limit
@@ -208,7 +208,7 @@ def qnn_attempt() -> Try:
 
         types = export(subject, folder)
         if not types:
-            return ()  # it was computed when the file was made: there is nothing to run
+            return ()  # It was constant-folded, so nothing is left to run.
         names = {one.name for one in onnx.load(str(folder / ONNX)).graph.input}
         try:
             found, proof = backend.exchange(
@@ -219,7 +219,8 @@ def qnn_attempt() -> Try:
             )
         except Unsupported as error:
             raise Refused("compile", _line(error).removeprefix("QNN doesn't run the model: "), types) from error
-        if left := sorted(name for other, ops in proof["assigned"].items() if other != PROVIDER for name in ops):
+        elsewhere = [ops for provider, ops in proof["assigned"].items() if provider != backend.PROVIDER]
+        if left := sorted(name for ops in elsewhere for name in ops):
             raise Refused("compile", f"it leaves {', '.join(left)} to the host", types)
         outputs = [one.name for one in onnx.load(str(folder / ONNX)).graph.output]
         _compare(subject, [found[name] for name in outputs], limit, types)
@@ -262,7 +263,7 @@ _NOISE = (
 
 
 def _line(error: BaseException) -> str:
-    """What was raised, on one line, without what is of this machine or of this graph alone."""
+    """Return an error as one line, without parts of this machine or graph."""
     text = " ".join(str(error).split())
     for noise in _NOISE:
         text = re.sub(noise, "", text)
@@ -270,7 +271,7 @@ def _line(error: BaseException) -> str:
 
 
 def said(tried: Iterator[Tried]) -> list[Tried]:
-    """All of them, told as they end."""
+    """Yield all results, and print them as they end."""
     found = []
     for one in tried:
         found.append(one)

@@ -14,7 +14,8 @@ _ROW = re.compile(r"^\| *(?P<name>\w+) *\| *(?P<opsets>[^|]*?) *\|(?P<rest>.*)\|
 
 
 def web_section(target: str, package: Path, made_on: str) -> Section:
-    """The declared section of `webgpu` or `webnn`, from an unpacked npm package (`npm pack onnxruntime-web`)."""
+    """Return the declared section of `webgpu` or `webnn`, from an unpacked npm package (`npm pack
+    onnxruntime-web`)."""
     file = package / "docs" / _FILES[target]
     release = json.loads((package / "package.json").read_text(encoding="utf-8"))["version"]
     supported, conditions, missing = [], {}, {}
@@ -44,7 +45,7 @@ def web_section(target: str, package: Path, made_on: str) -> Section:
 
 
 def _takes(opsets: str, wanted: int) -> bool:
-    """Whether `ai.onnx(6-12, 13+)` holds an operator's definition that is in force in the wanted opset."""
+    """Whether `ai.onnx(6-12, 13+)` includes the operator's definition of the wanted opset."""
     listed = re.search(r"ai\.onnx\(([^)]*)\)", opsets)
     parts = [one.strip() for one in listed[1].split(",")] if listed else []
     return any(_holds(one, wanted) for one in parts)

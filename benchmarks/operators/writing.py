@@ -1,4 +1,4 @@
-"""Writes a target's table of operators: a section in the place of that of its kind and names."""
+"""Write a target's table of operators; a section replaces the one of the same kind and names."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hardware.files import write_whole
 
 
 def with_section(table: OperatorTable, section: Section) -> OperatorTable:
-    """The same table with one section in the place of that of its kind and names."""
+    """Return the table with a section that replaces the one of the same kind and names."""
     others = [one for one in table.sections if (one.kind, one.names) != (section.kind, section.names)]
     ordered = sorted([*others, section], key=lambda one: (KINDS.index(one.kind), one.names))
     return OperatorTable(target=table.target, sections=tuple(ordered))
 
 
 def text_of(table: OperatorTable) -> str:
-    """The text of a table's file: the same bytes for the same table."""
+    """Return the text of a table's file; the same table gives the same bytes."""
     sections = [_plain(section) for section in table.sections]
     plain = {"schema_version": SCHEMA_VERSION, "target": table.target, "sections": sections}
     return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"

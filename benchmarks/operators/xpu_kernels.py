@@ -1,4 +1,4 @@
-"""Operators that Intel's GPUs have kernels for: torch's own, and torch-xpu-ops', which it is built with."""
+"""Operators with kernels for Intel GPUs, in torch and in torch-xpu-ops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ REPOSITORY = "https://github.com/intel/torch-xpu-ops"
 
 
 def xpu_section(checkout: Path, revision: str, made_on: str) -> Section:
-    """From `yaml/` and the fallbacks of a checkout of torch-xpu-ops at `revision` (`release/2.13 at 21172da`)."""
+    """Return the section from `yaml/` and the fallbacks of a checkout of torch-xpu-ops at `revision` (`release/2.13
+    at 21172da`)."""
     import yaml
 
     listed = yaml.safe_load((checkout / "yaml" / "xpu_functions.yaml").read_text(encoding="utf-8"))["supported"]
@@ -23,7 +24,7 @@ def xpu_section(checkout: Path, revision: str, made_on: str) -> Section:
     sources = f", and yaml/ of {REPOSITORY}, {revision}"
     found = section("xpu", made_on, frozenset({*listed, *registered}), sources)
     template = (checkout / "src" / "ATen" / "native" / "xpu" / "XPUFallback.template").read_text(encoding="utf-8")
-    on_host = {f"aten.{name.partition('.')[0]}" for name in _listed(template)}
+    on_host = {f"aten.{name.partition('.')[0]}" for name in _fallback_names(template)}
     return replace(
         found,
         made_by="python -m benchmarks.operators xpu CHECKOUT",
@@ -34,7 +35,7 @@ def xpu_section(checkout: Path, revision: str, made_on: str) -> Section:
     )
 
 
-def _listed(template: str) -> list[str]:
-    """The names in the list of operators that fall back to the host whatever is set."""
+def _fallback_names(template: str) -> list[str]:
+    """Return the operators that always fall back to the host."""
     body = template.partition("fallback_list = {")[2].partition("}")[0]
     return re.findall(r'"([\w.]+)"', body)

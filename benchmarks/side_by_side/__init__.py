@@ -1,6 +1,6 @@
-"""Ours beside rivals in one run, and how costs grow: `python -m benchmarks.side_by_side`, or `make bench`.
+"""Compare with other tools in one run, and measure growth: `python -m benchmarks.side_by_side`, or `make bench`.
 
-Each module but those named below measures one thing and gives `Result` (`result.py`); `processes.py` is how
-processes are timed in turns, `rivals.py` which programs are there, `scripts.toml` lists every script of `benchmarks/`
-with what runs it, `page.py` and `drawing.py` make docs/BENCHMARKS.md of what was kept.
+Each module except those below measures one thing and returns a `Result` (`result.py`). `processes.py` times processes
+in turns, `rivals.py` finds the other programs, `scripts.toml` lists every script of `benchmarks/` and its command,
+`page.py` and `drawing.py` make docs/BENCHMARKS.md.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.side_by_side run`: ours beside rivals; `page` writes docs/BENCHMARKS.md."""
+"""`python -m benchmarks.side_by_side run`: compare with other tools; `page` writes docs/BENCHMARKS.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VERSIONS = ("torch", "transformers", "duckdb", "pandas", "accelerate")
 
 @click.group(help=__doc__)
 def main() -> None:
-    """Ours beside rivals."""
+    """Compare with other tools."""
 
 
 @main.command()
@@ -31,7 +31,7 @@ def main() -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=7, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=KEPT)
 def run(names: tuple[str, ...], runs: int, out: Path) -> None:
-    """Measure some benches, or all; each is kept as soon as it is done."""
+    """Run some benchmarks, or all; each result is stored when it is complete."""
     inventory = detect()
     memory = (inventory.memory.total_bytes or 0) / 2**30
     machine = f"{inventory.cpu.model}, {inventory.cpu.usable_threads} threads, {memory:.0f} GiB"

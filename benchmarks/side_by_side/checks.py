@@ -1,9 +1,8 @@
-"""Running suites, beside plain calls of their test functions in one warm process.
+"""Compare running suites with plain calls of their test functions in one warm process.
 
-Three times over the same suites on cpu: as plain calls of their test functions in one warm process, in that way with
-a clock around the models' own code, and through the runner (a forked child and pytest for each file). One suite at a
-time throughout, so that sums can be compared. `python -m benchmarks.side_by_side.checks TYPES` measures one number of
-types, and prints JSON.
+The same suites run on cpu three times: as plain calls in one warm process, so with a timer around the models' code,
+and by the runner (a forked child and pytest for each file). Suites run one at a time, so that sums are comparable.
+`python -m benchmarks.side_by_side.checks TYPES` measures one number of types, and prints JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _SEED = 4
 
 
 def measure(runs: int) -> Result:
-    """The same suites both ways, for several numbers of types drawn by seed; each number once: it takes minutes."""
+    """Measure the same suites both ways, once for each of several numbers of seeded types; takes minutes."""
     del runs
     comparisons: list[Comparison] = []
     points: dict[str, list[tuple[float, float]]] = {"through the runner": [], "plain calls": []}
@@ -74,7 +73,7 @@ def measure(runs: int) -> Result:
 
 
 def _write(folder: Path, count: int) -> list[SuiteFile]:
-    """Suites of so many stored recipes, drawn by seed; any first part of the list is a fair sample."""
+    """Write suites of seeded recipes; any beginning of the list is a fair sample."""
     recipes = sorted(stored_recipes(), key=lambda recipe: recipe.model_type)
     random.Random(_SEED).shuffle(recipes)
     suites = []
@@ -89,7 +88,7 @@ def _write(folder: Path, count: int) -> list[SuiteFile]:
 
 
 class _Failures(Progress):
-    """Which suites had checks that weren't passed."""
+    """Suites with checks that didn't pass."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
@@ -99,8 +98,8 @@ class _Failures(Progress):
             self.failed.append(suite.cell.id)
 
 
-def _through_runner(suites: Sequence[SuiteFile], folder: Path) -> tuple[float, list[str]]:
-    """Seconds of wall time of one run, and the cells that didn't pass whole."""
+def _run_by_runner(suites: Sequence[SuiteFile], folder: Path) -> tuple[float, list[str]]:
+    """Return the wall-clock time of one run in s, and the cells that didn't pass."""
     inventory = detect()
     writer = EvidenceWriter(folder, new_run_id())
     run = RunLine(
@@ -120,7 +119,7 @@ def _through_runner(suites: Sequence[SuiteFile], folder: Path) -> tuple[float, l
 
 
 def _in_child(work: Callable[[], str]) -> str:
-    """What `work` returns in a forked child, whose own output is of no interest."""
+    """Return the result of `work` in a forked child, without its output."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -138,13 +137,13 @@ def _in_child(work: Callable[[], str]) -> str:
     return answer
 
 
-def _plainly(suites: Sequence[SuiteFile], *, watched: bool = False) -> tuple[float, float]:
-    """Seconds of all test functions, called one after the other in one warm process, and those in models' code."""
+def _plain_calls(suites: Sequence[SuiteFile], *, watched: bool = False) -> tuple[float, float]:
+    """Return the time in s of all test functions in one warm process, and the part in models' code."""
 
     def work() -> str:
         inside = [0.0]
         started = time.perf_counter()
-        with _watching(inside) if watched else contextlib.nullcontext():
+        with _model_time(inside) if watched else contextlib.nullcontext():
             for suite in suites:
                 _call_all(suite)
         return f"{time.perf_counter() - started} {inside[0]}"
@@ -154,8 +153,8 @@ def _plainly(suites: Sequence[SuiteFile], *, watched: bool = False) -> tuple[flo
 
 
 @contextmanager
-def _watching(inside: list[float]) -> Iterator[None]:
-    """Adds up the seconds in the outermost forward pass of modules, and in backward passes."""
+def _model_time(inside: list[float]) -> Iterator[None]:
+    """Add up the time of outermost forward passes and backward passes."""
     import torch
 
     called, backward = torch.nn.Module.__call__, torch.Tensor.backward
@@ -195,23 +194,23 @@ def _call_all(suite: SuiteFile) -> None:
             test = getattr(module, f"test_{check}")
             with tempfile.TemporaryDirectory() as scratch:
                 extra = {"tmp_path": Path(scratch)} if "tmp_path" in inspect.signature(test).parameters else {}
-                # What fails or is skipped takes its time here as it does in the runner, which says which they are.
+                # Failures and skips take time here and in the runner, which reports them.
                 with contextlib.suppress(Exception, pytest.skip.Exception):
                     test(case, **extra)
 
 
 def _measure_types(count: int) -> dict[str, Any]:
-    """Seconds of plain calls and of the runner, the share of plain calls in models, and cells that didn't pass."""
+    """Return times in s of plain calls and of the runner, the share of models in plain calls, and failing cells."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["HWCOMPAT_CACHE"] = str(folder / "cache")
         (folder / "suites").mkdir()
         suites = _write(folder / "suites", count)
         warm_up(suites)
-        _plainly(suites)  # fills the store of references for all that is compared
-        plain, _ = _plainly(suites)
-        watched, inside = _plainly(suites, watched=True)
-        isolated, failed = _through_runner(suites, folder / "evidence")
+        _plain_calls(suites)  # Fills the store of references for all measurements.
+        plain, _ = _plain_calls(suites)
+        watched, inside = _plain_calls(suites, watched=True)
+        isolated, failed = _run_by_runner(suites, folder / "evidence")
     return {"plain_s": plain, "runner_s": isolated, "in_models": inside / watched, "not_passed": failed}
 
 

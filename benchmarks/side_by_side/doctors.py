@@ -1,4 +1,4 @@
-"""Asking whether a machine and a model are all right, beside torchbridge's doctor and validation."""
+"""Compare checks of a machine and a model with torchbridge's doctor and validation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .rivals import rival
 
 _MODEL = (sys.executable, "run_test_generation.py", "--model", "bert", "--device", "cpu", "--run")
 _WARNED = (0, 2)
-"""2 is a warning of tb-validate: no GPU is here."""
+"""2 is a warning of tb-validate, for example without a GPU."""
 
 
 def measure(runs: int) -> Result:
-    """Our doctor without and with computing on each target, and our run of one model, beside torchbridge's."""
+    """Measure our doctor without and with computing on each target, and our run of one model, and torchbridge's."""
     doctor = rival("torchbridge", "tb-doctor")
     validation = rival("torchbridge", "tb-validate", "--level", "quick", allowed=_WARNED)
     ours = {

@@ -1,4 +1,4 @@
-"""Curves as SVG: logarithmic on both sides, a line and its points for each name, the names beside the ends."""
+"""Draw curves as SVG with logarithmic axes: a line with points for each name, labeled at its end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .result import Curve
 _WIDTH, _HEIGHT = 720, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 210, 40, 50
 _LABEL = 15.0
-"""The least distance between labels, so that none covers another."""
+"""The smallest distance between labels, so that none overlap."""
 _INK = ("#0b6e99", "#b3541e", "#4d7c0f", "#7c3aed", "#be185d", "#475569")
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 4")
-"""A name isn't told by colour alone."""
+"""Dashes distinguish lines in addition to colors."""
 
 
 def svg(curve: Curve) -> str:
-    """The curve as a picture of its own, which reads on light and on dark pages."""
+    """Return the curve as a picture for light and dark pages."""
     xs = [x for own in curve.points.values() for x, _ in own]
     ys = [max(y, 1e-6) for own in curve.points.values() for _, y in own]
     across, up = _Scale(xs, _LEFT, _WIDTH - _RIGHT), _Scale(ys, _HEIGHT - _BOTTOM, _TOP)
@@ -44,7 +44,7 @@ def svg(curve: Curve) -> str:
     parts.append(
         f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle">{escape(curve.y)}</text>'
     )
-    ends = _apart([up.place(max(own[-1][1], 1e-6)) for own in curve.points.values()])
+    ends = _spread_labels([up.place(max(own[-1][1], 1e-6)) for own in curve.points.values()])
     for number, (name, own) in enumerate(curve.points.items()):
         ink, dash = _INK[number % len(_INK)], _DASHES[number % len(_DASHES)]
         places = [(across.place(x), up.place(max(y, 1e-6))) for x, y in own]
@@ -57,7 +57,7 @@ def svg(curve: Curve) -> str:
 
 
 class _Scale:
-    """Values to places, by their logarithms."""
+    """Maps values to positions by their logarithms."""
 
     def __init__(self, values: Sequence[float], first: float, last: float) -> None:
         self.low, self.high = math.log10(min(values)), math.log10(max(values))
@@ -70,15 +70,15 @@ class _Scale:
         return self.first + share * (self.last - self.first)
 
     def ticks(self) -> list[float]:
-        """Powers of ten inside, with their doubles and fives where there are few."""
+        """Return powers of ten in the range, with multiples of 2 and 5 if there are few."""
         powers = range(math.floor(self.low), math.ceil(self.high) + 1)
         factors = (1,) if len(powers) > 5 else (1, 3) if len(powers) > 3 else (1, 2, 5)
         found = [factor * 10.0**power for power in powers for factor in factors]
         return [one for one in found if self.low - 1e-9 <= math.log10(one) <= self.high + 1e-9]
 
 
-def _apart(places: Sequence[float]) -> list[float]:
-    """The places of labels, moved down until none covers another."""
+def _spread_labels(places: Sequence[float]) -> list[float]:
+    """Return the positions of labels, moved down until none overlap."""
     found = list(places)
     order = sorted(range(len(places)), key=lambda number: places[number])
     for before, after in itertools.pairwise(order):

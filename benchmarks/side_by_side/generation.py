@@ -1,4 +1,4 @@
-"""Writing suites, beside copying the same files, and beside the least that a Python program with a template costs."""
+"""Compare writing suites with copying the same files, and with a minimal Python program that renders a template."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WORDS = {
 
 
 def measure(runs: int) -> Result:
-    """Five sizes, each written anew and with nothing changed, in turns with a plain copy of the same files."""
+    """Measure five sizes, written first and unchanged, in turns with a plain copy of the same files."""
     with tempfile.TemporaryDirectory() as name:
         return _measured(Path(name), runs)
 
@@ -73,7 +73,7 @@ def _measured(folder: Path, runs: int) -> Result:
                     )
                 )
     comparisons.append(_floor(suites, environment, runs))
-    told = subprocess.run([sys.executable, "-c", _NO_TORCH], cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", _NO_TORCH], cwd=ROOT, check=True, capture_output=True, text=True)
     curve = Curve(
         title="Writing suites",
         x="suites",
@@ -85,7 +85,7 @@ def _measured(folder: Path, runs: int) -> Result:
         title="Writing suites",
         comparisons=tuple(comparisons),
         curves=(curve,),
-        remarks=(f"Rendering a suite imports torch: {told.stdout.strip()}.",),
+        remarks=(f"Rendering a suite imports torch: {done.stdout.strip()}.",),
     )
 
 

@@ -1,4 +1,4 @@
-"""Listing a machine, beside the inventories of others; and which fields of `warpt list` aren't shown."""
+"""Compare listing a machine with other tools, and list the fields of `warpt list` that we don't show."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ FIELDS: Mapping[tuple[str, str], str] = {
     ("ML Frameworks", "Pytorch"): "torch",
     ("Docker", "Installed"): "Docker",
 }
-"""Our label of a field of `warpt list`, by its section, where that is another word."""
+"""Our labels for fields of `warpt list` by section, if they differ."""
 
 SECTIONS: Mapping[str, str] = {"ML Frameworks": "Software", "Core Libraries": "Libraries", "Docker": "Containers"}
-"""Our section, where that is another word."""
+"""Our sections, if they differ."""
 
 NO_FIELDS = ("GPU detection failed",)
-"""What looks like a field and is an error message."""
+"""Error messages that look like fields."""
 
 
 def measure(runs: int) -> Result:
-    """A cold `python -m hardware list` and three rivals in turns."""
+    """Measure a cold `python -m hardware list` and three other tools in turns."""
     rivals = {
         "warpt list": rival("warpt", "warpt", "list"),
         "torch.utils.collect_env": tried((sys.executable, "-m", "torch.utils.collect_env")),
-        # What `transformers env` runs: its own entry point imports a server first, whose packages many lack.
+        # The code of `transformers env`, whose entry point first imports a server with further dependencies.
         "transformers env": tried((sys.executable, "-c", "from transformers.cli.system import env; env()")),
     }
     name = "python -m hardware list"
@@ -64,9 +64,9 @@ def _timing(command: tuple[str, ...]) -> Callable[[], float]:
 
 
 def fields_of(text: str) -> list[tuple[str, str]]:
-    """Section and label of every line `  Label: value` below a line of dashes, in the order of the text.
+    """Return section and label of each line `  Label: value` below a line of dashes, in order.
 
-    What isn't installed may stand in one row: each name in it is a field whose value the row's label is.
+    A row may list several missing packages: each is a field whose value is the row's label.
     """
     text = re.sub(r"(?<=\n)  Not installed:(.*(?:\n {6,}.*)*)", _one_by_one, text)
     found: list[tuple[str, str]] = []
@@ -94,11 +94,11 @@ def _fields(warpt: Rival) -> tuple[str, ...]:
     wanted = [field for field in fields_of(theirs) if field[1] not in NO_FIELDS]
     shown = {(section.lower(), label.lower()) for section, label in fields_of(ours)}
     missing = [field for field in wanted if _ours(*field) not in shown]
-    told = [
+    remarks = [
         f"Of {len(wanted)} fields of `warpt list` {len(wanted) - len(missing)} are shown, of {len(shown)} of ours."
     ]
-    told += [f"Not shown: {section}: {label}." for section, label in missing]
-    return tuple(told)
+    remarks += [f"Not shown: {section}: {label}." for section, label in missing]
+    return tuple(remarks)
 
 
 def _ours(section: str, label: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Estimating the memory of a published configuration, beside `accelerate estimate-memory`: time, and how far off."""
+"""Compare memory estimates of published configurations with `accelerate estimate-memory`: time and error."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ with init_empty_weights():
     model = AutoModel.from_config(config)
 print(calculate_maximum_sizes(model))
 """
-"""What `accelerate estimate-memory` does once it has a model's configuration; itself it asks the Hub for that."""
+"""The work of `accelerate estimate-memory` after it has fetched a configuration from the Hub."""
 
 
 def measure(runs: int) -> Result:
-    """Each configuration by both, in processes started anew; ours with nothing kept, and again."""
+    """Measure both on each configuration in new processes; ours without a cache and with it."""
     comparisons: list[Comparison] = []
     with tempfile.TemporaryDirectory() as name:
         for configuration in CONFIGURATIONS:

@@ -1,4 +1,4 @@
-"""docs/BENCHMARKS.md of what was kept: comparisons with their ratios, curves, and what runs every other script."""
+"""Make docs/BENCHMARKS.md: comparisons with their ratios, curves, and the command of every other script."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ with date and versions.
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """One script of `benchmarks/`: what runs it, the page that holds what it showed, how long it takes."""
+    """A script of `benchmarks/`: its command, the page with its results, and its run time."""
 
     name: str
     shows: str
@@ -49,13 +49,13 @@ class Script:
 
 
 def read_scripts() -> tuple[Script, ...]:
-    """The scripts that `scripts.toml` lists."""
+    """Read the scripts of `scripts.toml`."""
     plain = tomllib.loads(SCRIPTS.read_text(encoding="utf-8"))
     return tuple(Script(name=name, **fields) for name, fields in plain.items())
 
 
 def page(results: Mapping[str, Result], scripts: Sequence[Script]) -> str:
-    """The page's text."""
+    """Return the page as Markdown."""
     parts = [_HEAD]
     for result in results.values():
         parts.append(_section(result))
@@ -75,12 +75,12 @@ def page(results: Mapping[str, Result], scripts: Sequence[Script]) -> str:
 
 
 def pictures(results: Mapping[str, Result]) -> dict[str, str]:
-    """The file name of each curve's picture, and its SVG."""
+    """Return the SVG of each curve by file name."""
     return {picture_name(curve): svg(curve) for result in results.values() for curve in result.curves}
 
 
 def picture_name(curve: Curve) -> str:
-    """`one-question-to-evidence-seconds.svg`."""
+    """Return the file name of a curve, such as `one-question-to-evidence-seconds.svg`."""
     return re.sub(r"[^a-z0-9]+", "-", curve.title.lower()).strip("-") + ".svg"
 
 
@@ -93,7 +93,7 @@ def _section(result: Result) -> str:
         parts.append(markdown_table(heads, rows) + "\n\n")
     parts += [f"{remark}\n\n" for remark in result.remarks]
     for curve in result.curves:
-        parts.append(f"![{curve.title}: {_told(curve)}]({IMAGES.as_posix()}/{picture_name(curve)})\n\n")
+        parts.append(f"![{curve.title}: {_alt_text(curve)}]({IMAGES.as_posix()}/{picture_name(curve)})\n\n")
     return "".join(parts)
 
 
@@ -113,8 +113,8 @@ def _figure(values: Sequence[float], unit: str) -> str:
     return f"{middle:,.3g} {unit}" if middle < 100 else f"{middle:,.0f} {unit}"
 
 
-def _told(curve: Curve) -> str:
-    """The ends of each line in words, for who can't see the picture."""
+def _alt_text(curve: Curve) -> str:
+    """Return the ends of each line as alternative text of the picture."""
     return "; ".join(
         f"{name} {own[0][1]:.3g} {curve.y} at {own[0][0]:,.0f} {curve.x}, {own[-1][1]:.3g} at {own[-1][0]:,.0f}"
         for name, own in curve.points.items()
@@ -122,7 +122,7 @@ def _told(curve: Curve) -> str:
 
 
 def missing_scripts(scripts: Sequence[Script]) -> list[str]:
-    """Scripts of `benchmarks/` that the list lacks."""
+    """Return the scripts of `benchmarks/` that aren't listed."""
     there = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
     there |= {path.parent.name for path in (ROOT / "benchmarks").glob("*/__main__.py")}
     there |= {f"mutants.{path.parent.name}" for path in (ROOT / "benchmarks" / "mutants").glob("*/__main__.py")}

@@ -1,4 +1,4 @@
-"""Whole processes, timed in turns, so that a slow spell of the machine hits all of them."""
+"""Time processes in turns, so that other load affects all of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def wall_time(
     cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
 ) -> float:
-    """Seconds from start to exit of one fresh process in `cwd`. Raises where it fails: a failure isn't a fast run.
+    """Return the time in s of a new process in `cwd`. Raises `RuntimeError` if it fails, because that isn't a fast
+    run.
 
-    All commands may keep their bytecode, as an installed program does.
+    All commands may store bytecode, as an installed program does.
     """
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     started = time.perf_counter()
@@ -35,7 +36,7 @@ def wall_time(
 
 
 def in_turns(actions: Mapping[str, Callable[[], float]], runs: int) -> dict[str, tuple[float, ...]]:
-    """The figures that each action gives, one after the other, `runs` times; a first round warms disks and caches."""
+    """Return the figures of each action, called in turns `runs` times after a warm-up round."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(runs + 1):
         for name, action in actions.items():
@@ -46,7 +47,7 @@ def in_turns(actions: Mapping[str, Callable[[], float]], runs: int) -> dict[str,
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds by the clock that a call took in this process."""
+    """Return the wall-clock time in s of a call in this process."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started

@@ -1,6 +1,6 @@
-"""Asking a folder of evidence one question in SQL, beside sqlite3 and pandas over the same lines.
+"""Compare an SQL query of a folder of evidence with sqlite3 and pandas on the same lines.
 
-The question: of each target, how many checks have which outcome. The evidence is made up, and proves nothing.
+The query counts checks by target and outcome. The evidence is synthetic and proves nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ print(json.dumps([taken, int(peak[1]) / 1024, said]))
 
 
 def measure(runs: int) -> Result:
-    """The question by each, in processes started anew, over folders of several sizes; the answers must agree."""
+    """Measure each in new processes on folders of several sizes; the answers must agree."""
     comparisons: list[Comparison] = []
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in _ASKERS}
     memory: dict[str, list[tuple[float, float]]] = {name: [] for name in _ASKERS}
@@ -92,7 +92,7 @@ def measure(runs: int) -> Result:
 
 def _asked(folder: Path, runs: int) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[float, ...]]]:
     mebibytes: dict[str, list[float]] = {name: [] for name in _ASKERS}
-    said: set[str] = set()
+    hashes: set[str] = set()
 
     def ask(name: str) -> float:
         script = _AROUND.format(body=_ASKERS[name])
@@ -101,10 +101,10 @@ def _asked(folder: Path, runs: int) -> tuple[dict[str, tuple[float, ...]], dict[
         )
         taken, used, answer = json.loads(done.stdout.splitlines()[-1])
         mebibytes[name].append(float(used))
-        said.add(answer)
+        hashes.add(answer)
         return float(taken)
 
     times = in_turns({name: lambda n=name: ask(n) for name in _ASKERS}, runs)
-    if len(said) != 1:
+    if len(hashes) != 1:
         raise RuntimeError("the askers don't agree in their answers")
     return times, {name: tuple(own[1:]) for name, own in mebibytes.items()}

@@ -1,4 +1,4 @@
-"""What one bench gives: comparisons with rivals in the same run, and curves; JSON that pages are made from."""
+"""Results of benchmarks: comparisons with other tools in the same run, and curves, stored as JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Ours and a rival's figures of one run, in turns. `unit` is that of both; less is better.
+    """Our figures and those of another tool, measured in turns. `unit` is that of both; less is better.
 
-    `missing` says why the rival has none. `note` says what the two do differently: a ratio of unlike things misleads.
+    `missing` is the reason if the other tool has none. `note` states differences between the two.
     """
 
     what: str
@@ -28,7 +28,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """The median of ours over the rival's; None where the rival has none."""
+        """The ratio of our median and the other's, or None."""
         if not self.rival_values:
             return None
         return statistics.median(self.ours_values) / statistics.median(self.rival_values)
@@ -36,7 +36,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """How something grows: points (x, y) by the name of who was measured, each a median of `runs`."""
+    """A growth curve: points (x, y) by name, each a median of `runs`."""
 
     title: str
     x: str
@@ -47,8 +47,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of one bench; `remarks` are sentences. When, on what and with which versions it ran is added by the
-    command that runs it."""
+    """The result of one benchmark; `remarks` are sentences. The command adds date, machine and versions."""
 
     title: str
     comparisons: Sequence[Comparison] = ()
@@ -60,19 +59,19 @@ class Result:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One line."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
 def read_results(path: Path) -> dict[str, Result]:
-    """The newest result of each bench in a file of JSON lines; none where there is no file."""
+    """Read the newest result of each benchmark from a file of JSON lines, which may be missing."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     found = (_result(json.loads(line)) for line in lines)
     return {one.bench: one for one in found}
 
 
 def keep_results(path: Path, results: Sequence[Result]) -> None:
-    """Put results into a file, in the place of earlier ones of the same benches."""
+    """Write results to a file, replacing earlier ones of the same benchmarks."""
     kept = {**read_results(path), **{one.bench: one for one in results}}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{kept[name].to_json()}\n" for name in sorted(kept)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The rivals' programs: each in an environment of its own, which `make setup-rivals` makes."""
+"""Programs of other tools, each in an environment of `make setup-rivals`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ HINT = "make setup-rivals"
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """A program, and why it can't be measured; empty where it can."""
+    """A program, and the reason if it can't be measured."""
 
     command: tuple[str, ...]
     missing: str = ""
 
 
 def rival(environment: str, program: str, *arguments: str, allowed: Sequence[int] = (0,)) -> Rival:
-    """A program of the environment `.venv-rival-NAME`, tried once."""
+    """Return a program of the environment `.venv-rival-NAME`, tried once."""
     path = ROOT / f".venv-rival-{environment}" / "bin" / program
     return tried((str(path), *arguments), allowed=allowed)
 
 
 def tried(command: Sequence[str], *, allowed: Sequence[int] = (0,), timeout_s: float = 300) -> Rival:
-    """A command that is run once to see whether it works here."""
+    """Run a command once to see whether it works here."""
     program = Path(command[0])
     if not program.exists():
         return Rival(command=tuple(command), missing=f"{program.name} isn't installed ({HINT})")

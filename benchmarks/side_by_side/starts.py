@@ -1,4 +1,4 @@
-"""How long each command takes to say what it can do, beside an interpreter that imports click alone."""
+"""Compare the time of each command's help with an interpreter that imports only click."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = (
 
 
 def measure(runs: int) -> Result:
-    """`--help` of every command, in turns with `python -c "import click"`."""
+    """Measure `--help` of every command, in turns with `python -c "import click"`."""
     actions = {
         " ".join(words): lambda w=words: wall_time((sys.executable, *w, "--help"), allowed=(0,)) for words in COMMANDS
     }

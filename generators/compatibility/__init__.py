@@ -1,1 +1,1 @@
-"""Does this model work on that target? Predictions by rule, conclusions from evidence, the matrix of both."""
+"""Compatibility of models and targets: predictions by rules, verdicts from evidence, and the matrix of both."""

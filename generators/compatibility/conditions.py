@@ -1,7 +1,7 @@
-"""The closed set of operators that a rule's condition is written with, and how two conditions relate.
+"""Operators of a rule's conditions, and relations between two conditions.
 
-`holds` asks one fact. `overlaps` and `covers` compare conditions, so that contradictory and shadowed rules
-are found when rules are loaded and not when somebody is given a wrong answer.
+`holds` checks one fact. `overlaps` and `covers` compare conditions, so that contradictory and shadowed rules are
+found when rules are loaded.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from .rule_facts import Facts, Value
 
 
 class Condition(ABC):
-    """One operator with its operand, held against one fact."""
+    """An operator with its operand."""
 
     @property
     def impossible(self) -> str:
-        """Why no fact could fulfil it; empty where one could."""
+        """Return why no fact can satisfy it; empty if one can."""
         return ""
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """What it asks of a fact, behind the fact's name: `is vision or audio`."""
+        """Return what it requires, as text after a fact's name: `is vision or audio`."""
 
     @abstractmethod
     def holds(self, value: Value) -> bool:
-        """Whether the fact fulfils it; never for a fact that isn't known."""
+        """Whether the fact satisfies it; False for a fact that isn't known."""
 
     @abstractmethod
     def covers(self, other: Condition) -> bool:
-        """Whether each fact that fulfils `other` fulfils this."""
+        """Whether each fact that satisfies `other` satisfies this."""
 
     def overlaps(self, other: Condition) -> bool:
-        """Whether one fact could fulfil both."""
+        """Whether a fact can satisfy both."""
         return True
 
 
@@ -50,7 +50,7 @@ When = Mapping[str, Condition]
 
 @dataclass(frozen=True)
 class Known(Condition):
-    """`known = true`: the fact is there, whatever it says."""
+    """`known = true`: the fact has a value."""
 
     @property
     def words(self) -> str:
@@ -69,7 +69,7 @@ class _OfWords(Condition):
 
     operator: ClassVar[str]
     how: ClassVar[tuple[str, str]]
-    """What stands before the words, and between them."""
+    """The text before the words, and between them."""
 
     @property
     def impossible(self) -> str:
@@ -82,7 +82,7 @@ class _OfWords(Condition):
 
 @dataclass(frozen=True)
 class OneOf(_OfWords):
-    """`family = "vision"` or `family = {one_of = [...]}`: a text fact is one of these."""
+    """`family = "vision"` or `family = {one_of = [...]}`: a text is one of these."""
 
     operator, how = "one_of", ("is", " or ")
 
@@ -98,7 +98,7 @@ class OneOf(_OfWords):
 
 @dataclass(frozen=True)
 class Contains(_OfWords):
-    """`traits = {contains = ...}`: a list fact holds all of these."""
+    """`traits = {contains = ...}`: a list has all of these."""
 
     operator, how = "contains", ("has", " and ")
 
@@ -111,7 +111,7 @@ class Contains(_OfWords):
 
 @dataclass(frozen=True)
 class AnyOf(_OfWords):
-    """`operators = {any_of = [...]}`: a list fact holds at least one of these."""
+    """`operators = {any_of = [...]}`: a list has at least one of these."""
 
     operator, how = "any_of", ("has", " or ")
 
@@ -126,7 +126,7 @@ class AnyOf(_OfWords):
 
 @dataclass(frozen=True)
 class Between(Condition):
-    """`parameters = {at_least = ..., at_most = ...}`: a number fact lies in this closed range."""
+    """`parameters = {at_least = ..., at_most = ...}`: a number is in this closed range."""
 
     at_least: float
     at_most: float
@@ -154,8 +154,10 @@ class Between(Condition):
 
 @dataclass(frozen=True)
 class Versions(Condition):
-    """`versions.torch = ">=2.9,<3"`: a package's version fits a specifier of PEP 440, or the release that it is a
-    candidate of does: 2.9.0rc1 has the code of 2.9, though PEP 440 puts it before that."""
+    """`versions.torch = ">=2.9,<3"`: a package's version matches a PEP 440 specifier.
+
+    A release candidate matches if its release does: 2.9.0rc1 has the code of 2.9, though PEP 440 sorts it before.
+    """
 
     specifier: SpecifierSet
 
@@ -166,21 +168,21 @@ class Versions(Condition):
             version = Version(value)
         except InvalidVersion:
             return False
-        return self._takes(version) or self._takes(Version(version.base_version))
+        return self._matches(version) or self._matches(Version(version.base_version))
 
     def overlaps(self, other: Condition) -> bool:
         if not isinstance(other, Versions):
             return True
-        return any(self._takes(v) and other._takes(v) for v in _samples(self.specifier, other.specifier))
+        return any(self._matches(v) and other._matches(v) for v in _samples(self.specifier, other.specifier))
 
     def covers(self, other: Condition) -> bool:
         if not isinstance(other, Versions):
             return False
-        return all(self._takes(v) for v in _samples(self.specifier, other.specifier) if other._takes(v))
+        return all(self._matches(v) for v in _samples(self.specifier, other.specifier) if other._matches(v))
 
     @property
     def impossible(self) -> str:
-        if any(self._takes(v) for v in _samples(self.specifier)):
+        if any(self._matches(v) for v in _samples(self.specifier)):
             return ""
         return f"no version fits {str(self.specifier)!r}"
 
@@ -188,12 +190,12 @@ class Versions(Condition):
     def words(self) -> str:
         return f"fits {self.specifier}"
 
-    def _takes(self, version: Version) -> bool:
+    def _matches(self, version: Version) -> bool:
         return self.specifier.contains(version, prereleases=True)
 
 
 def _samples(*specifiers: SpecifierSet) -> list[Version]:
-    """Versions at, just above and between all bounds: two specifiers that agree on these agree everywhere."""
+    """Return versions at, just above and between all bounds: specifiers that agree on these are equal."""
     bounds = {Version("0"), Version("99999")}
     for specifier in specifiers:
         bounds |= {Version(one.version.removesuffix(".*")) for one in specifier}
@@ -204,15 +206,15 @@ def _samples(*specifiers: SpecifierSet) -> list[Version]:
 
 
 def all_hold(when: When, facts: Facts) -> bool:
-    """Whether the facts fulfil each condition."""
+    """Whether the facts satisfy all conditions."""
     return all(condition.holds(facts.value(name)) for name, condition in when.items())
 
 
 def all_overlap(first: When, second: When) -> bool:
-    """Whether some model could fulfil both."""
+    """Whether a model can satisfy both."""
     return all(first[name].overlaps(second[name]) for name in first.keys() & second.keys())
 
 
 def all_covered(wide: When, narrow: When) -> bool:
-    """Whether each model that fulfils `narrow` fulfils `wide`."""
+    """Whether each model that satisfies `narrow` satisfies `wide`."""
     return all(name in narrow and condition.covers(narrow[name]) for name, condition in wide.items())

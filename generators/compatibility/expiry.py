@@ -1,8 +1,8 @@
-"""Why a result no longer counts: other versions or revisions, another recipe, suite or tolerance. And flaky cells:
-one of their checks passed and failed although nothing that is recorded differed.
+"""Expiry of results, and flaky cells.
 
-A flaky cell is quarantined until something that is recorded changes, or until the check has passed in several runs in
-a row (`clean_runs` of levels.toml). A failure stays a failure.
+A result expires with versions, revisions, its recipe, its suite or its tolerance. A cell is flaky if one of its
+checks passed and failed although nothing that is recorded differs. It stays quarantined until something recorded
+changes, or until the check passes in `clean_runs` (levels.toml) runs in a row. A failure stays a failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.latest import Latest
 from hardware.evidence.modeling_files import modeling_moved
-from hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, Subject
+from hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
 from hardware.evidence.revisions import recipe_moved
 from hardware.evidence.versions import expiry_reasons, modified_for, relevant_versions
 
@@ -34,26 +34,26 @@ EXPIRED = frozenset(
         "versions_unknown",
     }
 )
-"""Codes of the reasons for which a result doesn't count any more."""
+"""Codes of the reasons for which a result no longer counts."""
 Moved = dict[tuple[object, ...], tuple[tuple[str, ...], tuple[str, ...]]]
 """By run, kind of cell and check: what has changed since, and the parts of undeclared checking code."""
-_BROKE = (Outcome.FAILED, Outcome.CRASHED)
-"""Outcomes that a cell brings about by itself. Time and memory also run out on a machine that does other work."""
+_OWN_FAILURES = (Outcome.FAILED, Outcome.CRASHED)
+"""Outcomes that a cell causes itself. Timeouts and lack of memory also happen on a busy machine."""
 
 
 def why_expired(verdict: Verdict) -> tuple[Reason, ...]:
-    """Return those reasons of an expired verdict that say what has changed since."""
+    """Return the reasons of an expired verdict that name what has changed."""
     return tuple(reason for reason in verdict.reasons if reason.code in EXPIRED)
 
 
 def outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | None]) -> Reason | None:
-    """Why a suite isn't what would be made now, or what it tested isn't what is installed: its recipe or the modeling
-    files of its type have changed. None if they haven't.
+    """Return why a suite is outdated: its recipe or the modeling files of its type have changed; None if they
+    haven't.
 
-    The recipe isn't kept for a model of the user's, nor for one with real widths.
+    A user's own model and one with real dimensions have no stored recipe to compare with.
     """
-    recipe = load(cell.model, cell.task) if plan.subject == Subject.TINY else None
-    unknown = plan.subject == Subject.TINY and recipe is None
+    recipe = load(cell.model, cell.task) if plan.subject == WeightsKind.TINY else None
+    unknown = plan.subject == WeightsKind.TINY and recipe is None
     if recipe_moved(plan, None if unknown else recipe.digest if recipe else ""):
         return Reason.of("recipe_moved")
     return Reason.of("modeling_moved", model=cell.model) if modeling_moved(plan, cell) else None
@@ -61,14 +61,13 @@ def outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | 
 
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """Says whether a result of a cell is expired, and why.
+    """The versions, recipe, suite and tolerance that decide whether results of a cell have expired.
 
     `now` are this machine's versions, `then` those of each run by its id: results of a run that differs, or whose
-    versions aren't known, are expired. So are results of another suite than `suite_hash`, all results if `outdated`
-    says why the suite isn't today's, results of a run and cell in `other_modeling` (`Latest`), and results that
-    another tolerance would decide differently; `own_limit` is the tolerance that a project states. A tiny
-    model of another configuration than `config_hash` is another model. `known` remembers
-    what runs rest on, for many cells.
+    versions aren't known, have expired. So have results of another suite than `suite_hash`, all results if `outdated`
+    is set, results of a run and cell in `other_modeling` (`Latest`), results that another tolerance would decide
+    differently (`own_limit` is the project's), and results of a tiny model with another `config_hash`. `known` caches
+    what runs depend on, for many cells.
     """
 
     cell: Cell
@@ -83,7 +82,7 @@ class Expiry:
 
     @classmethod
     def of_run(cls, cell: Cell, run: RunLine, *, suite_hash: str = "", own_limit: float | None = None) -> Expiry:
-        """Return what judges a run by itself, with the versions that it had."""
+        """Return the rules for a run judged by itself, with the versions that it had."""
         then = {run.run_id: run.versions}
         return cls(cell=cell, now=run.versions, then=then, suite_hash=suite_hash, own_limit=own_limit)
 
@@ -95,22 +94,22 @@ class Expiry:
             return Reason.of("suite_outdated", revisions=line.conditions[OUTDATED])
         if line.run_id not in self.then:
             return Reason.of("versions_unknown")
-        if moved := self._rests_on(line)[0]:
+        if moved := self._dependencies(line)[0]:
             return Reason.of("versions_moved", moved=moved)
         if (line.run_id, line.cell_id) in self.other_modeling:
             return Reason.of("modeling_moved", model=self.cell.model)
-        if self.config_hash and line.subject == Subject.TINY and line.config_hash not in (None, self.config_hash):
+        if self.config_hash and line.subject == WeightsKind.TINY and line.config_hash not in (None, self.config_hash):
             return Reason.of("recipe_moved")
         if self.suite_hash and line.suite_hash != self.suite_hash:
             return Reason.of("other_suite")
         return tolerance_moved(self.cell, line, self.own_limit)
 
     def modified(self, line: CheckLine) -> tuple[str, ...]:
-        """Return the parts of undeclared checking code that the result rests on."""
-        return self._rests_on(line)[1]
+        """Return the parts of undeclared checking code that the result depends on."""
+        return self._dependencies(line)[1]
 
-    def _rests_on(self, line: CheckLine) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What has changed since for the result's check, and what of its checking code was never declared."""
+    def _dependencies(self, line: CheckLine) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return what has changed since for the result's check, and its undeclared checking code."""
         cell, check = self.cell, line.check_name
         key = (line.run_id, cell.target, cell.precision, cell.task, check)
         if key not in self.known:
@@ -127,18 +126,18 @@ def is_untrusted(cell: Cell, run: RunLine, lines: Iterable[CheckLine]) -> bool:
 
 
 def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyType({})) -> dict[str, tuple[str, ...]]:
-    """The runs of each flaky cell in which one check passed and failed by turns, by cell id, oldest first.
+    """Return the runs of each flaky cell in which one check both passed and failed, by cell id, oldest first.
 
-    Two results are of one condition if machine, accelerator, suite, conditions, modeling files and the versions on
-    which the target depends are the same; the newest condition of a check in a place counts. A run without versions,
-    one of a modified checker, and a result that today's tolerance decides otherwise show nothing here; `own_limits`
-    are a project's tolerances by cell id.
+    Two results have the same condition if machine, accelerator, suite, conditions, modeling files and the versions
+    that the target depends on are equal; the newest condition of a check counts. Runs without versions, runs of a
+    modified checker and results that today's tolerance decides differently are left out. `own_limits` are a project's
+    tolerances by cell id.
     """
     lines, versions, machines = latest.alternating, latest.versions, latest.machines
     accelerators = {(line.run_id, line.cell_id): line.accelerator for line in lines if line.accelerator}
     seen: dict[tuple[str, str, str, object, tuple[object, ...]], dict[str, bool]] = {}
     for line in lines:
-        broke = line.outcome in _BROKE and line.error_type not in level_rules().not_the_target
+        broke = line.outcome in _OWN_FAILURES and line.error_type not in level_rules().not_the_target
         if not (broke or line.outcome is Outcome.PASSED) or line.run_id not in versions or EDITED in line.conditions:
             continue
         try:
@@ -152,7 +151,7 @@ def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyTy
         if modified_for(cell, versions[line.run_id], (line.check_name,)):
             continue
         now = tuple(sorted(relevant_versions(cell, versions[line.run_id]).items()))
-        # What a parent writes for a child that died names no accelerator; the run's other lines of the cell do.
+        # A line written for a process that died names no accelerator; the run's other lines of the cell do.
         where = (machines.get(line.run_id), accelerators.get((line.run_id, line.cell_id)), *_where(line))
         key = (line.cell_id, line.check_name, line.suite_hash, now, where)
         runs = seen.setdefault(key, {})
@@ -170,7 +169,7 @@ def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyTy
 
 
 def _has_recovered(runs: Mapping[str, bool]) -> bool:
-    """Whether the newest runs of a check, by id, which sorts by time, all passed, and there are enough of them."""
+    """Whether the newest runs of a check, by id (which sorts by time), all passed, and there are enough of them."""
     newest = sorted(runs)[-level_rules().clean_runs :]
     return len(newest) == level_rules().clean_runs and not any(runs[run] for run in newest)
 

@@ -1,4 +1,4 @@
-"""The chain of rules and facts behind a prediction, and what would change it."""
+"""Explain a prediction: the rules and facts behind it, and what would change it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEW = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest:
-    """One condition of a rule beside the fact that it asks."""
+    """A condition of a rule with the value of its fact."""
 
     fact: str
     wants: str
@@ -31,12 +31,12 @@ class ExplainRequest:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Of a list fact what the condition asks for."""
+        """The value; of a list only what the condition names."""
         return tuple(item for item in self.value if item in self.wanted) if isinstance(self.value, tuple) else ()
 
     @property
     def text(self) -> str:
-        """`padding_error is at least 2e-05 (here 0.951)`."""
+        """The condition as text: `padding_error is at least 2e-05 (here 0.951)`."""
         return f"{self.fact} {self.wants} (here {self._here})"
 
     @property
@@ -52,14 +52,14 @@ class ExplainRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One rule of the chain: what it did to the level, and why it holds."""
+    """A rule of the chain: how it affects the level, and why it holds."""
 
     role: str
     rule: Rule
     asked: tuple[ExplainRequest, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "role": self.role,
             "rule": self.rule.id,
@@ -76,14 +76,14 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """A prediction from its facts to its level. `changes` says in words what would make it another."""
+    """A prediction from its facts to its level. `changes` describes what would change the level."""
 
     level: Level
     links: tuple[Link, ...]
     changes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "level": str(self.level),
             "rules": [link.to_dict() for link in self.links],
@@ -92,7 +92,7 @@ class Chain:
 
 
 def explain(target: Target, facts: Facts, rules: RuleSet) -> Chain:
-    """The chain behind what the rules say of a model on a target."""
+    """Return the chain behind what the rules predict for a model on a target."""
     found = reason(target, facts, rules)
     roles = [
         *(("claims", rule) for rule in found.winners),
@@ -100,11 +100,11 @@ def explain(target: Target, facts: Facts, rules: RuleSet) -> Chain:
         *(("also limits", rule) for rule in found.limits if rule not in found.binding),
         *(("outranked", rule) for rule in found.outranked),
     ]
-    links = tuple(Link(role=role, rule=rule, asked=_asked(rule, facts)) for role, rule in roles)
+    links = tuple(Link(role=role, rule=rule, asked=_requests(rule, facts)) for role, rule in roles)
     return Chain(level=found.level, links=links, changes=tuple(_changes(target, facts, rules, found)))
 
 
-def _asked(rule: Rule, facts: Facts) -> tuple[ExplainRequest, ...]:
+def _requests(rule: Rule, facts: Facts) -> tuple[ExplainRequest, ...]:
     return tuple(_one(name, condition, facts) for name, condition in rule.when.items())
 
 
@@ -115,21 +115,21 @@ def _one(name: str, condition: Condition, facts: Facts) -> ExplainRequest:
 
 
 def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> Iterator[str]:
-    """What the level would be without the limits that make it so, and what the nearest other rules would make it."""
+    """Yield the level without the limits that decide it, and the level that the nearest other rules would give."""
     if facts.precision and not_computed(target, facts.precision):
         return
     if found.binding:
         rest = [other for other in found.limits if other not in found.binding]
         without = [
-            f"{' and '.join(asked.text for asked in _asked(rule, facts))} [{rule.id}]" for rule in found.binding
+            f"{' and '.join(asked.text for asked in _requests(rule, facts))} [{rule.id}]" for rule in found.binding
         ]
         level, _ = combined(found.winners, rest)
         which = "all of these" if len(without) > 1 else "this"
         yield f"{level} if {which} stopped applying: {'; '.join(without)}"
     near = []
     for rule in rules.of(target):
-        unmet = [asked for asked in _asked(rule, facts) if not asked.holds]
-        # A claim helps where there is none, a limit hurts where there is one.
+        unmet = [asked for asked in _requests(rule, facts) if not asked.holds]
+        # A claim helps if there is none, a limit hurts if there is a claim.
         if not unmet or rule.limit != bool(found.winners):
             continue
         claims, limits = (found.winners, (*found.limits, rule)) if rule.limit else ((rule,), found.limits)
@@ -142,7 +142,7 @@ def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> 
 
 
 def said(value: Value) -> str:
-    """A fact's value in words; of a list how long it is."""
+    """Return a fact's value as text; for a long list its length."""
     if value is None or value == ():
         return "not known"
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Whose fault a level is that isn't high: the model's, the route's, the device's, or our own set-up's."""
+"""Decide who is responsible for a level that isn't high: the model, the route, the device or the set-up."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hardware.target import Target
 from .verdict import Fault, Level
 from .vocabulary import not_computed
 
-_MOST_TIMES_THE_ERROR = 2.0
-"""A device whose error is at most so many times the CPU's fails as the CPU does: the model is at fault."""
+_MAX_ERROR_RATIO = 2.0
+"""A device whose error is at most this many times the CPU's fails as the CPU does: the model is at fault."""
 
 _ROUTE_STAGES = (Stage.EXPORT, Stage.CONVERT)
 
 _ROUTES = {"optimum-intel": "optimum-export", "torchscript": "onnx-torchscript", "dynamo": "onnx-dynamo"}
-"""Names of routes by what backends record as `export`; other words are routes already."""
+"""Names of routes by what backends record as `export`; other values are routes already."""
 
-_SAYS_SOMETHING = frozenset(o for o in Outcome if o.is_failure or o is Outcome.PASSED)
+_DECISIVE = frozenset(o for o in Outcome if o.is_failure or o is Outcome.PASSED)
 
 
 def route_of(cell: Cell, lines: Iterable[CheckLine]) -> str:
@@ -36,12 +36,12 @@ def route_of(cell: Cell, lines: Iterable[CheckLine]) -> str:
 
 
 def default_route(cell: Cell) -> str:
-    """Return the route that a cell's target always takes; empty if it has several, or isn't known."""
+    """Return the route that a cell's target always takes; empty if it has several or isn't known."""
     return backend_class(cell.target.name).ROUTE if cell.target.name in known_targets() else ""
 
 
 def reference_cells(lines: Iterable[CheckLine]) -> dict[tuple[str, str], list[Cell]]:
-    """Return the cells on the CPU that have results, by model and task: what a failure elsewhere is compared with."""
+    """Return the cells on the CPU that have results, by model and task: failures elsewhere are compared with them."""
     found: dict[tuple[str, str], list[Cell]] = {}
     for id_ in dict.fromkeys(line.cell_id for line in lines if line.requested_target == "cpu"):
         try:
@@ -53,10 +53,10 @@ def reference_cells(lines: Iterable[CheckLine]) -> dict[tuple[str, str], list[Ce
 
 
 def fault_of(cell: Cell, level: Level, lines: Sequence[CheckLine], references: Sequence[CheckLine]) -> Fault | None:
-    """Return who is responsible for the failures of a cell; None if nothing failed or nobody can tell yet.
+    """Return who is responsible for the failures of a cell; None if nothing failed or it isn't known yet.
 
-    One failure that is the device's makes it the device's fault. Then a failure that isn't decided leaves it open,
-    and after that the route counts before the model, and the model before the set-up.
+    One failure of the device makes it the device's fault. After that, an undecided failure leaves the fault open;
+    then the route counts before the model, and the model before the set-up.
     """
     failures = [line for line in lines if line.outcome.is_failure]
     if level is Level.HIGH or not failures:
@@ -69,14 +69,14 @@ def fault_of(cell: Cell, level: Level, lines: Sequence[CheckLine], references: S
 
 
 def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine]) -> Fault | None:
-    if (known := _told_by_itself(cell, line)) is not None:
+    if (known := _fault_without_reference(cell, line)) is not None:
         return known
     same = [
         one
         for one in references
         if (one.check_name, one.subject) == (line.check_name, line.subject)
-        and one.outcome in _SAYS_SOMETHING
-        and _told_by_itself(cell, one) is not Fault.HARNESS
+        and one.outcome in _DECISIVE
+        and _fault_without_reference(cell, one) is not Fault.HARNESS
     ]
     if cell.target.name == "cpu":
         return _fault_on_cpu(line, [one for one in same if one.precision != line.precision])
@@ -90,22 +90,22 @@ def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine])
 
 
 def _fails_alike(line: CheckLine, reference: CheckLine) -> bool:
-    """Whether the CPU's result is a failure too, by the tolerance of the failing one, and not a milder one."""
+    """Whether the CPU's result is a failure too, by the tolerance of `line`, and not a milder one."""
     error, limit = reference.max_rel_error, line.tolerance
     exceeds = error is not None and limit is not None and error > limit
     return (reference.outcome.is_failure or exceeds) and not _is_worse(line, reference)
 
 
 def _fault_on_cpu(line: CheckLine, others: Sequence[CheckLine]) -> Fault:
-    """The fault of a failure on the CPU: the model's, unless the CPU computes the check in another precision."""
+    """Return the fault of a failure on the CPU: the model, unless the CPU computes the check in another precision."""
     if line.outcome is Outcome.TIMEOUT:
         return Fault.HARNESS
     passed = any(one.outcome is Outcome.PASSED for one in others)
     return Fault.DEVICE if passed or line.outcome is Outcome.OUT_OF_MEMORY else Fault.MODEL
 
 
-def _told_by_itself(cell: Cell, line: CheckLine) -> Fault | None:
-    """The fault that a failure shows without a result on the CPU."""
+def _fault_without_reference(cell: Cell, line: CheckLine) -> Fault | None:
+    """Return the fault that a failure shows without a result of the CPU."""
     named = _by_error_type().get(line.error_type)
     if named is not None:
         return named
@@ -121,12 +121,11 @@ def _by_error_type() -> Mapping[str, Fault]:
 
 
 def _is_worse(line: CheckLine, reference: CheckLine) -> bool:
-    """Whether the device fails otherwise than the CPU: of another error type, with a larger error, or at another
-    stage."""
+    """Whether the device fails in another way than the CPU: another error type, a larger error, or another stage."""
     if {line.error_type, reference.error_type}.isdisjoint(
         {"", "unknown"}
     ) and line.error_type != reference.error_type:
         return True
     if line.max_rel_error is None or reference.max_rel_error is None:
         return line.stage is not reference.stage or line.outcome is not reference.outcome
-    return not line.max_rel_error <= _MOST_TIMES_THE_ERROR * reference.max_rel_error
+    return not line.max_rel_error <= _MAX_ERROR_RATIO * reference.max_rel_error

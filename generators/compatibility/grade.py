@@ -1,5 +1,4 @@
-"""The level that the results of one cell on one accelerator show, with its reasons and conditions; what the words of
-a level mean is read from `levels.toml`."""
+"""Grade the results of a cell on one accelerator: a level with its reasons and conditions (`levels.toml`)."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from hardware.testing.checks import comparing_checks, core_checks
 from .verdict import Level, Reason
 
 _LONGEST_MESSAGE = 200
-_SAID = {"dimensions": "dimensions", COARSE: "coarse_functions"}
+_STATED = {"dimensions": "dimensions", COARSE: "coarse_functions"}
 """Conditions of a run that don't change its level, with the codes of their reasons."""
 _FILE = Path(__file__).with_name("levels.toml")
 _PARTS = re.compile(r"[.:/]+")
@@ -38,10 +37,10 @@ class Grade:
 
 
 def grade(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], *, own_limit: float | None = None) -> Grade:
-    """Grade results that all count for `cell` on one accelerator, of one run or of several.
+    """Grade results of one run or several that all count for `cell` on one accelerator.
 
-    If runs disagree on a check, the worst of them counts. `own_limit` is the tolerance that a project states for the
-    cell: it replaces the product's, and a wider one is a condition.
+    If runs disagree on a check, the worst of them counts. `own_limit` is the tolerance that a project sets for the
+    cell: it replaces the product's, and a wider one becomes a condition.
     """
     rules = level_rules()
     failures = [line for line in lines if line.outcome.is_failure]
@@ -52,13 +51,13 @@ def grade(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], *, own
     fatal = [line for line in failures if line.check_name in core and not _ran_partly(line)]
     if fatal:
         return Grade(level=Level.UNSUPPORTED, reasons=tuple(check_reason(line) for line in fatal))
-    gaps = _gaps(cell, planned, lines, failures, harness, own_limit)
+    gaps = _undecided(cell, planned, lines, failures, harness, own_limit)
     partial = [check_reason(line) for line in failures] + list(_partly_done(planned, lines))
     if any(name in core for name, _ in gaps) or (gaps and not partial):
         return Grade(level=Level.UNKNOWN, reasons=(*partial, *(reason for _, reason in gaps)))
 
-    caps = _caps(cell, planned, lines)
-    conditions = (*_said(cell, lines), *caps)
+    caps = _limiting_conditions(cell, planned, lines)
+    conditions = (*_stated(cell, lines), *caps)
     heavy = sorted({name for line in lines for name in line.offloaded_ops if rules.has_parameters(name)})
     if heavy:
         partial.append(Reason.of("weights_on_host", operators=tuple(heavy)))
@@ -73,7 +72,7 @@ def grade(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], *, own
 
 
 def check_reason(line: CheckLine) -> Reason:
-    """Return what became of a check that didn't pass."""
+    """Return the reason for a check that didn't pass."""
     if line.error_type == "weights_missing":
         return Reason.of("weights_missing", message=line.error_message)
     error, limit = line.max_rel_error, line.tolerance
@@ -90,8 +89,8 @@ def check_reason(line: CheckLine) -> Reason:
 
 
 def _ran_partly(line: CheckLine) -> bool:
-    """Whether a check failed only because something ran on the host: a proof that still saw operators on the target,
-    or another check, whose numbers were right."""
+    """Whether a check failed only because operators ran on the host: a proof that saw operators on the target, or
+    another check whose numbers were right."""
     rules = level_rules()
     if line.check_name == rules.proof:
         return any(line.native_ops.values())
@@ -99,7 +98,7 @@ def _ran_partly(line: CheckLine) -> bool:
 
 
 def _unproven(cell: Cell, line: CheckLine, own_limit: float | None) -> Reason | None:
-    """Why a pass doesn't count: a comparing check has to show an error within today's tolerance."""
+    """Return why a pass doesn't count: a comparing check needs an error within today's tolerance."""
     if line.check_name not in comparing_checks():
         return None
     error, limit = line.max_rel_error, line.tolerance
@@ -117,7 +116,7 @@ def _unproven(cell: Cell, line: CheckLine, own_limit: float | None) -> Reason | 
 def tolerance_moved(cell: Cell, line: CheckLine, own_limit: float | None) -> Reason | None:
     """Return why a result would be decided differently today: a pass was allowed more than now, or a failure less.
 
-    A pass under a narrower limit proves more than is asked, and still counts.
+    A pass within a narrower limit proves more than is required, and still counts.
     """
     error, limit = line.max_rel_error, line.tolerance
     if error is None or limit is None or line.check_name not in comparing_checks():
@@ -133,8 +132,8 @@ def tolerance_moved(cell: Cell, line: CheckLine, own_limit: float | None) -> Rea
 
 
 def product_limit(cell: Cell, line: CheckLine) -> float | None:
-    """Return the product's tolerance for a result; None if it states none."""
-    # Imported late: NumPy comes along, which a matrix of predictions doesn't need.
+    """Return the product's tolerance for a result; None if it has none."""
+    # Imported late: NumPy is not needed for a matrix of predictions.
     from hardware.testing.tolerances import tolerance_for
 
     try:
@@ -143,7 +142,7 @@ def product_limit(cell: Cell, line: CheckLine) -> float | None:
         return None
 
 
-def _gaps(
+def _undecided(
     cell: Cell,
     planned: Sequence[str],
     lines: Sequence[CheckLine],
@@ -151,7 +150,7 @@ def _gaps(
     harness: Sequence[CheckLine],
     own_limit: float | None,
 ) -> list[tuple[str, Reason]]:
-    """Planned checks that neither passed nor failed, each with what became of it."""
+    """Return planned checks that neither passed nor failed, each with its outcome."""
     rules = level_rules()
     gaps: list[tuple[str, Reason]] = []
     if rules.compares not in planned:
@@ -190,8 +189,8 @@ def _partly_done(planned: Sequence[str], lines: Sequence[CheckLine]) -> Iterator
             yield check_reason(line)
 
 
-def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tuple[Reason, ...]:
-    """The conditions under which everything passed, and without which nothing was shown."""
+def _limiting_conditions(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tuple[Reason, ...]:
+    """Return the conditions under which everything passed, and that limit the level."""
     rules = level_rules()
     caps: list[Reason] = []
     passed = [line for line in lines if line.outcome is Outcome.PASSED]
@@ -206,7 +205,7 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
             Reason.of("run_condition", key=key, value=one_line(value, longest=_LONGEST_MESSAGE))
             for key, value in limits
         ]
-    caps += _wider(cell, passed)
+    caps += _wider_tolerances(cell, passed)
     by_run: dict[str, set[str]] = {}
     for line in passed:
         by_run.setdefault(line.run_id, set()).add(line.check_name)
@@ -220,19 +219,19 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
     return tuple(dict.fromkeys(caps))
 
 
-def _wider(cell: Cell, passed: Sequence[CheckLine]) -> Iterator[Reason]:
-    """Checks with a tolerance wider than the product's, of which no result says whose it is."""
+def _wider_tolerances(cell: Cell, passed: Sequence[CheckLine]) -> Iterator[Reason]:
+    """Return checks with a tolerance wider than the product's that no result explains."""
     for line in passed:
         limit, product = line.tolerance, product_limit(cell, line)
         if limit is not None and "tolerance" not in line.conditions and (product is None or limit > product):
             yield Reason.of("unexplained_tolerance", limit=limit)
 
 
-def _said(cell: Cell, lines: Sequence[CheckLine]) -> Iterator[Reason]:
-    """What has to be stated with a level without changing it."""
+def _stated(cell: Cell, lines: Sequence[CheckLine]) -> Iterator[Reason]:
+    """Return conditions that are stated with a level and don't change it."""
     rules = level_rules()
     weights = {line.subject for line in lines}
-    for name, reason_code in _SAID.items():
+    for name, reason_code in _STATED.items():
         for text in dict.fromkeys(line.conditions[name] for line in lines if name in line.conditions):
             yield Reason.of(reason_code, text=text)
     for name in rules.weights:
@@ -245,7 +244,7 @@ def _said(cell: Cell, lines: Sequence[CheckLine]) -> Iterator[Reason]:
 
 
 def ran_elsewhere(cell: Cell, line: CheckLine) -> bool:
-    """Whether a result shows that its run was on another target: then none of that run's results count here."""
+    """Whether a result shows that its run was on another target: then no result of that run counts here."""
     if line.outcome is Outcome.PASSED_ON_FALLBACK or line.substitution_reason:
         return True
     return line.actual_target is not None and not is_on_target(cell, line)
@@ -254,8 +253,8 @@ def ran_elsewhere(cell: Cell, line: CheckLine) -> bool:
 def is_on_target(cell: Cell, line: CheckLine) -> bool:
     """Whether a result names the cell's target as the one that it ran on.
 
-    What a parent writes for a child that died names none, and the other results of the run tell; if they don't
-    either, only `cpu`, which nothing replaces, is believed.
+    A result written for a process that died names none; the run's other results decide. If they name none either,
+    only `cpu`, which nothing replaces, is believed.
     """
     if line.actual_target is None:
         return cell.target.name == "cpu"
@@ -268,9 +267,9 @@ def is_on_target(cell: Cell, line: CheckLine) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """A condition of a run under which a pass is worth `medium` at most; `value` is `*` for any.
+    """A condition of a run that limits a pass to `medium`; `value` is `*` for any value.
 
-    `condition` is said of it, with a value of any kind where it has a `{}`, else behind it.
+    `condition` is its text, with the value in place of `{}` or after it.
     """
 
     key: str
@@ -281,7 +280,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelRules:
-    """The data file's contents, with the questions that the judge needs."""
+    """The contents of `levels.toml`."""
 
     compares: str
     compares_reason: str
@@ -299,31 +298,31 @@ class LevelRules:
     weights_conditions: Mapping[str, str]
 
     def has_parameters(self, operator: str) -> bool:
-        """Whether an operator, under a runtime's name for it, is one that holds weights."""
+        """Whether an operator, by a runtime's name for it, holds weights."""
         parts = _PARTS.split(operator.lower())
         return any(fnmatchcase(part, pattern) for part in parts for pattern in self.operators_with_parameters)
 
     def precision(self, name: str) -> str:
-        """Our word for a runtime's name of a precision: `torch.float32` and `f32` are `float32`."""
+        """Return the product's name for a runtime's precision: `torch.float32` and `f32` are `float32`."""
         short = name.lower().removeprefix("torch.")
         return self.precision_names.get(short, short)
 
     def proves_enough(self, ran: str, asked: str) -> bool:
-        """Whether the weights that ran prove at least what those that were asked for would. An unknown word proves
+        """Whether the weights that ran prove at least as much as the requested ones. An unknown word proves
         nothing."""
         if ran not in self.weights or asked not in self.weights:
             return False
         return self.weights.index(ran) >= self.weights.index(asked)
 
     def limiting(self, conditions: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        """Yield those of a run's conditions, key and value, under which a pass is worth `medium` at most."""
+        """Yield the conditions of a run, key and value, that limit a pass to `medium`."""
         for limit in self.limits:
             value = conditions.get(limit.key)
             if value is not None and limit.value in ("*", value):
                 yield limit.key, value
 
     def condition_text(self, key: str, value: str) -> str:
-        """Return how a limiting condition is stated."""
+        """Return the text of a limiting condition."""
         limit = next((one for one in self.limits if one.key == key and one.value in ("*", value)), None)
         if limit is None:
             return f"{key}: {value}"
@@ -338,7 +337,7 @@ def _harness() -> frozenset[str]:
 
 @functools.cache
 def level_rules() -> LevelRules:
-    """The rules of the data file."""
+    """Return the rules of `levels.toml`."""
     data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     weights = dict(data["weights"])
     return LevelRules(

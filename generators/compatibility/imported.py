@@ -1,7 +1,7 @@
-"""What others showed: results that somebody else measured and published, and tests that aren't ours.
+"""Results of others: published measurements, and tests of other projects.
 
-transformers' own tests hold a model against none of our references, and prove no placement: a pass of theirs is no
-pass of ours, and a failure takes nothing away from a level. That they disagree is a finding.
+transformers' own tests compare a model with none of our references and prove no placement, so that their pass is no
+pass of ours, and their failure lowers no level. A disagreement is a finding.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .fault import route_of
 from .grade import check_reason
 from .verdict import Basis, Level, Reason, Verdict, once
 
-_TOLD = (Origin.TRANSFORMERS,)
+_REFERENCE_ORIGINS = (Origin.TRANSFORMERS,)
 
 
 def imported_verdicts(lines: Iterable[CheckLine]) -> dict[str, Verdict]:
-    """Return a verdict for each cell that imported results name: `medium` if all passed, since nobody compared the
-    numbers with our reference; `unsupported` if all failed, `low` if some did. Other outcomes say nothing."""
+    """Return a verdict for each cell that imported results name: `medium` if all passed, because no numbers were
+    compared with our reference; `unsupported` if all failed, `low` if some did. Other outcomes are ignored."""
     found: dict[str, Verdict] = {}
     for id_, own in lines_by_cell(lines).items():
-        told = [line for line in own if line.outcome.is_failure or line.outcome is Outcome.PASSED]
+        decisive = [line for line in own if line.outcome.is_failure or line.outcome is Outcome.PASSED]
         try:
             cell = Cell.parse(id_)
         except HwCompatError:  # reported as broken evidence
             continue
-        if told:
-            found[cell.id] = _verdict(cell, told)
+        if decisive:
+            found[cell.id] = _verdict(cell, decisive)
     return found
 
 
@@ -60,9 +60,9 @@ def _verdict(cell: Cell, lines: list[CheckLine]) -> Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceTests:
-    """The tests of one origin, of one model type on one target and machine: the newest line of each.
+    """The tests of one origin for a model type on one target and machine: the newest line of each.
 
-    `moved` says which versions have changed since, in words; then the lines speak of this installation no more.
+    `moved` lists the versions that have changed since; then the lines don't describe this installation.
     """
 
     origin: Origin
@@ -74,22 +74,22 @@ class ReferenceTests:
 
     @property
     def counts(self) -> Mapping[Outcome, int]:
-        """How many tests came to each outcome."""
+        """The number of tests by outcome."""
         return Counter(line.outcome for line in self.lines)
 
     @property
     def failures(self) -> tuple[CheckLine, ...]:
-        """The tests that failed, in the order of their names."""
+        """The tests that failed, sorted by name."""
         return tuple(line for line in self.lines if line.outcome.is_failure)
 
     @property
     def not_asked(self) -> Mapping[str, int]:
-        """Why tests weren't run, by error type."""
+        """The number of tests that weren't run, by error type."""
         return Counter(line.error_type for line in self.lines if line.outcome is Outcome.NOT_RUN)
 
     @property
     def library(self) -> str:
-        """Whose tests they are: `transformers 5.5.4`."""
+        """The library that the tests are from: `transformers 5.5.4`."""
         return self.lines[-1].conditions.get("tests of", str(self.origin))
 
     @property
@@ -104,11 +104,11 @@ class ReferenceTests:
         )
 
 
-def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple[ReferenceTests, ...]:
-    """What others' tests show, by model, target and machine.
+def reference_tests(evidence: Evidence | None, inventory: HardwareInfo) -> tuple[ReferenceTests, ...]:
+    """Return what other projects' tests show, by model, target and machine.
 
-    The newest run's file of tests and versions count: lines of another file or of other versions are left out where
-    there is anything newer.
+    The newest run's test file and versions count: lines of another file or version are left out if there are newer
+    ones.
     """
     if evidence is None:
         return ()
@@ -116,7 +116,7 @@ def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple
     grouped: dict[tuple[str, str, str, str], list[CheckLine]] = {}
     for line in sorted(evidence.other_checks, key=lambda line: line.started_at):
         run = runs.get(line.run_id)
-        if run is not None and line.origin in _TOLD and (line.cell_id, line.check_name) in _planned(run):
+        if run is not None and line.origin in _REFERENCE_ORIGINS and (line.cell_id, line.check_name) in _planned(run):
             place = (line.model, line.requested_target.partition(":")[0], run.machine, str(line.origin))
             grouped.setdefault(place, []).append(line)
     return tuple(_opinion(lines, runs, inventory) for _, lines in sorted(grouped.items()))
@@ -145,10 +145,10 @@ def _opinion(lines: Sequence[CheckLine], runs: Mapping[str, RunLine], inventory:
     )
 
 
-def with_opinions(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> tuple[Verdict, ...]:
-    """Return the verdicts with what other tests showed of their model and target as a last reason.
+def with_reference_tests(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]) -> tuple[Verdict, ...]:
+    """Return the verdicts with the results of reference tests of their model and target as a last reason.
 
-    Levels, bases and evidence stay what they are.
+    Levels, bases and evidence don't change.
     """
     found: dict[tuple[str, str], list[Reason]] = {}
     for one in opinions:
@@ -159,7 +159,7 @@ def with_opinions(verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests
 def _with_opinion(verdict: Verdict, found: Mapping[tuple[str, str], Sequence[Reason]]) -> Verdict:
     try:
         cell = Cell.parse(verdict.cell)
-    except HwCompatError:  # no cell, so nobody tested it
+    except HwCompatError:  # not the id of a cell, so that it has no tests
         return verdict
     more = [reason for reason in found.get((cell.model, str(cell.target)), ()) if reason not in verdict.reasons]
     return replace(verdict, reasons=(*verdict.reasons, *more)) if more else verdict
@@ -168,7 +168,7 @@ def _with_opinion(verdict: Verdict, found: Mapping[tuple[str, str], Sequence[Rea
 def disagreements(
     verdicts: Sequence[Verdict], opinions: Sequence[ReferenceTests]
 ) -> tuple[tuple[ReferenceTests, tuple[str, ...]], ...]:
-    """Opinions whose tests failed where we measured `high`, each with the ids of those cells."""
+    """Return reference tests that failed where we measured `high`, each with the ids of those cells."""
     high: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
         if verdict.level is Level.HIGH and verdict.basis is Basis.MEASURED:

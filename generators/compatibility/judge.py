@@ -1,8 +1,8 @@
-"""`judge`: from the latest results to a verdict for each cell. Every command uses this one function.
+"""Judge the latest results: one verdict for each cell. Every command uses `judge`.
 
-Results that say nothing about a cell (another target, too little weights, an edited suite) are set aside first, and
-those of other versions or revisions are kept apart as expired. The rest is graded for each accelerator by itself, and
-the worst known level is the cell's. Imports neither torch nor transformers.
+Results that say nothing about a cell (another target, weaker weights, an edited suite) are set aside first, and those
+of other versions or revisions are kept apart as expired. The rest is graded for each accelerator, and the worst known
+level is the cell's. Imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError
 from hardware.evidence.latest import Latest, worst_of_runs
-from hardware.evidence.record import EDITED, CheckLine, Outcome, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
 from hardware.evidence.store import lines_by_cell
 from hardware.evidence.versions import versions_of
 from hardware.testing.checks import applicable_checks
@@ -27,7 +27,7 @@ from hardware.testing.checks import applicable_checks
 from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of
 from .grade import Grade, check_reason, grade, is_on_target, level_rules, ran_elsewhere
-from .imported import imported_verdicts, second_opinions, with_opinions
+from .imported import imported_verdicts, reference_tests, with_reference_tests
 from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, strongest, worst
 
 _EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))
@@ -42,10 +42,10 @@ def judge(
     weights_asked: Mapping[str, str] = MappingProxyType({}),
     cells: Collection[str] | None = None,
 ) -> tuple[Verdict, ...]:
-    """Return the verdict of each cell that the results name, in the order of their ids.
+    """Return the verdict of each cell that the results name, sorted by id.
 
-    `own_limits` are a project's tolerances by cell id; without them the product's count. `weights_asked` are the
-    weights that were asked for, if they aren't those of the newest plan. `cells` limits the answer.
+    `own_limits` are a project's tolerances by cell id; they replace the product's. `weights_asked` are the requested
+    weights, if they aren't those of the newest plan. `cells` limits the answer.
     """
     context = _Context.of(latest, inventory, own_limits)
     wanted = latest.cells | set(weights_asked) | {line.cell_id for line in latest.imported}
@@ -59,14 +59,14 @@ def judge(
             continue
         verdicts.append(_latest_verdict(cell, context, weights_asked.get(cell.id, "")))
     imported = imported_verdicts(latest.imported)
-    return with_opinions(
+    return with_reference_tests(
         [strongest_of(verdict, imported.get(verdict.cell)) for verdict in verdicts],
-        second_opinions(latest.others, inventory),
+        reference_tests(latest.others, inventory),
     )
 
 
 def strongest_of(own: Verdict, other: Verdict | None) -> Verdict:
-    """Return the answer for one cell: the one with the stronger basis, with why the own results don't say more.
+    """Return the verdict with the stronger basis, with why the own results don't decide.
 
     Raises `ValueError` for verdicts of two cells.
     """
@@ -83,7 +83,7 @@ def strongest_of(own: Verdict, other: Verdict | None) -> Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class _Context:
-    """What is the same for all cells: results by cell, recipes, versions of this machine, flaky cells."""
+    """Data shared by all cells: results by cell, recipes, versions of this machine, flaky cells."""
 
     latest: Latest
     lines: Mapping[str, Sequence[CheckLine]]
@@ -107,7 +107,7 @@ class _Context:
         )
 
     def results_of(self, cell: Cell) -> list[CheckLine]:
-        """The cell's results, without passes that their run didn't plan."""
+        """Return the cell's results, without passes that their run didn't plan."""
         latest = self.latest
         return [
             line
@@ -118,7 +118,7 @@ class _Context:
         ]
 
     def expiry_of(self, cell: Cell) -> Expiry:
-        """What says whether a result of the cell still counts."""
+        """Return the rules that decide whether a result of the cell still counts."""
         plan = self.latest.plans.get(cell.id)
         recipe = _recipe(cell, self.load)
         return Expiry(
@@ -134,22 +134,23 @@ class _Context:
         )
 
     def references_for(self, cell: Cell, *, expired: bool) -> list[CheckLine]:
-        """The CPU's results of the same model and task that count today; with `expired` also those that did once."""
+        """Return the CPU's results of the same model and task that count today; with `expired` also the expired
+        ones."""
         found: list[CheckLine] = []
         for one in self.references.get((cell.model, cell.task), ()):
             plan = self.latest.plans.get(one.id)
-            weights = plan.subject if plan else str(Subject.TINY)
+            weights = plan.subject if plan else str(WeightsKind.TINY)
             own = _sort(one, worst_of_runs(self.results_of(one)), self.expiry_of(one), weights)
             found += own.counting if expired else own.current
         return found
 
 
 def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdict:
-    """The verdict of one cell from the latest results.
+    """Return the verdict of one cell from the latest results.
 
-    The newest plan says which checks the cell has, under which suite and with which weights; it may add to the
-    checks that the cell has to have and take none away. A pass that its run didn't plan is set aside. If the run
-    line is missing, so are plan and versions, and the basis is `expired`.
+    The newest plan decides the cell's checks, suite and weights; it may add to the required checks and remove none. A
+    pass that its run didn't plan is set aside. Without the run line there is no plan and no versions, and the basis
+    is `expired`.
     """
     latest = context.latest
     plan = latest.plans.get(cell.id)
@@ -160,7 +161,7 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
         plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
         expiry=context.expiry_of(cell),
-        weights_asked=weights_asked or (plan.subject if plan else str(Subject.TINY)),
+        weights_asked=weights_asked or (plan.subject if plan else str(WeightsKind.TINY)),
         required=required_checks(cell, context.load),
         references=functools.partial(context.references_for, cell),
     )
@@ -186,10 +187,9 @@ def judge_cell(
 ) -> Verdict:
     """Return the measured verdict of `cell`; `unknown` if its results don't show more.
 
-    `expiry` says which results don't count any more, and by which tolerance they are graded. `required` are the
-    checks that the cell has to have, planned or not. `references` returns the results of the same model on the CPU,
-    with `expired` also those that don't count any more: they decide whose fault a failure is. Results of other cells
-    are left out.
+    `expiry` decides which results no longer count, and by which tolerance they are graded. `required` are the checks
+    that the cell must have, planned or not. `references` returns the results of the same model on the CPU, with
+    `expired` also the expired ones: they decide whose fault a failure is. Results of other cells are ignored.
     """
     if not planned:
         return _unknown(cell, [Reason.of("nothing_planned")], (), weights_asked)
@@ -199,7 +199,7 @@ def judge_cell(
     found = _sort(cell, own, expiry, weights_asked)
     verdict = _over_accelerators(cell, planned, found.current, Basis.MEASURED, expiry.own_limit, weights_asked)
     if verdict.level is Level.UNKNOWN and found.expired:
-        lines = _not_repeated(found)
+        lines = _current_and_expired(found)
         older = _over_accelerators(cell, planned, lines, Basis.EXPIRED, expiry.own_limit, weights_asked)
         verdict = replace(older, reasons=once([*found.why_expired, *older.reasons]))
     if verdict.level is Level.UNKNOWN:
@@ -215,11 +215,11 @@ def judge_cell(
 def _fault(
     cell: Cell, verdict: Verdict, found: _Sorted, references: Callable[..., Sequence[CheckLine]]
 ) -> Fault | None:
-    """Whose fault the failures are: those of today, or the expired ones if the verdict rests on them."""
+    """Return who is responsible for the failures of today, or for the expired ones if the verdict rests on them."""
     if verdict.level is Level.UNKNOWN and any(reason.code == "weights_missing" for reason in verdict.reasons):
         return Fault.HARNESS
     expired = verdict.basis is Basis.EXPIRED
-    lines = _not_repeated(found) if expired else found.current
+    lines = _current_and_expired(found) if expired else found.current
     failed = any(line.outcome.is_failure for line in lines)
     return fault_of(cell, verdict.level, lines, references(expired=expired) if failed else ())
 
@@ -227,17 +227,18 @@ def _fault(
 def by_accelerator(
     cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], own_limit: float | None = None
 ) -> dict[str, Grade]:
-    """Return a grade for each accelerator that the results name; those that name none belong to all of their run."""
+    """Return a grade for each accelerator that the results name; results that name none belong to all of their
+    run."""
     groups = sorted(_split(lines).items())
     return {name: grade(cell, planned, group, own_limit=own_limit) for name, group in groups if group}
 
 
 def required_checks(cell: Cell, load: Callable[[str, str], Recipe | None] = load_recipe) -> tuple[str, ...]:
-    """Return the checks that a cell has to have, so that a plan with fewer can't pass for a whole one.
+    """Return the checks that a cell must have, so that a plan with fewer can't count as complete.
 
-    `load` reads a recipe by model and task. If no recipe is stored, it isn't known whether the model decodes and
-    takes a mask: then these are the checks that every model has to pass on that target. Raises `BrokenInput` for a
-    recipe that can't be read.
+    `load` reads a recipe by model and task. Without a recipe it isn't known whether the model decodes and takes a
+    mask: then these are the checks that every model has on that target. Raises `BrokenInput` for a recipe that can't
+    be read.
     """
     recipe = _recipe(cell, load)
     known = cell.target.name in known_targets()
@@ -260,7 +261,7 @@ def _recipe(cell: Cell, load: Callable[[str, str], Recipe | None]) -> Recipe | N
 
 @dataclass(frozen=True, kw_only=True)
 class _Sorted:
-    """A cell's results: those that count, the expired ones with the reasons, and what was set aside and why."""
+    """A cell's results: those that count, the expired ones with the reasons, and the reasons for those set aside."""
 
     current: tuple[CheckLine, ...]
     expired: tuple[CheckLine, ...]
@@ -309,12 +310,12 @@ def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: Expiry, weights_asked:
     )
 
 
-def _not_repeated(found: _Sorted) -> tuple[CheckLine, ...]:
-    """The current results, and the expired ones of checks that have no current result."""
+def _current_and_expired(found: _Sorted) -> tuple[CheckLine, ...]:
+    """Return the current results, and the expired ones of checks without a current result."""
     again = {line.check_name for line in found.expired}
-    told = [line for line in found.current if line.outcome in _EVIDENCE or line.check_name not in again]
-    there = {(line.check_name, line.accelerator) for line in told}
-    return (*told, *(line for line in found.expired if (line.check_name, line.accelerator) not in there))
+    valid = [line for line in found.current if line.outcome in _EVIDENCE or line.check_name not in again]
+    there = {(line.check_name, line.accelerator) for line in valid}
+    return (*valid, *(line for line in found.expired if (line.check_name, line.accelerator) not in there))
 
 
 def _substituted(cell: Cell, line: CheckLine) -> Reason:
@@ -349,7 +350,7 @@ def _over_accelerators(
         return _unknown(cell, reasons, lines, weights_asked, basis)
     graded = by_accelerator(cell, planned, lines, own_limit)
     several = len(graded) > 1
-    # A better level on another accelerator is stated too, so that nobody takes the worst for the only one.
+    # A better level on another accelerator is stated too, so that the worst isn't taken for the only one.
     reasons = [
         reason.on(name) if several and name else reason for name, one in graded.items() for reason in one.reasons
     ]
@@ -367,7 +368,7 @@ def _over_accelerators(
 
 
 def _weights_run(lines: Sequence[CheckLine]) -> str:
-    """The least of the weights that results were measured with."""
+    """Return the weakest weights that results were measured with."""
     known = [name for name in level_rules().weights if any(line.subject == name for line in lines)]
     return known[0] if known else ""
 

@@ -1,4 +1,4 @@
-"""The matrix of all answers: by family, by model, by architecture, and by what measured them."""
+"""The matrix of verdicts by family, model, architecture, accelerator and machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hardware.detection import HardwareInfo
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
-from .imported import with_opinions
+from .imported import with_reference_tests
 from .judge import strongest_of
 from .matrix_groups import GROUPS, GroupCell, Measured, device_group, group_cell
 from .rule import Rule
@@ -31,13 +31,13 @@ from .vocabulary import vocabulary
 SCHEMA = Path(__file__).with_name("schemas") / "matrix.json"
 SCHEMA_VERSION = 3
 PLURALS = {"architecture": "architectures", "accelerator": "accelerators", "machine": "machines"}
-"""The names under which a matrix as JSON holds `groups`."""
+"""The names of `groups` in the matrix as JSON."""
 NO_FAMILY = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
-    """One model doing one task in one precision, with a verdict for each hardware type."""
+    """A model with its task and precision, and a verdict for each target."""
 
     model: str
     family: str
@@ -48,13 +48,13 @@ class ModelRow:
 
     @property
     def id(self) -> str:
-        """`bert/fill-mask/float32`."""
+        """The id of the row: `bert/fill-mask/float32`."""
         return f"{self.model}/{self.task}/{self.precision}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """All views; `timestamp` is what the caller gave, `groups` has a view for each of `GROUPS`."""
+    """All views of the matrix; `groups` has a view for each of `GROUPS`. The caller sets `timestamp`."""
 
     timestamp: str
     hardware_types: tuple[str, ...]
@@ -66,14 +66,14 @@ class Matrix:
     )
 
     def family_notes(self, family: str) -> tuple[str, ...]:
-        """The notes of a family's rules, each once; one that names targets alone that are no column is left out."""
+        """Return the notes of a family's rules, without those that name only targets that aren't columns."""
         notes = dict.fromkeys(note for cell in self.families[family].values() for note in cell.notes)
         columns = {Target.parse(column).name for column in self.hardware_types}
         named = {note: set(vocabulary().targets) & set(re.findall(r"[a-z0-9]+", note.lower())) for note in notes}
         return tuple(note for note in notes if not named[note] or named[note] & columns)
 
     def only(self, targets: Sequence[str]) -> Matrix:
-        """The same matrix with these columns alone, in their order. Raises `UsageError` for a target it hasn't."""
+        """Return the matrix with these columns in their order. Raises `UsageError` for an unknown target."""
         for target in targets:
             if target not in self.hardware_types:
                 raise UsageError(
@@ -94,10 +94,10 @@ class Matrix:
         )
 
     def of_models(self, models: Sequence[str]) -> Matrix:
-        """The same matrix with the rows of these models alone, and of groups their families and architectures.
+        """Return the matrix with the rows of these models, and with their families and architectures.
 
-        Accelerators and machines have measured others too, and are left out. Raises `UsageError` for a model that
-        has no row.
+        Accelerators and machines are left out, because they measured other models too. Raises `UsageError` for a
+        model without a row.
         """
         known = {name for row in self.rows for name in (row.model, label_of(row.model))}
         for model in models:
@@ -120,7 +120,7 @@ class Matrix:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `schemas/matrix.json` describes."""
+        """Return the JSON object that `schemas/matrix.json` describes."""
         return {
             "schema_version": SCHEMA_VERSION,
             "timestamp": self.timestamp,
@@ -170,15 +170,15 @@ def build_matrix(
     devices: Mapping[str, Measured] | None = None,
     predicted: Callable[[Cell], Verdict | None] = lambda _cell: None,
 ) -> Matrix:
-    """Return the matrix of `verdicts`, and of assumed levels for families without one.
+    """Return the matrix of `verdicts`, with assumed levels for families without one.
 
-    `family_of` gives each model's family; a model without one stands in the view by model only. Of several
-    verdicts for one cell the one with the strongest basis counts, and of those the worst. `hardware_types` are the
-    columns (default: every target with a device behind it); targets that only verdicts name are added.
-    `family_sizes` is how many models each family has, where it is known. Families are rated and counted in
-    `precision` alone, so that another precision of a model is no second opinion of its family. `architecture_of`
-    gives each model's architecture, `devices` what single accelerators and machines measured; `predicted` says what
-    rules say of a cell with all facts of its model, None where no more is known of it than its family.
+    `family_of` gives each model's family; a model without one is shown in the view by model only. Of several verdicts
+    for one cell the one with the strongest basis counts, and of those the worst. `hardware_types` are the columns
+    (default: every target with a device); targets that only verdicts name are added. `family_sizes` is the number of
+    models in each family. Families are counted in one `precision`, so that a model that was
+    measured in several doesn't count several times. `architecture_of` gives each model's
+    architecture, `devices` the verdicts of single accelerators and machines. `predicted` returns what rules predict
+    for a cell from all facts of its model, or None if only the family is known.
     """
     family_of = family_of or {}
     family_sizes = family_sizes or {}
@@ -283,8 +283,8 @@ def _rows(
 
 
 def _unmeasured(predicted: Verdict | None, own: Verdict | None, assumed: Callable[[], Verdict]) -> Verdict:
-    """The verdict of a cell without a measured level: by all facts of its model, else its family's. If neither knows
-    more, it is the verdict that says why a run settled nothing."""
+    """Return the verdict of a cell without a measured level: predicted from the facts of its model, else its
+    family's. If neither is known, return the verdict that says why a run decided nothing."""
     if own is not None and is_final(own):
         return own
     said = predicted or assumed()
@@ -305,7 +305,7 @@ def current_matrix(
     }
     measured = judged.measured if judged else ()
     by_cell = predicted | {one.cell: strongest_of(one, predicted.get(one.cell)) for one in measured}
-    verdicts = list(with_opinions(list(by_cell.values()), judged.opinions if judged else ()))
+    verdicts = list(with_reference_tests(list(by_cell.values()), judged.opinions if judged else ()))
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
     known = _classified(models, recipes)
     return build_matrix(
@@ -326,7 +326,7 @@ def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, i
 
 
 def _of_another(cell: Cell, rules: RuleSet, inventory: HardwareInfo) -> Verdict | None:
-    """Of another task or precision than the view's: what rules say with all facts, where there is a recipe."""
+    """Return the prediction for another task or precision than the view's, from all facts if there is a recipe."""
     recipe = load_recipe(cell.model, cell.task)
     return predict(cell, facts_here(recipe, cell, inventory), rules) if recipe else None
 

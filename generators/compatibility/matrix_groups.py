@@ -1,6 +1,6 @@
-"""Groups of cells in the matrix: families, architectures, accelerators, machines. A group has counts, never a level.
+"""Groups of cells in the matrix: families, architectures, accelerators, machines. A group has counts and no level.
 
-Only a family about which nothing was measured, imported or predicted has a level: the assumed one.
+Only a family without a measured, imported or predicted level has one: the assumed level.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _MOST_NOTES = 20
 _BY_RULES = (Basis.PREDICTED, Basis.ASSUMED)
 
 Measured = Mapping[str, Sequence[Verdict]]
-"""Verdicts by the name of what measured them."""
+"""Verdicts by the name of the device or machine that measured them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellCounts:
-    """Models of a group on one target: how many were measured there, and how many of those are high or medium.
+    """How many models of a group were measured on a target, and how many of those are high or medium.
 
-    `models` is how many the group has in all, None if that isn't known. `said` are models that weren't measured and
-    for which rules give a level, predicted or assumed; `said_supported` those of them with high or medium.
+    `models` is the size of the group, None if it isn't known. `said` counts models that weren't measured and for
+    which rules give a level, predicted or assumed; `said_supported` counts those with high or medium.
     """
 
     measured: int = 0
@@ -45,9 +45,9 @@ class CellCounts:
 class GroupCell:
     """The counts of a group on a target, and the strongest `basis` of its models (None if nothing is known).
 
-    `levels` is how many models have each level with that basis. What is predicted and what is assumed is counted
-    together, with the basis `assumed` if any of it is. `level` is the assumed level of a group about which nothing
-    else is known, else None. `notes` name cells that have another level on another accelerator or machine.
+    `levels` is the number of models for each level with that basis. Predicted and assumed levels are counted
+    together, with the basis `assumed` if any of them is. `level` is the assumed level of a group without other
+    results, else None. `notes` name cells that have another level on another accelerator or machine.
     """
 
     level: Level | None
@@ -60,7 +60,7 @@ class GroupCell:
 
 
 def _levels(verdicts: Iterable[Verdict]) -> dict[str, Level]:
-    """The level of each model: the worst of its cells; unknown cells are left out."""
+    """Return the level of each model: the worst of its known cells."""
     found: dict[str, Level] = {}
     for verdict in verdicts:
         if verdict.level is not Level.UNKNOWN:
@@ -70,7 +70,7 @@ def _levels(verdicts: Iterable[Verdict]) -> dict[str, Level]:
 
 
 def counts_of(verdicts: Sequence[Verdict], models: int | None) -> CellCounts:
-    """Return how many models were measured, how many others rules speak of, and how many of each work."""
+    """Return how many models were measured, for how many others rules give a level, and how many of each work."""
     measured = _levels(verdict for verdict in verdicts if verdict.basis is Basis.MEASURED)
     by_rules = _levels(verdict for verdict in verdicts if verdict.basis in _BY_RULES)
     said = {name: level for name, level in by_rules.items() if name not in measured}
@@ -108,7 +108,7 @@ def group_cell(
         assumed = None
         if any(
             verdict.basis is Basis.ASSUMED for verdict in counted
-        ):  # what is counted together is worth its weakest
+        ):  # several bases counted together get the weakest
             basis = Basis.ASSUMED
     return GroupCell(
         level=assumed,
@@ -122,7 +122,7 @@ def group_cell(
 
 
 def device_group(measured: Measured, columns: Sequence[str], precision: str) -> dict[str, dict[str, GroupCell]]:
-    """The view by accelerator or machine, for all `columns`: cells of other precisions are left out."""
+    """Return the view by accelerator or machine, for all `columns`; cells of other precisions are left out."""
     levels: dict[str, dict[str, Level]] = {}
     placed: dict[tuple[str, str], list[Verdict]] = {}
     for name, verdicts in measured.items():
@@ -148,8 +148,8 @@ def _conflicts(name: str, verdicts: Sequence[Verdict], split: Mapping[str, Mappi
     for verdict in verdicts:
         others = {other: level for other, level in split.get(verdict.cell, {}).items() if other != name}
         if others and any(level is not verdict.level for level in others.values()):
-            told = ", ".join(f"{level} on {other}" for other, level in sorted(others.items()))
-            found.append(f"{verdict.cell}: {verdict.level} here, {told}")
+            elsewhere = ", ".join(f"{level} on {other}" for other, level in sorted(others.items()))
+            found.append(f"{verdict.cell}: {verdict.level} here, {elsewhere}")
     more = len(found) - _MOST_NOTES
     return [*found[:_MOST_NOTES], *([f"and {more} more cells"] if more > 0 else [])]
 
@@ -157,9 +157,9 @@ def _conflicts(name: str, verdicts: Sequence[Verdict], split: Mapping[str, Mappi
 def by_device(
     latest: Latest, whole: Sequence[Verdict], judge_on: Callable[[Latest], Sequence[Verdict]]
 ) -> dict[str, Measured]:
-    """Return what each accelerator and each machine measured by itself.
+    """Return the verdicts of each accelerator and each machine by itself.
 
-    `whole` are the verdicts over all results, which hold if only one measured a cell; `judge_on` judges some of the
+    `whole` are the verdicts over all results, which hold if only one measured a cell; `judge_on` judges a part of the
     results.
     """
     verdicts = {verdict.cell: verdict for verdict in whole}
@@ -194,5 +194,5 @@ def _measured(
         cells = frozenset(line.cell_id for line in lines)
         found.setdefault(name, []).extend(judge_on(replace(latest, checks=tuple(lines), cells=cells, imported=())))
     if all(verdict.level is Level.UNKNOWN for verdict in found.get(UNNAMED, ())):
-        found.pop(UNNAMED, None)  # what was planned and never came to: no accelerator is behind it
+        found.pop(UNNAMED, None)  # planned and never run: no accelerator measured it
     return dict(sorted(found.items()))

@@ -1,7 +1,8 @@
-"""Does a model fit into a device's memory, how much is missing, and what is the smallest change that makes it fit?
+"""Decide whether a model fits into a device's memory, how much is missing, and the smallest change with which it
+fits.
 
-Arithmetic on estimates (`generators/recipes/memory` makes them); nothing is built here. A change is reckoned from
-estimates that were made anyway and from the model's anatomy, and states what it assumes.
+Arithmetic on estimates (`generators/recipes/memory`); nothing is built here. A change is computed from other
+estimates and from the model's anatomy, and states what it assumes.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from hardware.errors import UsageError, echo
 from hardware.plain_text import size_text
 
 PRECISIONS = ("float32", "bfloat16", "float16")
-"""Precisions that models are run in to be counted. Others are arithmetic on weights, in `changes.py`."""
+"""Precisions with estimates of their own. Others are computed from the weights."""
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]{0,3})")
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _GROUP = 128
-"""Weights that share a scale in four bits."""
+"""Number of weights that share a scale in four bits."""
 _SCALE_BYTES = 2
 TIGHT = 0.95
-"""From this share of a device's memory on an estimate's own error decides: 5 % of it was the 95th percentile that was
-asked of estimates. docs/MEMORY.md has what was measured."""
+"""Above this share of a device's memory the error of an estimate decides: 5 % is the target for its 95th percentile
+(docs/MEMORY.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,8 @@ class MemoryRequest:
     """How a model is to be run.
 
     `inference` is one forward pass without a cache; `generation` reads `context` tokens into a cache and decodes one
-    more, with results for the last place alone where the model can; `training` is a step of AdamW in `precision`.
-    `context` is a number of tokens, of a text or of a decoder's; models without a text ignore it.
+    more, with logits for the last position only if the model can; `training` is a step of AdamW in `precision`.
+    `context` is a number of tokens, those of a decoder included; models without text ignore it.
     """
 
     mode: str
@@ -48,9 +49,9 @@ class MemoryRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes at the peak of one request, by what they are there for; `total` is their sum.
+    """Bytes at the peak of one request, by purpose; `total` is their sum.
 
-    `workspace` is what kernels allocate inside themselves at that moment.
+    `workspace` is what kernels allocate internally at that moment.
     """
 
     request: MemoryRequest
@@ -69,16 +70,16 @@ class MemoryEstimate:
 
     @property
     def parts(self) -> dict[str, int]:
-        """The parts by name, in the order in which they are shown."""
+        """The parts by name, in display order."""
         return {name: value for name, value in vars(self).items() if name != "request"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {**asdict(self.request), **self.parts, "total": self.total}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MemoryEstimate:
-        """What `to_dict` wrote. Raises `KeyError` or `TypeError` for anything else."""
+        """Read what `to_dict` wrote. Raises `KeyError` or `TypeError` for anything else."""
         asked = MemoryRequest(**{name: data[name] for name in MemoryRequest.__dataclass_fields__})
         names = [name for name in cls.__dataclass_fields__ if name != "request"]
         return cls(request=asked, **{name: int(data[name]) for name in names})
@@ -86,12 +87,11 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAnatomy:
-    """What changes to a model are reckoned with, as numbers of parameters.
+    """Numbers of parameters that changes are computed from.
 
-    `linear` are those in the matrices of linear layers and experts but for the head that gives words, as far as they
-    aren't kept in fewer bits already; `largest` the
-    largest of these matrices; `block` the largest of the layers that repeat, and `beside` all that is in none of
-    them.
+    `linear` are those in the matrices of linear layers and experts, without the output head and without those already
+    in fewer bits; `largest` is the largest of these matrices, `block` the largest repeated layer, and `beside`
+    everything outside repeated layers.
     """
 
     parameters: int
@@ -102,7 +102,7 @@ class MemoryAnatomy:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `24GiB`, `80 GB` or `1073741824`. Raises `UsageError`."""
+    """Return the bytes of `24GiB`, `80 GB` or `1073741824`. Raises `UsageError`."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or found[2].upper() not in _UNITS or not float(found[1]):
         raise UsageError(
@@ -115,7 +115,7 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryChange:
-    """One change: its `kind`, what to do in words, what one device needs then in bytes, and what that assumes."""
+    """A change: its `kind`, what to do, the bytes that one device then needs, and what that assumes."""
 
     kind: str
     what: str
@@ -123,7 +123,7 @@ class MemoryChange:
     assumes: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {"kind": self.kind, "what": self.what, "needed_bytes": self.needed, "assumes": self.assumes}
 
 
@@ -135,12 +135,12 @@ def changes(
     *,
     on_host: bool = False,
 ) -> Iterator[MemoryChange]:
-    """What could be changed, the smallest first, for a device with `available` bytes; not each of them is enough.
+    """Return possible changes for a device with `available` bytes, the smallest first; one may not be enough.
 
-    The order is by what is given up: nothing but time (a smaller batch), digits that few models need (half
-    precision), digits that are missed at times (eight bits, four bits), text (a shorter context); then what takes
-    other hardware or much time: a second device, offloading. Behind them stand several at once, the fewest first.
-    `others` are estimates of the same model with one thing or more changed. The memory may be the host's own.
+    They are sorted by their cost: time (a smaller batch), digits that few models need (half precision), digits that
+    some need (eight bits, four bits), text (a shorter context), then other hardware or much time: a second device,
+    offloading. Combinations follow, the smallest first. `others` are estimates of the same model with something
+    changed. With `on_host` the memory is the host's own.
     """
     yield from _smaller_batch(base, others, available)
     half = [one for one in others if one.request == replace(base.request, precision=one.request.precision)]
@@ -149,14 +149,14 @@ def changes(
             yield MemoryChange(kind="precision", what=f"run it in {one.request.precision}", needed=one.total)
     narrow = min([base, *half], key=lambda one: one.total)
     if base.request.mode != "training":
-        yield from _quantised(narrow, anatomy)
+        yield from _quantized(narrow, anatomy)
     shorter = [one for one in others if one.request == replace(base.request, context=one.request.context)]
     for one in sorted(shorter, key=lambda one: -one.request.context):
         if one.request.context < base.request.context:
             what = f"shorten the context to {one.request.context} tokens"
             yield MemoryChange(kind="context", what=what, needed=one.total)
     if not on_host:
-        yield from _shared(base, narrow, anatomy)
+        yield from _split_in_two(base, narrow, anatomy)
     if base.request.mode != "training":
         yield _offloaded(narrow, anatomy, "disk" if on_host else "the host's memory or to disk")
     yield from _several(base, others, anatomy, on_host=on_host)
@@ -165,19 +165,19 @@ def changes(
 def _several(
     base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: MemoryAnatomy, *, on_host: bool
 ) -> Iterator[MemoryChange]:
-    """Changes that are made together, and these in fewer bits or on two devices."""
+    """Return combinations of changes, also in fewer bits or on two devices."""
     together = [(one, what) for one in others if len(what := _differences(base.request, one.request)) > 1]
     for one, what in together:
         yield MemoryChange(kind="several", what=", ".join(what), needed=one.total)
     for one, what in together[-1:]:
-        further = [] if base.request.mode == "training" else [*_quantised(one, anatomy)]
-        further += [] if on_host else [*_shared(one, one, anatomy)]
+        further = [] if base.request.mode == "training" else [*_quantized(one, anatomy)]
+        further += [] if on_host else [*_split_in_two(one, one, anatomy)]
         for last in further:
             yield replace(last, kind="several", what=", ".join([*what, last.what]))
 
 
 def _differences(base: MemoryRequest, other: MemoryRequest) -> list[str]:
-    """In words, what makes one request the other."""
+    """Return the differences between two requests as text."""
     found = []
     if other.batch != base.batch:
         found.append(f"take a batch of {other.batch}")
@@ -189,7 +189,7 @@ def _differences(base: MemoryRequest, other: MemoryRequest) -> list[str]:
 
 
 def as_quantised(estimate: MemoryEstimate, anatomy: MemoryAnatomy, bits: int) -> MemoryEstimate:
-    """An estimate for weights of linear layers in so many bits, one of them widened at a time."""
+    """Return the estimate for linear layers in this many bits, with one of them widened at a time."""
     width = _BYTES[estimate.request.precision]
     scales = _SCALE_BYTES / _GROUP if bits < 8 else 0.0
     kept = estimate.weights - width * anatomy.linear + int(anatomy.linear * (bits / 8 + scales))
@@ -197,7 +197,7 @@ def as_quantised(estimate: MemoryEstimate, anatomy: MemoryAnatomy, bits: int) ->
 
 
 def _smaller_batch(base: MemoryEstimate, others: Sequence[MemoryEstimate], available: int) -> Iterator[MemoryChange]:
-    """Between one example and the batch that was asked for, memory grows evenly."""
+    """Interpolate: memory grows linearly between one example and the requested batch."""
     one = next((o for o in others if o.request == replace(base.request, batch=1)), None)
     if one is None or base.request.batch == 1 or one.total > available:
         return
@@ -211,7 +211,7 @@ def _smaller_batch(base: MemoryEstimate, others: Sequence[MemoryEstimate], avail
     )
 
 
-def _quantised(estimate: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
+def _quantized(estimate: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
     computes = f"computed in {estimate.request.precision}"
     for bits in (8, 4):
         each = "" if bits == 8 else f" with a scale of {_SCALE_BYTES} bytes for each {_GROUP}"
@@ -223,8 +223,8 @@ def _quantised(estimate: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[Mem
         )
 
 
-def _shared(base: MemoryEstimate, narrow: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
-    """A model parted between two devices by its layers: each holds at most half and one layer more."""
+def _split_in_two(base: MemoryEstimate, narrow: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
+    """Return the change for a model split by layers over two devices: each holds at most half and one more layer."""
     for estimate in dict.fromkeys((base, narrow)):
         held = estimate.weights + estimate.gradients + estimate.optimiser + estimate.cache
         passing = estimate.total - held
@@ -250,9 +250,9 @@ def _offloaded(estimate: MemoryEstimate, anatomy: MemoryAnatomy, where: str) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
-    """A device, or a size of memory that somebody asks about: `available` in bytes, None where nothing tells.
-    `is_host` is for the host's own memory: nothing can be moved from there to the host, and it has no second."""
+class AvailableMemory:
+    """A device, or a size of memory: `available` bytes, None if unknown. `is_host` marks the host's own memory, from
+    which nothing can be offloaded to the host and of which there is no second."""
 
     name: str
     available: int | None
@@ -262,10 +262,10 @@ class Room:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The answer for one device. `fits` is None where it isn't known. `change` is the smallest one that is enough,
-    None where none is needed, or none is enough; `missing` is in bytes."""
+    """The answer for one device: `fits` is None if unknown; `change` is the smallest one that is enough, None if none
+    is needed or none is enough; `missing` is in bytes."""
 
-    room: Room
+    room: AvailableMemory
     needed: int
     fits: bool | None
     missing: int = 0
@@ -277,7 +277,7 @@ class Fit:
         return bool(self.fits and self.room.available and self.needed > TIGHT * self.room.available)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "device": self.room.name,
             "needed_bytes": self.needed,
@@ -291,7 +291,7 @@ class Fit:
 
     @property
     def text(self) -> str:
-        """The answer in a sentence."""
+        """The answer as a sentence."""
         needed = size_text(self.needed)
         if self.fits is None:
             return f"{self.room.name}: unknown, {needed} needed: {self.room.why_unknown}"
@@ -304,8 +304,8 @@ class Fit:
         return f"{said} Smallest change: {self.change.what} ({size_text(self.change.needed)})."
 
 
-def fit(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: MemoryAnatomy, room: Room) -> Fit:
-    """Whether `base` fits into `room`; `others` are estimates of the same model with something changed."""
+def fit(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: MemoryAnatomy, room: AvailableMemory) -> Fit:
+    """Return whether `base` fits into `room`; `others` are estimates of the same model with something changed."""
     if room.available is None:
         return Fit(room=room, needed=base.total, fits=None)
     if base.total <= room.available:

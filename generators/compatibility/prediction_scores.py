@@ -1,8 +1,7 @@
-"""Scores sealed predictions: each was written before its run started, and is held against what that run measured.
+"""Score stored predictions against what their own runs measured.
 
-A cell that its own run didn't settle says nothing. "Supported" is high or medium; a prediction that is unknown is an
-abstention. Nothing measured feeds a prediction: what is sealed with evidence behind it is no prediction, and is
-counted apart.
+A cell that its own run didn't decide isn't scored. "Supported" is high or medium; an unknown prediction is an
+abstention. A prediction that was stored with evidence behind it isn't a prediction, and is counted apart.
 """
 
 from __future__ import annotations
@@ -24,32 +23,30 @@ from hardware.evidence.record import CheckLine, PlannedCell, RunLine
 from hardware.evidence.store import Evidence
 
 LIST = Path(__file__).with_name("held_out.txt")
-"""The types of transformers 5.5.4 and the families of diffusers 0.37.1 that are held out, written down before the
-first rule was tuned."""
+"""The held-out types of transformers 5.5.4 and families of diffusers 0.37.1, fixed before the first rule was
+tuned."""
 
 
 def is_held_out(model_type: str) -> bool:
-    """Whether SHA-256 of the name, taken as a number, can be divided by three."""
+    """Whether the SHA-256 of the name, as a number, is divisible by three."""
     return int(hashlib.sha256(model_type.encode()).hexdigest(), 16) % 3 == 0
 
 
 @functools.cache
 def held_out() -> frozenset[str]:
-    """The types of the list."""
+    """Return the held-out types of the list."""
     return frozenset(LIST.read_text(encoding="utf-8").split())
 
 
-pass
-
 SUPPORTED = frozenset({Level.HIGH, Level.MEDIUM})
-_SCORED = "tiny"
-"""The subject that is scored: a type, which is held out or isn't. What users bring has a name alone."""
+_SCORED_WEIGHTS = "tiny"
+"""The weights that are scored: only a type is held out or isn't. A user's own model has only a name."""
 _PREDICTIONS = frozenset({Basis.ASSUMED, Basis.PREDICTED})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """One cell whose prediction was sealed and whose run settled it."""
+    """A cell whose stored prediction was decided by its run."""
 
     cell: Cell
     family: str
@@ -60,21 +57,22 @@ class Scored:
 
     @property
     def works(self) -> bool:
-        """Whether it was measured to be high or medium."""
+        """Whether it was measured as high or medium."""
         return self.measured.level in SUPPORTED
 
     @property
     def said(self) -> bool | None:
-        """Whether it was predicted to work; None where the prediction abstained."""
+        """Whether it was predicted to work; None if the prediction abstained."""
         return None if self.predicted.level is Level.UNKNOWN else self.predicted.level in SUPPORTED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """The cells that could be scored, and how many couldn't: unsettled by their run, or sealed with no prediction.
+    """The cells that could be scored, and how many couldn't: not decided by their run, or stored without a
+    prediction.
 
-    `first` are the cells that were predicted and settled more than once, each as it was the first time: rules may
-    have learnt in between.
+    `first` are the cells that were predicted and decided more than once, as they were the first time: rules may have
+    changed in between.
     """
 
     cells: tuple[Scored, ...]
@@ -85,7 +83,7 @@ class Scores:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionTally:
-    """Counts of predictions by what became of them; shares are of 1, `None` where there is nothing to divide by."""
+    """Counts of predictions by result; shares are of 1, None if there is nothing to divide by."""
 
     true_supported: int = 0
     false_supported: int = 0
@@ -96,44 +94,44 @@ class PredictionTally:
 
     @property
     def answered(self) -> int:
-        """Cells of which something was predicted."""
+        """Number of cells with a prediction."""
         return self.true_supported + self.false_supported + self.true_unsupported + self.false_unsupported
 
     @property
     def total(self) -> int:
-        """All cells."""
+        """Number of all cells."""
         return self.answered + self.abstained_works + self.abstained_fails
 
     @property
     def agreement(self) -> float | None:
-        """The share of the answered that were right."""
+        """The share of predictions that were right."""
         return _share(self.true_supported + self.true_unsupported, self.answered)
 
     @property
     def balanced_accuracy(self) -> float | None:
-        """The mean of the shares found of those that work and of those that fail, among the answered."""
+        """The mean of the shares found of the working and of the failing cells, among those predicted."""
         found = _share(self.true_supported, self.true_supported + self.false_unsupported)
         caught = self.caught
         return None if found is None or caught is None else (found + caught) / 2
 
     @property
     def caught(self) -> float | None:
-        """The share of the answered failing cells that were predicted to fail."""
+        """The share of failing cells, among those predicted, that were predicted to fail."""
         return _share(self.true_unsupported, self.true_unsupported + self.false_supported)
 
     @property
     def wrongly_supported(self) -> float | None:
-        """The share that fails of those predicted to work."""
+        """The share of cells predicted to work that fail."""
         return _share(self.false_supported, self.true_supported + self.false_supported)
 
     @property
     def abstentions(self) -> float | None:
-        """The share of all cells of which nothing was predicted."""
+        """The share of all cells without a prediction."""
         return _share(self.abstained_works + self.abstained_fails, self.total)
 
 
 def tally(pairs: Iterable[tuple[bool | None, bool]]) -> PredictionTally:
-    """Count pairs of what was said (None: nothing) and whether it works."""
+    """Count pairs of what was predicted (None: nothing) and whether it works."""
     counts = dict.fromkeys(_NAMES.values(), 0)
     for pair in pairs:
         counts[_NAMES[pair]] += 1
@@ -155,9 +153,9 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def score(evidence: Evidence) -> Scores:
-    """Hold each sealed prediction against its own run; of several runs of a cell the newest that settled it counts.
+    """Compare each stored prediction with its own run; of several runs of a cell the newest that decided it counts.
 
-    Edited and changed suites and substituted runs settle nothing.
+    Edited and changed suites and substituted runs decide nothing.
     """
     lines: dict[tuple[str, str], list[CheckLine]] = {}
     for line in evidence.checks:
@@ -168,10 +166,10 @@ def score(evidence: Evidence) -> Scores:
     without: set[str] = set()
     for run in sorted(evidence.runs, key=lambda run: run.started_at):
         for planned in run.plan:
-            if planned.subject != _SCORED:
+            if planned.subject != _SCORED_WEIGHTS:
                 continue
-            sealed = _sealed(planned)
-            if sealed is None:
+            predicted = _stored_prediction(planned)
+            if predicted is None:
                 without.add(planned.cell_id)
                 continue
             measured = _measured(run, planned, lines.get((run.run_id, planned.cell_id), []))
@@ -186,7 +184,7 @@ def score(evidence: Evidence) -> Scores:
                 cell=cell,
                 family=_family(cell),
                 held_out=is_held_out(cell.model),
-                predicted=sealed,
+                predicted=predicted,
                 measured=measured,
                 run_id=run.run_id,
             )
@@ -198,8 +196,8 @@ def score(evidence: Evidence) -> Scores:
     )
 
 
-def _sealed(planned: PlannedCell) -> Verdict | None:
-    """The prediction in a plan; None where there is none, or where something measured is behind it."""
+def _stored_prediction(planned: PlannedCell) -> Verdict | None:
+    """Return the prediction of a plan; None if there is none, or if something measured is behind it."""
     try:
         verdict = Verdict.from_dict(planned.verdict or {})
     except HwCompatError:
@@ -209,7 +207,7 @@ def _sealed(planned: PlannedCell) -> Verdict | None:
 
 
 def _measured(run: RunLine, planned: PlannedCell, lines: Sequence[CheckLine]) -> Verdict | None:
-    """What the run itself shows, on the versions that it had."""
+    """Return what the run itself shows, with the versions that it had."""
     try:
         cell = Cell.parse(planned.cell_id)
     except HwCompatError:
@@ -239,12 +237,13 @@ Guess = Callable[[Scored], bool]
 
 
 def always_yes(one: Scored) -> bool:
-    """A baseline: everything works everywhere."""
+    """Predict that everything works: a baseline."""
     return True
 
 
 def by_family(tuned: Sequence[Scored]) -> Guess:
-    """A baseline that knows families alone: what most of a family's tuned types do on a target; yes where none is."""
+    """Return a baseline that knows only families: what most tuned types of a family do on a target; True if there are
+    none."""
     counts: dict[tuple[str, str], int] = {}
     for one in tuned:
         key = (one.family, str(one.cell.target))
@@ -254,7 +253,7 @@ def by_family(tuned: Sequence[Scored]) -> Guess:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleScore:
-    """How often what a rule made of a cell was right."""
+    """How often the prediction that a rule decided was right."""
 
     rule_id: str
     right: int
@@ -262,16 +261,17 @@ class RuleScore:
 
     @property
     def is_poor(self) -> bool:
-        """Whether it is wrong too often: more than one in twenty, and not for a single cell."""
+        """Whether it is wrong too often: in more than one of twenty cells, and for more than one cell."""
         return len(self.wrong) > 1 and len(self.wrong) / (self.right + len(self.wrong)) > MOST_WRONG
 
 
 MOST_WRONG = 0.05
-"""With more, a rule says less than the measured share of types that work on cpu and on openvino."""
+"""A rule with a larger share of errors says less than the measured share of types that work on cpu and on
+openvino."""
 
 
 def by_rule(cells: Sequence[Scored]) -> tuple[RuleScore, ...]:
-    """A score for each rule that counted in a prediction, the worst first."""
+    """Return a score for each rule that counted in a prediction, the worst first."""
     right: dict[str, int] = {}
     wrong: dict[str, list[str]] = {}
     for one in cells:

@@ -1,4 +1,4 @@
-"""One rule, and reading it from a TOML file with errors that name file, rule, field and what was expected."""
+"""Read rules from TOML files, with errors that name file, rule, field and the expected value."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ _SOURCE = re.compile(r"https?://\S+|(?!/)(?!.*\.\.)[A-Za-z0-9_./-]+\.(?:md|toml|
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """If `when` holds for a model, then `targets` have this `level`, for this `reason`, says `source`.
+    """If `when` holds for a model, `targets` have this `level`, for this `reason`, by this `source`.
 
-    A rule claims a level, or is a `limit`: the level is at most that, whatever is claimed; `unknown` is a limit that
-    says that rules can't tell.
-    `when` maps the name of a fact to a condition; `since` and `until` are already part of it as conditions on
-    `versions.transformers`. A target without a variant speaks of all its variants.
+    A rule claims a level, or it is a `limit`: the level is at most that, whatever is claimed; the limit `unknown`
+    means that rules can't tell. `when` maps the name of a fact to a condition; `since` and `until` are part of it as
+    conditions on `versions.transformers`. A target without a variant covers all its variants.
     """
 
     id: str
@@ -63,15 +62,15 @@ class Rule:
     limit: bool = False
 
     def speaks_of(self, target: Target) -> Target | None:
-        """The target of this rule that `target` falls under, the one with its variant first."""
+        """Return the target of this rule that covers `target`, preferring the one with its variant."""
         own = [t for t in self.targets if t.name == target.name and t.variant in ("", target.variant)]
         return max(own, key=lambda t: t.variant, default=None)
 
     def precedence(self, target: Target) -> tuple[int, bool]:
-        """Larger wins: the number of conditions (a target's variant is one), then predicted over assumed.
+        """Sort key; larger wins: the number of conditions (a target's variant is one), then predicted over assumed.
 
-        A range of precisions bounds what is assumed and makes an assumed rule no more specific, so that a prior
-        stays the weakest of all rules; one precision is a condition like others.
+        A range of precisions bounds an assumed rule and makes it no more specific, so that a prior stays the weakest
+        of all rules; a single precision is a condition like others.
         """
         predicted = self.basis is Basis.PREDICTED
         precision = self.when.get("precision")
@@ -80,7 +79,7 @@ class Rule:
 
 
 def read_rules(path: Path, targets: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """All rules of one file. `targets` are names that rules may use beyond the known ones.
+    """Read the rules of one file. `targets` are names that rules may use beyond the known ones.
 
     Raises `BrokenInput`.
     """
@@ -100,7 +99,7 @@ def read_rules(path: Path, targets: Iterable[str] = ()) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True)
 class _Complaint:
-    """Knows where in a rule file something stands, to say so in an error."""
+    """The place in a rule file that an error is about."""
 
     file: str
     rule: str
@@ -157,7 +156,7 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
 
 
 def _limits(data: Mapping[str, Any], here: _Complaint) -> bool:
-    """Whether the rule has an `at_most` in place of a `level`, of which it has one."""
+    """Whether the rule has `at_most` instead of a `level`; it must have one of them."""
     if ("level" in data) == ("at_most" in data):
         raise here.at("level").says("a level or an at_most was expected, and not both")
     if "at_most" in data and data["at_most"] not in LIMITS:
@@ -278,7 +277,7 @@ def _number_condition(value: Any, here: _Complaint) -> Condition:
 
 
 def _words(name: str, values: tuple[str, ...], here: _Complaint) -> tuple[str, ...]:
-    """The same values, after each was found in the closed list of this fact, where there is one."""
+    """Check the values against the closed list of this fact, if there is one, and return them."""
     words = vocabulary()
     closed = {
         "family": words.families,

@@ -1,4 +1,4 @@
-"""`Facts`: all that a rule may look at, as plain values with `None` for what isn't known."""
+"""`Facts`: everything that a rule may use, as plain values, with None for what isn't known."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ VERSION_PREFIX = "versions."
 
 
 Described = Recipe | GivenRecipe | Classification
-"""What a model may be described by: `parameters` is a count, `operators` are aten operator names."""
+"""Descriptions of a model: `parameters` is a count, `operators` are aten operator names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of a model and of where it is to run.
+    """What is known about a model and the target that it is to run on.
 
-    `parameters` is a count and `memory_bytes` what the model needs. `None` (for `operators` an empty tuple
-    too) means not known, and no condition on it holds.
+    `parameters` is a count and `memory_bytes` what the model needs. None (for `operators` also an empty tuple) means
+    unknown, and no condition on it holds.
 
     From the recipe: `decodes` (`none causal seq2seq`), `senses` (the kinds of its inputs), `mask_heard` (how far
-    dropping the mask moves the output), `float32_error` and `bfloat16_error` (how far these are from float64 on
-    CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
-    `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
-    no`); `trace_operators` and `largest_rank`, what a converter meets; `host_functions`, what works on the
-    host's tensors wherever the weights are; `onnx_export` (`yes no`: whether one gives torch's numbers on the host)
-    and `onnx_operators`, what is in it. Of some targets alone: `operators_missing`, the recipe's operators that
-    the target's table lacks, and `exporter`, `optimum-intel` where that has one of its own for the type, else `none`.
+    dropping the mask moves the output), `float32_error` and `bfloat16_error` (errors against float64 on the CPU), all
+    relative to the output's scale. From the type's code (`code_facts.py`): `padding_error`; `cache` (`right wrong
+    fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes no`); `trace_operators` and `largest_rank`,
+    which a converter meets; `host_functions`, which work on host tensors wherever the weights are; `onnx_export`
+    (`yes no`: whether an export gives torch's numbers on the host) and `onnx_operators` of that export. For some
+    targets: `operators_missing`, the recipe's operators that the target's table lacks, and `exporter`,
+    `optimum-intel` if that has one for the type, else `none`.
     """
 
     model_type: str | None = None
@@ -75,7 +75,7 @@ class Facts:
     platform: str | None = None
 
     def value(self, name: str) -> Value:
-        """The fact that a rule calls `name`; `versions.torch` is the version of a package."""
+        """Return the fact that a rule calls `name`; `versions.torch` is the version of a package."""
         if name.startswith(VERSION_PREFIX):
             return self.versions.get(name.removeprefix(VERSION_PREFIX))
         found: Value = getattr(self, name)
@@ -87,7 +87,7 @@ def _fields(*kinds: str) -> tuple[str, ...]:
 
 
 TEXT_FIELDS, LIST_FIELDS, NUMBER_FIELDS = _fields("str"), _fields("tuple"), _fields("int", "float")
-"""The facts that a rule asks for by name, beside versions."""
+"""The facts that a rule uses by name, besides versions."""
 
 
 def facts_of(
@@ -97,7 +97,7 @@ def facts_of(
     *,
     platform: str | None = None,
 ) -> Facts:
-    """The facts of a recipe asked about in `cell`; the cell's task and precision are the ones that count."""
+    """Return the facts of a recipe for `cell`; the cell's task and precision count."""
     tiny = recipe if isinstance(recipe, Recipe) else None
     return Facts(
         model_type=recipe.model_type,
@@ -129,7 +129,7 @@ def _of_recipe(recipe: Recipe, cell: Cell) -> dict[str, Any]:
 
 
 def _missing(recipe: Recipe, target: Target) -> tuple[str, ...] | None:
-    """Where a table knows the target: an empty tuple is as good as not knowing, since no rule may rest on it."""
+    """Return the operators that the target's table lacks; None instead of an empty tuple, which no rule may use."""
     return tuple(coverage(target, recipe.operators).missing)
 
 
@@ -157,8 +157,8 @@ def _of_code(recipe: Recipe) -> dict[str, Any]:
 
 
 def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo) -> Facts:
-    """The facts of a recipe or a classification, asked about in `cell` on the machine of `inventory`.
+    """Return the facts of a recipe or a classification for `cell` on the machine of `inventory`.
 
-    The one way in which predictions get their facts, so that the same question has the same answer everywhere.
+    Every prediction gets its facts here, so that the same question has the same answer everywhere.
     """
     return facts_of(recipe, cell, versions_of(inventory), platform=inventory.host.system)

@@ -1,8 +1,8 @@
-"""All rules together: loading them, refusing sets that contradict themselves, and predicting a verdict.
+"""Load rules, refuse sets that contradict themselves, and predict verdicts.
 
-A rule claims a level or limits it. Which claim wins: the one with more conditions; among equals a predicted level
-over an assumed one. Two claims that are still equal may both speak only if they agree; the order of files or lines
-never decides anything. Every limit that holds counts: the level is the lowest of them and of the winning claim.
+A rule claims a level or limits it. The claim with more conditions wins; among equals a predicted level wins over an
+assumed one. Two claims that are still equal count only if they agree; the order of files or lines decides nothing.
+Every limit that holds counts: the level is the lowest of them and of the winning claim.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .vocabulary import not_computed
 RULES_FOLDER = Path(__file__).with_name("rules")
 
 _WEIGHT = {Level.UNSUPPORTED: 0, Level.LOW: 1, Level.UNKNOWN: 2, Level.MEDIUM: 3, Level.HIGH: 4}
-"""From the limit that says most to the one that says least: what is known to fail isn't open any more."""
+"""Order of limits, the strongest first: a known failure outweighs an unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,44 +37,44 @@ class RuleSet:
 
     @functools.cached_property
     def _of(self) -> dict[Target, tuple[Rule, ...]]:
-        """Rules by target, as they are asked for: a matrix asks for a few targets thousands of times."""
+        """Rules by target, cached: a matrix uses a few targets thousands of times."""
         return {}
 
     def of(self, target: Target) -> tuple[Rule, ...]:
-        """The rules that speak of a target, whether they hold or not."""
+        """Return the rules for a target, whether they hold or not."""
         if target not in self._of:
             self._of[target] = tuple(rule for rule in self.rules if rule.speaks_of(target) is not None)
         return self._of[target]
 
     def holding(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
-        """The rules of a target whose conditions hold; none in a precision that the target isn't asked for."""
+        """Return the rules for a target whose conditions hold; none in a precision that the target doesn't run."""
         if facts.precision and not_computed(target, facts.precision):
             return ()
         return tuple(rule for rule in self.of(target) if all_hold(rule.when, facts))
 
     def winners(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
-        """The claims with the highest precedence among those that hold: none, one, or several that agree."""
-        return _winners(self.holding(target, facts), target)
+        """Return the claims with the highest precedence among those that hold: none, one, or several that agree."""
+        return _winning_claims(self.holding(target, facts), target)
 
     def rule(self, rule_id: str) -> Rule:
-        """The rule of that id. Raises `KeyError`."""
+        """Return the rule with that id. Raises `KeyError`."""
         for rule in self.rules:
             if rule.id == rule_id:
                 return rule
         raise KeyError(rule_id)
 
 
-def _winners(holding: Sequence[Rule], target: Target) -> tuple[Rule, ...]:
+def _winning_claims(holding: Sequence[Rule], target: Target) -> tuple[Rule, ...]:
     ranked = [(rule.precedence(own), rule) for rule in holding if not rule.limit and (own := rule.speaks_of(target))]
     best = max((precedence for precedence, _ in ranked), default=None)
     return tuple(rule for precedence, rule in ranked if precedence == best)
 
 
 def load_rules(extra_paths: Iterable[Path] = (), *, extra_targets: Iterable[str] = ()) -> RuleSet:
-    """The shipped rules and those of `extra_paths` (TOML files, or folders of them), checked together.
+    """Load the shipped rules and those of `extra_paths` (TOML files, or folders of them), and check them together.
 
-    `extra_targets` are the names of targets that plug-ins bring. Raises `BrokenInput` naming the file, the
-    rule and the field, or the two rules that don't go together.
+    `extra_targets` are the names of targets from plugins. Raises `BrokenInput` naming the file, the rule and the
+    field, or the two rules that contradict each other.
     """
     known = tuple(extra_targets)
     files = [file for path in (RULES_FOLDER, *extra_paths) for file in _files(path)]
@@ -92,7 +92,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def check_together(rules: Sequence[Rule]) -> None:
-    """Raises `BrokenInput` for two rules of one id, a contradiction, or a rule that can never count."""
+    """Raise `BrokenInput` for two rules with one id, a contradiction, or a rule that can never count."""
     seen: dict[str, Rule] = {}
     for rule in rules:
         if rule.id in seen:
@@ -124,7 +124,7 @@ def _check_pair(first: Rule, target: Target, second: Rule, other: Target) -> Non
 
 
 def _check_shadow(rule: Rule, target: Target, other: Rule, others: Target) -> None:
-    """Whether `other` always holds where `rule` does, and wins or says the same."""
+    """Whether `other` holds whenever `rule` does, and wins or agrees."""
     if others.variant not in ("", target.variant) or not all_covered(other.when, rule.when):
         return
     if rule.limit:
@@ -144,8 +144,8 @@ def _check_shadow(rule: Rule, target: Target, other: Rule, others: Target) -> No
 
 @dataclass(frozen=True, kw_only=True)
 class Reasoning:
-    """How a prediction came about: the claims that won, those that were outranked, and the limits, of which those
-    that `bind` make the level what it is."""
+    """How a prediction was made: the claims that won, those that were outranked, and the limits, of which those that
+    `bind` decide the level."""
 
     level: Level
     basis: Basis
@@ -161,9 +161,9 @@ class Reasoning:
 
 
 def reason(target: Target, facts: Facts, rules: RuleSet) -> Reasoning:
-    """What the rules say of a model on a target, and which of them."""
+    """Return what the rules say about a model on a target, and which of them."""
     holding = rules.holding(target, facts)
-    winners = _winners(holding, target)
+    winners = _winning_claims(holding, target)
     limits = tuple(rule for rule in holding if rule.limit)
     level, binding = combined(winners, limits)
     return Reasoning(
@@ -177,24 +177,24 @@ def reason(target: Target, facts: Facts, rules: RuleSet) -> Reasoning:
 
 
 def combined(winners: Sequence[Rule], limits: Sequence[Rule]) -> tuple[Level, tuple[Rule, ...]]:
-    """The level that claims and limits come to, and the limits that make it what it is."""
+    """Return the level of claims and limits together, and the limits that decide it."""
     lowest = min((rule.level for rule in limits), key=_WEIGHT.__getitem__, default=Level.HIGH)
     claimed = winners[0].level if winners else Level.UNKNOWN
-    # Where nothing is claimed, a limit says something only where it says that the model fails.
+    # Without a claim, a limit counts only if it says that the model fails.
     binds = lowest in (Level.UNSUPPORTED, Level.LOW) if not winners else _WEIGHT[lowest] < _WEIGHT[claimed]
     return (lowest, tuple(rule for rule in limits if rule.level is lowest)) if binds else (claimed, ())
 
 
 def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
-    """What the rules say of a cell, before anything runs there; `unknown` where no rule speaks, or one says that
-    rules can't tell."""
+    """Return what the rules predict for a cell before anything runs; `unknown` if no rule covers it, or if one says
+    that rules can't tell."""
     found = reason(cell.target, facts, rules)
     if not found.counted:
         why = not_computed(cell.target, cell.precision)
         no_rule = Reason.of("no_rule", model=facts.model_type or cell.model, target=str(cell.target))
         reason_ = Reason.of("not_computed", text=why) if why else no_rule
         return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(reason_,))
-    works = found.level in (Level.HIGH, Level.MEDIUM)  # what fails does so under no condition
+    works = found.level in (Level.HIGH, Level.MEDIUM)  # a failure has no conditions
     return Verdict(
         cell=cell.id,
         level=found.level,

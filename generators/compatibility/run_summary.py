@@ -1,6 +1,6 @@
-"""What one run showed of one cell: green, failed or neither, with the reasons and what may differ in another run.
+"""Summarize one run of one cell: green, failed or neither, with the reasons and what may differ in another run.
 
-Each run is judged by itself, with the versions and tolerances that it had. `judge` says whether it still holds.
+Each run is judged by itself, with the versions and tolerances that it had. `judge` decides whether it still holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.latest import is_silent, missing_result, severity
-from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
 from hardware.evidence.versions import relevant_versions
 
 from .expiry import Expiry
@@ -34,7 +34,7 @@ class RunState(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for green; what isn't known may still work, so it stands above what failed."""
+        """0 for green; an unknown state may still work, so that it ranks above a failure."""
         return list(RunState).index(self)
 
 
@@ -42,9 +42,9 @@ class RunState(StrEnum):
 class RunSummary:
     """The summary of one cell in one run.
 
-    `level` and `conditions` are those of its verdict, and `reasons` say why it isn't green. `checks` holds the worst
-    line of each planned check, a `not_run` where none came. `is_whole` is False where checks weren't reached and
-    nothing failed: the run was cut off there.
+    `level` and `conditions` are those of its verdict, and `reasons` say why it isn't green. `checks` has the worst
+    line of each planned check, `not_run` if there is none. `is_whole` is False if checks weren't reached and nothing
+    failed: the run was cut off.
     """
 
     run: RunLine
@@ -59,18 +59,18 @@ class RunSummary:
 
     @property
     def moment(self) -> datetime.datetime:
-        """When its run started."""
+        """The time when its run started."""
         return moment_of(self.run)
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """The checks that failed, in the plan's order; none where the failures aren't the cell's."""
+        """The checks that failed, in the plan's order; none if the failures aren't the cell's."""
         failed = self.state is RunState.FAILED
         return tuple(name for name, line in self.checks.items() if failed and line.outcome.is_failure)
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The run's versions on which the cell's target and its checks depend."""
+        """The run's versions that the cell's target and its checks depend on."""
         found = relevant_versions(self.cell, self.run.versions)
         for check in self.planned.checks:
             found |= relevant_versions(self.cell, self.run.versions, check)
@@ -78,7 +78,7 @@ class RunSummary:
 
 
 def moment_of(run: RunLine) -> datetime.datetime:
-    """When a run started; one whose moment can't be read is the oldest."""
+    """Return the start of a run; one that can't be read is the oldest."""
     try:
         found = datetime.datetime.fromisoformat(run.started_at)
         return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
@@ -87,17 +87,16 @@ def moment_of(run: RunLine) -> datetime.datetime:
 
 
 def is_to_come(run: RunLine) -> bool:
-    """Whether a run is dated more than a day after now: by so much its clock was wrong."""
+    """Whether a run is dated more than a day after now, so that its clock was wrong."""
     return moment_of(run) > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
 
 
 def summarize_run(
     run: RunLine, lines: Iterable[CheckLine], cells: Collection[str] | None = None
 ) -> dict[str, RunSummary]:
-    """What a run showed of each cell that it planned, or of those of them that `cells` names, by cell id.
+    """Summarize each cell that a run planned, or those of `cells`, by cell id.
 
-    Lines of cells that it didn't plan are left out, and so are passes of checks that it didn't plan, and what a plan
-    calls a cell and is none.
+    Lines of cells that it didn't plan, passes of checks that it didn't plan, and ids that name no cell are left out.
     """
     own: dict[str, list[CheckLine]] = {}
     for line in lines:
@@ -146,10 +145,9 @@ def _worst(lines: Iterable[CheckLine]) -> CheckLine:
 def _state(
     run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[CheckLine], worst: Mapping[str, CheckLine]
 ) -> tuple[RunState, Verdict]:
-    """The state, and the verdict of the run by itself.
+    """Return the state, and the verdict of the run by itself.
 
-    A failure on another target, of an edited suite, of a modified checker, or dated ahead, says nothing; neither does
-    a pass.
+    Results on another target, of an edited suite, of a modified checker, or dated ahead decide nothing.
     """
     own_limit = max((line.tolerance for line in lines if line.tolerance is not None), default=None)
     expiry = Expiry.of_run(cell, run, suite_hash=planned.suite_hash, own_limit=own_limit)
@@ -158,7 +156,7 @@ def _state(
         planned.checks,
         lines,
         expiry=expiry,
-        weights_asked=planned.subject if planned.subject in list(Subject) else str(Subject.TINY),
+        weights_asked=planned.subject if planned.subject in list(WeightsKind) else str(WeightsKind.TINY),
     )
     failed = any(line.outcome.is_failure for line in worst.values())
     astray = any(

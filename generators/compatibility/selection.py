@@ -1,4 +1,4 @@
-"""Which target a model should take here, step by step with reasons, and what to suggest where a pair doesn't work."""
+"""Select a target for a model step by step with reasons, and suggest alternatives for a pair that doesn't work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAST_RESORT = "cpu"
 
 
 class StepResult(StrEnum):
-    """What became of one target of the list."""
+    """The result for one target of the list."""
 
     TAKEN = "taken"
     NOT_HERE = "not_here"
@@ -37,7 +37,7 @@ class StepResult(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionStep:
-    """One target that was considered."""
+    """A target that was considered."""
 
     target: str
     result: StepResult
@@ -46,14 +46,14 @@ class SelectionStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The target taken (the last step's), the list it came from, and every step before it."""
+    """The selected target (the last step's), the list that it is from, and every step before it."""
 
     target: str
     list_name: str
     steps: tuple[SelectionStep, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         steps = [{"target": s.target, "result": str(s.result), "reason": s.reason} for s in self.steps]
         return {"target": self.target, "list": self.list_name, "steps": steps}
 
@@ -64,9 +64,9 @@ def _priorities() -> Mapping[str, Any]:
 
 
 def priority_list(family: str, architecture: str, traits: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The name of the most specific list and its targets in order.
+    """Return the name of the most specific list and its targets in order.
 
-    With several traits that have lists, the first trait's order holds, of targets that stand in each list.
+    With several traits that have lists, the first trait's order counts, for targets that are in each list.
     """
     data = _priorities()
     named = {trait: tuple(data["trait"][trait]["targets"]) for trait in traits if trait in data["trait"]}
@@ -91,11 +91,11 @@ def select(
     *,
     precision: str = "float32",
 ) -> Selection:
-    """The first target of the model's list that is here, computes in `precision`, is large enough, and isn't
-    predicted to fail; at last, always, `cpu`.
+    """Return the first target of the model's list that is here, computes in `precision`, is large enough and isn't
+    predicted to fail; `cpu` if there is none.
 
-    `memory_needed` is in bytes, `None` where it isn't known; `predicted` says what rules say of a target. What was
-    merely declared of a family passes none over. `task` is part of the question, and no list depends on it yet.
+    `memory_needed` is in bytes, None if it isn't known; `predicted` returns what rules predict for a target. A level
+    that is only assumed excludes none. No list depends on `task` yet.
     """
     name, targets = priority_list(family, architecture, traits)
     steps: list[SelectionStep] = []
@@ -146,7 +146,9 @@ def _consider(
         reason = f"{where} is here and large enough: {sizes}"
     verdict = predicted(Target.parse(status.target)) if predicted else None
     if verdict and verdict.level is Level.UNSUPPORTED and verdict.basis is Basis.PREDICTED:
-        why = "; ".join(reason.text("text") for reason in verdict.reasons)  # a prediction has reasons of rules alone
+        why = "; ".join(
+            reason.text("text") for reason in verdict.reasons
+        )  # reasons of a prediction are texts of rules
         return SelectionStep(
             target=status.target, result=StepResult.PREDICTED_TO_FAIL, reason=f"predicted unsupported: {why}"
         )
@@ -166,7 +168,7 @@ def _not_preferred(status: TargetStatus) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """What to try instead of a pair that doesn't work: other targets, or other models on the same target."""
+    """Alternatives to a pair that doesn't work: other targets, or other models on the same target."""
 
     hardware: tuple[Verdict, ...]
     models: tuple[Verdict, ...]
@@ -182,11 +184,11 @@ def suggest(
     *,
     limit: int = 3,
 ) -> Suggestion:
-    """Other hardware for the model of a verdict, and models of its family that its target is said to run better.
+    """Suggest other hardware for the model of a verdict, and models of its family that work better on its target.
 
-    `present` is the verdict, predicted or measured, of the pair that doesn't do; `facts` are those of that pair, and
-    `predicted` says what rules say of the model on other targets, each with facts of its own; `models` are what may
-    be suggested, those of the same architecture first. At most `limit` of each; an empty list has its reason.
+    `present` is the verdict, predicted or measured, of the pair; `facts` are those of that pair, and `predicted`
+    returns what rules predict for the model on other targets, each with its own facts; `models` are the candidates,
+    those of the same architecture first. At most `limit` of each; an empty list has its reason.
     """
     cell = Cell.parse(present.cell)
     elsewhere = [Target(name=name) for name in _in_order(facts) if name != cell.target.name]
@@ -203,9 +205,9 @@ def suggest(
 
 
 def _similar(cell: Cell, facts: Facts, rules: RuleSet, models: Sequence[Described]) -> list[Verdict]:
-    """Predictions, on the target of `cell`, for the other models of the family, those of the same architecture first.
+    """Return predictions on the target of `cell` for the other models of the family, the same architecture first.
 
-    Types have no size: what their recipes count are tiny models.
+    Types have no size: their recipes describe tiny models.
     """
     family = [one for one in models if one.family == facts.family and one.model_type != facts.model_type]
     family.sort(key=lambda one: (one.architecture != facts.architecture, one.model_type))

@@ -1,4 +1,4 @@
-"""`Verdict`: the one answer for a cell, whether rules predict it, a run measured it or somebody else did."""
+"""`Verdict`: the answer for a cell, predicted by rules, measured by a run or imported."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hardware.plain_text import one_line
 SCHEMA = Path(__file__).with_name("schemas") / "verdict.json"
 
 Value = str | int | float | tuple[str, ...]
-"""What a parameter of a reason may be."""
+"""Types of a reason's parameter."""
 
 _LONGEST = 1000
-"""Characters of one parameter of a reason: what software printed may have any length."""
+"""Maximum number of characters of a reason's parameter: output of software may have any length."""
 
 
 class Level(StrEnum):
-    """How well a model works on a target; what each word means is written in `levels.toml`."""
+    """How well a model works on a target; `levels.toml` defines the words."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -85,9 +85,9 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """A fact behind a verdict: a code and its parameters. The reporting layer turns it into text.
+    """A fact behind a verdict: a code and its parameters. The reporting layer makes it text.
 
-    Make one with `Reason.of`, which flattens and shortens what software printed.
+    Create one with `Reason.of`, which flattens and shortens output of software.
     """
 
     code: str
@@ -110,7 +110,7 @@ class Reason:
         return ", ".join(value) if isinstance(value, tuple) else str(value)
 
     def on(self, accelerator: str) -> Reason:
-        """Return the same reason, said of one of several accelerators."""
+        """Return the same reason for one of several accelerators."""
         return Reason.of(self.code, **{**self.parameters, "accelerator": accelerator})
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _value(value: Any) -> Value:
 
 
 Words = Callable[[Reason], str]
-"""How the reporting layer words a reason: passed to code that puts one into a message."""
+"""A function of the reporting layer that makes text of a reason, for code that puts it into a message."""
 
 _REASONS = ("reasons", "conditions")
 _IDS = ("rule_ids", "evidence_ids")
@@ -188,7 +188,7 @@ class Verdict:
 
     @property
     def strength(self) -> tuple[bool, int, int]:
-        """Sorts verdicts of one cell: a known level first, then the stronger basis, then the worse level."""
+        """Sort key of verdicts of one cell: a known level first, then the stronger basis, then the worse level."""
         return self.level.rank is not None, self.basis.rank, -(self.level.rank or 0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def strongest(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 _FINAL = frozenset({"flaky", "suite_edited", "modified_checker", "evidence_damaged"})
-"""Codes of the reasons that no weaker basis hides: the results can't be trusted, and no prediction replaces them."""
+"""Codes of reasons that no weaker basis hides: the results can't be trusted, and no prediction replaces them."""
 
 
 def is_final(verdict: Verdict) -> bool:

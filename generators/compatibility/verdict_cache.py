@@ -27,21 +27,21 @@ from hardware.evidence.versions import versions_of
 from hardware.files import cache_folder, write_whole
 from hardware.safe_read import opened
 
-from .imported import ReferenceTests, second_opinions
+from .imported import ReferenceTests, reference_tests
 from .judge import judge
 from .matrix_groups import Measured, by_device
 from .verdict import Verdict
 
 log = logging.getLogger(__name__)
 
-_WORTH_KEEPING = 2_000
-"""Latest results: fewer are judged in less than a second."""
+_MIN_RESULTS = 2_000
+"""Number of latest results from which verdicts are cached: fewer are judged in less than a second."""
 
-_KEPT = 8
-"""Folders whose verdicts stay in the cache, the newest."""
+_MAX_FOLDERS = 8
+"""Number of folders whose verdicts stay in the cache."""
 
 _ROOT = Path(__file__).parents[2]
-_OURS = ("generators", "hardware", "templates")
+_SOURCE_FOLDERS = ("generators", "hardware", "templates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def judged_of(
     return Judged(
         measured=measured,
         devices=by_device(latest, measured, lambda some: judge(some, inventory, own_limits=own_limits)),
-        opinions=second_opinions(latest.others, inventory),
+        opinions=reference_tests(latest.others, inventory),
         broken=latest.broken,
     )
 
@@ -84,13 +84,13 @@ def judged_in(
     latest = read_latest(folder)
     found = judged_of(latest, inventory)
     plain = not (found.opinions or found.broken or latest.others.other_checks or latest.imported or latest.ahead)
-    if kept is not None and plain and len(latest.checks) >= _WORTH_KEEPING:
+    if kept is not None and plain and len(latest.checks) >= _MIN_RESULTS:
         _keep(kept, found)
     return found
 
 
 def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
-    """Where the verdicts of this evidence are cached; None if it can't be read."""
+    """Return where the verdicts of this evidence are cached; None if it can't be read."""
     digest = hashlib.blake2b(digest_size=20)
     try:
         for path in sorted([*folder.glob("*.jsonl"), *compacted_files(folder)]):
@@ -99,7 +99,7 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
             digest.update(f"{path.relative_to(folder)} {whole}\n".encode())
         digest.update(json.dumps(versions_of(inventory), sort_keys=True).encode())
         digest.update(modeling_stamp().encode())
-        roots = [*(_ROOT / name for name in _OURS), cache_folder(DERIVED)]
+        roots = [*(_ROOT / name for name in _SOURCE_FOLDERS), cache_folder(DERIVED)]
         for line in sorted(line for root in roots for line in _files(root)):
             digest.update(line.encode())
         return cache_folder("verdicts") / f"{digest.hexdigest()}.json"
@@ -109,13 +109,13 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """Each file below a folder with its size and the moment of its last change."""
+    """Yield each file below a folder with its size and modification time."""
     for parent, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for name in names:
             path = os.path.join(parent, name)
-            told = os.stat(path)
-            yield f"{path} {told.st_size} {told.st_mtime_ns}\n"
+            status = os.stat(path)
+            yield f"{path} {status.st_size} {status.st_mtime_ns}\n"
 
 
 def _keep(path: Path, found: Judged) -> None:
@@ -139,7 +139,7 @@ def _keep(path: Path, found: Judged) -> None:
     }
     try:
         write_whole(path, json.dumps(said))
-        for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+        for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-_MAX_FOLDERS]:
             old.unlink(missing_ok=True)
     except (OSError, HwCompatError) as error:
         log.debug("%s isn't kept: %s", path.name, error)

@@ -1,5 +1,4 @@
-"""The closed word lists that rules and priorities are written with (`vocabulary.toml`), and the precisions that a
-target is asked for, as its backend says: what no backend computes is never measured."""
+"""The closed word lists of rules and priorities (`vocabulary.toml`), and the precisions that each target runs."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from hardware.errors import BrokenPlugin
 from hardware.target import Target
 
 _FILE = Path(__file__).with_name("vocabulary.toml")
-_EVERYWHERE = "float32"
+_ALWAYS_COMPUTED = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Known words, each in the order in which tables show them."""
+    """Known words, each list in display order."""
 
     families: tuple[str, ...]
     architectures: tuple[str, ...]
@@ -35,30 +34,30 @@ class Vocabulary:
 
     @property
     def hardware_types(self) -> tuple[str, ...]:
-        """The targets that have a device behind them."""
+        """The targets that have a device."""
         return tuple(target for target in self.targets if target not in self.not_hardware)
 
 
 @functools.cache
 def vocabulary() -> Vocabulary:
-    """The words of the data file."""
+    """Return the words of the data file."""
     words = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     return Vocabulary(**{name: tuple(items) for name, items in words.items()})
 
 
 def not_computed(target: Target, precision: str) -> str:
-    """Why this tool doesn't ask a target for a precision; empty where it does, and where nobody knows the target."""
-    if precision == _EVERYWHERE or target.name not in known_targets():
+    """Return why a target isn't run in a precision; empty if it is, and for an unknown target."""
+    if precision == _ALWAYS_COMPUTED or target.name not in known_targets():
         return ""
     try:
         known = class_of(target).PRECISIONS
-    except BrokenPlugin:  # planning tells of it
+    except BrokenPlugin:  # planning reports it
         return ""
     return "" if precision in known else f"{target} in {precision}: hwcompat runs it in {', '.join(known)} only"
 
 
 def computing(precision: str) -> tuple[str, ...]:
-    """The names of the targets with a device behind them that compute in a precision."""
+    """Return the names of the targets with a device that compute in a precision."""
     return tuple(
         name
         for name in known_targets()

@@ -1,7 +1,7 @@
-"""What suites, the reporter and the pool rely on in any backend, as tests that its author runs.
+"""Tests of what suites, the reporter and the pool require of a backend, for its author to run.
 
     python -m pytest --pyargs generators.contract --backend mychip
 
-It lies on this floor because a backend is asked for models; the contract of a vendor's file is
-`hardware.testing.contract`. `docs/ADDING_A_BACKEND.md` explains it.
+It is in this package because a backend needs models; the contract of a vendor's file is `hardware.testing.contract`.
+See `docs/ADDING_A_BACKEND.md`.
 """

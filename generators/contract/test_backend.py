@@ -1,5 +1,5 @@
-"""The contract of a backend. A process for each: torch takes a device that is made in Python only before its first
-backward pass."""
+"""The contract of a backend. Each backend gets its own process, because torch accepts a device made in Python only
+before its first backward pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from generators.models.inputs import make_inputs
 from generators.recipes.build_model import filled_model
 from generators.recipes.on_demand import recipe_for
 from hardware import known_answer
-from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsupported
+from hardware.backends.base import BaseBackend, ModelInput, Runnable, Unsupported
 from hardware.backends.factory import get_backend, known_targets
 from hardware.compare import compare, compare_gradients
 from hardware.errors import BackendUnavailable
@@ -27,32 +27,32 @@ from hardware.testing.watched_passes import WatchedPasses
 
 STEPS = 4
 OTHER_LENGTHS = (9, 5)
-"""Lengths of the two rows of a second batch, shorter than that of the example."""
+"""Lengths of the two rows of a second batch, shorter than those of the example."""
 NOT_THERE = (NotImplementedError, Unsupported)
-"""What a runnable raises for what it can't do."""
+"""Exceptions of a runnable for unsupported operations."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One round for each backend."""
+    """Run the tests once for each backend."""
     if "name" in metafunc.fixturenames:
         metafunc.parametrize("name", asked_for(metafunc.config, "backend"), scope="module")
 
 
 @pytest.fixture(scope="module")
 def backend(name: str) -> Iterator[BaseBackend]:
-    """The backend that is asked. One that can't be used here keeps no contract: its own reason is the failure."""
+    """The backend under test. One that can't be used here fails with its own reason."""
     with get_backend(name) as found:
         if reason := found.unavailable():
             pytest.fail(f"{name} can't be used here, so that nothing of it is proved: {reason}", pytrace=False)
         yield found
 
 
-def subject_of(model_type: str) -> tuple[ModelSubject, dict[str, Any], Any]:
-    """A tiny model of a type with loud weights, its example inputs, and its recipe."""
+def subject_of(model_type: str) -> tuple[ModelInput, dict[str, Any], Any]:
+    """Return a tiny model of a type with seeded test weights, its example inputs, and its recipe."""
     recipe = recipe_for(model_type)
     assert recipe.gain is not None, f"the recipe of {model_type} has weights of its own"
     model = filled_model(recipe)
-    subject = ModelSubject(
+    subject = ModelInput(
         model=model,
         task=recipe.task,
         identity=reference.identity_of(model),
@@ -77,7 +77,7 @@ def exact(recipe: Any) -> Any:
 
 
 def test_it_is_known_by_its_name(name: str) -> None:
-    """Its name is its target, and it says whether it can be used."""
+    """Its name is its target, and it reports whether it can be used."""
     target = Target.parse(name)
     assert target.name in known_targets()
     backend = get_backend(name)
@@ -88,7 +88,7 @@ def test_it_is_known_by_its_name(name: str) -> None:
 
 
 def test_it_gives_the_known_answer(backend: BaseBackend) -> None:
-    """Three numbers that everybody knows come out right."""
+    """Three known numbers are computed correctly."""
     assert known_answer.agrees(backend.known_answer())
 
 
@@ -106,7 +106,7 @@ def test_its_device_can_be_asked_for_and_no_other(backend: BaseBackend) -> None:
 
 
 def test_a_precision_that_it_does_not_have_is_refused(backend: BaseBackend) -> None:
-    """It never computes in another precision than the one asked for."""
+    """It never computes in another precision than the requested one."""
     subject, inputs, _ = subject_of("bert")
     assert "float32" in backend.PRECISIONS
     with pytest.raises(Unsupported):
@@ -114,7 +114,7 @@ def test_a_precision_that_it_does_not_have_is_refused(backend: BaseBackend) -> N
 
 
 def test_it_declares_what_evidence_depends_on(backend: BaseBackend) -> None:
-    """There is a tolerance for each of its precisions; versions expire its evidence; its deadline is one."""
+    """It has a tolerance for each of its precisions, versions that expire its evidence, and a deadline."""
     assert all(tolerance_for(backend.target, precision).limit > 0 for precision in backend.PRECISIONS)
     assert backend.EXPIRES_ON
     assert backend.DEADLINE_S > 0
@@ -122,14 +122,14 @@ def test_it_declares_what_evidence_depends_on(backend: BaseBackend) -> None:
 
 
 def test_it_says_what_it_computes_in_and_under_which_conditions(backend: BaseBackend, loaded: Any) -> None:
-    """The precision is the one asked for, or that which the backend declares instead; conditions are texts."""
+    """The precision is the requested one, or the one that the backend declares instead; conditions are texts."""
     runnable, _, _ = loaded
     assert runnable.actual_dtype == backend.COMPUTES_IN.get("float32", "float32")
     assert all(isinstance(one, str) for pair in runnable.conditions.items() for one in pair)
 
 
 def test_it_computes_after_a_reset(backend: BaseBackend) -> None:
-    """Where it can be reset, it gives the known answer afterwards; where it can't, it says so."""
+    """It gives the known answer after a reset, or reports that it can't be reset."""
     if backend.reset():
         assert known_answer.agrees(backend.known_answer())
     else:
@@ -137,7 +137,7 @@ def test_it_computes_after_a_reset(backend: BaseBackend) -> None:
 
 
 def test_it_computes_what_the_reference_computes(backend: BaseBackend, loaded: Any) -> None:
-    """Outputs agree with float64 at two lengths, twice the same, and inputs stay as they were."""
+    """Outputs agree with float64 at two lengths and are repeatable; inputs stay unchanged."""
     runnable, inputs, recipe = loaded
     for given in (inputs, dict(make_inputs(recipe.inputs, 7, OTHER_LENGTHS))):
         before = {key: array.copy() for key, array in given.items()}
@@ -152,7 +152,7 @@ def test_it_computes_what_the_reference_computes(backend: BaseBackend, loaded: A
 
 
 def test_it_proves_where_it_ran(backend: BaseBackend, loaded: Any) -> None:
-    """Something ran on the device, and nothing beyond its list on the host, at either of two lengths."""
+    """Operators ran on the device, and none beyond its list on the host, at two lengths."""
     runnable, inputs, recipe = loaded
     proof = runnable.execution()
     assert sum(proof.native.values()) > 0
@@ -166,7 +166,7 @@ def test_it_proves_where_it_ran(backend: BaseBackend, loaded: Any) -> None:
 
 
 def test_it_can_save_where_it_says_so(backend: BaseBackend, loaded: Any, tmp_path: Path) -> None:
-    """A saved model gives the same outputs; where it cannot save, it refuses."""
+    """A saved model gives the same outputs; a backend that can't save refuses."""
     runnable, inputs, recipe = loaded
     assert runnable.can <= backend.CAN
     if "save" not in runnable.can:
@@ -181,7 +181,7 @@ def test_it_can_save_where_it_says_so(backend: BaseBackend, loaded: Any, tmp_pat
 
 
 def test_it_decodes_where_it_says_so(loaded: Any) -> None:
-    """Decoding gives the tokens of the reference; where it cannot, it refuses."""
+    """Decoding gives the tokens of the reference; a backend that can't decode refuses."""
     runnable, inputs, recipe = loaded
     if "generate" not in runnable.can:
         with pytest.raises(NOT_THERE):
@@ -193,7 +193,7 @@ def test_it_decodes_where_it_says_so(loaded: Any) -> None:
 
 
 def test_it_learns_where_it_says_so(backend: BaseBackend, loaded: Any) -> None:
-    """Gradients agree with float64; where it cannot learn, it refuses."""
+    """Gradients agree with float64; a backend that can't compute them refuses."""
     runnable, inputs, recipe = loaded
     if "backward" not in runnable.can:
         with pytest.raises(NOT_THERE):

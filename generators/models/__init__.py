@@ -1,1 +1,1 @@
-"""What is known of models without running them: catalog, classifier, recipes, inputs."""
+"""Facts about models without running them: catalog, classifier, recipes, inputs."""

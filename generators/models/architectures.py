@@ -1,4 +1,4 @@
-"""Family, architecture and traits from what is known of a model type; the facts are in architectures.toml."""
+"""Determine family, architecture and traits of a model type; the facts are in architectures.toml."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ UNKNOWN = "unknown"
 
 @functools.cache
 def architecture_data() -> Mapping[str, Any]:
-    """architectures.toml, as it is written."""
+    """Return the content of architectures.toml."""
     with (Path(__file__).parent / "architectures.toml").open("rb") as file:
         return tomllib.load(file)
 
 
 def shape_of(model_type: str, task: str, catalog: AnyCatalog) -> tuple[str, str, str]:
-    """Family, architecture and confidence of a type whose primary task is `task`."""
+    """Return family, architecture and confidence of a type whose primary task is `task`."""
     if catalog.library in architecture_data()["library"]:
         return (*architecture_data()["library"][catalog.library], "high")
     return _shape_by_mappings(model_type, task, load_catalog())
@@ -48,14 +48,14 @@ def _shape_by_mappings(model_type: str, task: str, catalog: Catalog) -> tuple[st
         if word in re.split(r"[-_]", model_type):
             return (*shape, "low")
     for whole in filter(None, map(catalog.whole_of, catalog.names_of(model_type))):
-        if told := _shape_of_part(whole, catalog):
-            return (*told, "low")
+        if found := _shape_of_part(whole, catalog):
+            return (*found, "low")
     return "other", UNKNOWN, "low"
 
 
 def _shape_of_part(whole: str, catalog: Catalog) -> tuple[str, str] | None:
-    """Shape of a part whose name doesn't say what it reads: what the `whole` has a processor for beside text, else
-    what its task says where that is of one kind."""
+    """Return the shape of a part whose name doesn't say what it reads: by the processors of the `whole` beside text,
+    else by its task if that is of one kind."""
     if processed := _shape_by_processors(catalog.modalities(whole) - {"text"}):
         return processed
     tasks = catalog.tasks_of(whole)
@@ -64,7 +64,7 @@ def _shape_of_part(whole: str, catalog: Catalog) -> tuple[str, str] | None:
 
 
 def _shape_by_processors(kinds: Set[str]) -> tuple[str, str] | None:
-    """Family and architecture of a model with processors of these kinds; None where no line speaks of them."""
+    """Return family and architecture of a model with processors of these kinds, or None if no line matches."""
     for line in architecture_data()["modality"]:
         if set(line["kinds"]) <= kinds:
             family, architecture = line["is"]
@@ -73,9 +73,9 @@ def _shape_by_processors(kinds: Set[str]) -> tuple[str, str] | None:
 
 
 def traits_of(model_type: str, given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The traits that a type's configuration shows, in alphabetical order.
+    """Return the traits of a type's configuration, in alphabetical order.
 
-    `given` is what a checkpoint's own configuration says; its nested parts count as well.
+    `given` is a checkpoint's own configuration, with its nested parts.
     """
     defaults = config_defaults(model_type) if model_type in load_catalog().configs else {}
     traits = _shown(_merged(defaults, given or {}))

@@ -1,6 +1,6 @@
-"""What the installed transformers can build: model types, configuration classes and classes by task.
+"""Catalog of what the installed transformers can build: model types, configuration classes and classes by task.
 
-Read from the source of its own auto mappings, without importing it (an import takes seconds).
+It is read from the source of the library's auto mappings without importing it, because an import takes seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PROCESSORS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEntry:
-    """One line of tasks.toml: an auto mapping and the task that it stands for."""
+    """One line of tasks.toml: an auto mapping and its task."""
 
     mapping: str
     task: str
@@ -49,7 +49,7 @@ class TaskEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskClass:
-    """A task that a model type can do and its class; `auto_class` is empty where there is none."""
+    """A task of a model type and its class; `auto_class` is empty if there is none."""
 
     task: str
     auto_class: str
@@ -72,7 +72,7 @@ class Catalog:
         return tuple(sorted(self.configs))
 
     def config_class(self, model_type: str) -> str:
-        """`BertConfig` for `bert`. Raises `ModelError` for an unknown type."""
+        """Return the configuration class (`BertConfig` for `bert`). Raises `ModelError` for an unknown type."""
         if model_type not in self.configs:
             raise ModelError(
                 f"{echo(model_type)} is not a model type of transformers {self.version}",
@@ -81,10 +81,10 @@ class Catalog:
         return self.configs[model_type]
 
     def tasks_of(self, model_type: str) -> tuple[TaskClass, ...]:
-        """What a type can do, primary task first. Empty for a part of other models that has no class.
+        """Return the tasks of a type, the primary one first; empty for a part of other models that has no class.
 
-        A second name for a type (nougat is a vision-encoder-decoder), which no mapping of classes names, has the
-        classes of the types with its configuration, as transformers itself looks them up.
+        A second name of a type (nougat is a vision-encoder-decoder) that no mapping of classes names has the classes
+        of the types with the same configuration, as transformers itself looks them up.
         """
         named = self.names_of(model_type)
         found = {}
@@ -98,33 +98,33 @@ class Catalog:
         return tuple(sorted(found.values(), key=lambda one: model_type not in one.entry.first_for))
 
     def tasks_of_class(self, model_class: str) -> tuple[TaskEntry, ...]:
-        """The tasks that a class is mapped for, in order of priority."""
+        """Return the tasks that a class is mapped for, in order of priority."""
         return tuple(e for e in task_entries() if model_class in self.mappings.get(e.mapping, {}).values())
 
     def types_of_class(self, model_class: str) -> tuple[str, ...]:
-        """The model types that a class is mapped for."""
+        """Return the model types that a class is mapped for."""
         types = {t for m in self.mappings.values() for t, name in m.items() if name == model_class}
         return tuple(sorted(types & set(self.configs)))
 
     def names_of(self, model_type: str) -> tuple[str, ...]:
-        """The type and, behind it, the others with its configuration class. Raises `ModelError`."""
+        """Return the type, then the others with its configuration class. Raises `ModelError` for an unknown type."""
         config_class = self.config_class(model_type)
         return (model_type, *(t for t, c in self.configs.items() if c == config_class and t != model_type))
 
     def whole_of(self, model_type: str) -> str | None:
-        """`voxtral` for `voxtral_encoder`: the type that another is a part of, by the longest name that its own
-        begins with; None where there is none."""
+        """Return the type that this one is a part of (`voxtral` for `voxtral_encoder`): the longest name that its own
+        begins with, or None."""
         begins = [t for t in self.configs if t != model_type and model_type.startswith((f"{t}_", f"{t}-"))]
         return max(begins, key=len, default=None)
 
     def modalities(self, model_type: str) -> frozenset[str]:
-        """Of `text image video audio`, those that the type has a processor for."""
+        """Return the modalities (`text`, `image`, `video`, `audio`) for which the type has a processor."""
         return frozenset(kind for kind, name in _PROCESSORS.items() if model_type in self.mappings.get(name, {}))
 
 
 @functools.cache
 def installed_version() -> str:
-    """The version of transformers here, from its metadata. Raises `ModelError` where there is none."""
+    """Return the installed version of transformers from its metadata. Raises `ModelError` if it isn't installed."""
     try:
         return importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError as error:
@@ -137,7 +137,7 @@ def installed_version() -> str:
 
 @functools.cache
 def task_entries() -> tuple[TaskEntry, ...]:
-    """The lines of tasks.toml, in their order."""
+    """Return the lines of tasks.toml in order."""
     return tuple(_task_entry(line) for line in _task_data()["entry"])
 
 
@@ -155,7 +155,7 @@ def _task_data() -> Mapping[str, Any]:
 def _with_unmapped(
     mappings: Mapping[str, Mapping[str, str]], types: Mapping[str, str]
 ) -> dict[str, Mapping[str, str]]:
-    """The mappings and, in them, the classes of tasks.toml that no mapping of transformers names."""
+    """Return the mappings with the classes of tasks.toml added that no mapping of transformers names."""
     found = dict(mappings)
     for line in _task_data()["class"]:
         name, model_type = line["mapping"], line["model_type"]
@@ -165,7 +165,7 @@ def _with_unmapped(
 
 
 def _class_name(node: ast.expr) -> str | None:
-    """The class that a literal names: a string, or the first string in a tuple or dict of them."""
+    """Return the class that a literal names: a string, or the first string in a tuple or dict."""
     match node:
         case ast.Constant(value=str(name)):
             return name
@@ -177,7 +177,7 @@ def _class_name(node: ast.expr) -> str | None:
 
 
 def _pairs(node: ast.expr | None) -> dict[str, str]:
-    """`OrderedDict([(key, value), ...])`, a dict, or such a list: names of classes by key."""
+    """Return the names of classes by key of `OrderedDict([(key, value), ...])`, a dict, or a list of pairs."""
     if isinstance(node, ast.Call):
         node = node.args[0] if node.args else None
     pairs: list[tuple[ast.expr | None, ast.expr]] = []
@@ -193,8 +193,8 @@ def _pairs(node: ast.expr | None) -> dict[str, str]:
 
 
 def read_mappings(source: str) -> dict[str, dict[str, str]]:
-    """Every `..._NAMES = OrderedDict(...)` of a module's text, with what `..._NAMES.update(...)` adds to it or to one
-    of another module. Raises `SyntaxError`."""
+    """Return each `..._NAMES = OrderedDict(...)` of a module's text with the additions of `..._NAMES.update(...)`,
+    also to mappings of another module. Raises `SyntaxError`."""
     found: dict[str, dict[str, str]] = {}
     statements: list[Any] = list(ast.parse(source).body)
     while statements:
@@ -218,7 +218,7 @@ def read_mappings(source: str) -> dict[str, dict[str, str]]:
 
 @functools.cache
 def load_catalog() -> Catalog:
-    """The catalog of the installed transformers. Raises `ModelError` where it can't be read."""
+    """Return the catalog of the installed transformers. Raises `ModelError` if it can't be read."""
     version = installed_version()
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:
@@ -229,7 +229,7 @@ def load_catalog() -> Catalog:
         try:
             source = path.read_text(encoding="utf-8")
             if "_NAMES" in source:
-                for name, pairs in read_mappings(source).items():  # what is named again is added to
+                for name, pairs in read_mappings(source).items():  # a mapping in several modules is merged
                     mappings[name] = MappingProxyType({**mappings.get(name, {}), **pairs})
         except (OSError, ValueError, SyntaxError) as error:
             raise BrokenInput(f"{path.name} of transformers {version} cannot be read", why=str(error)) from error
@@ -244,7 +244,7 @@ def load_catalog() -> Catalog:
 
 
 def _config_file(model_type: str) -> Path | None:
-    """The source file that defines a type's configuration class; None where it can't be found."""
+    """Return the source file that defines a type's configuration class, or None if it can't be found."""
     catalog = load_catalog()
     name = catalog.config_class(model_type)
     spec = importlib.util.find_spec("transformers")
@@ -259,8 +259,8 @@ def _config_file(model_type: str) -> Path | None:
 
 
 def source_names(model_type: str) -> tuple[tuple[str, str], ...]:
-    """Folders and modules by which a type's files may be called, the likeliest first: by its own name, then by where
-    its configuration is defined (`openai`, `openai` for `openai-gpt`). Raises `ModelError` for an unknown type."""
+    """Return the folders and modules that a type's files may be in, the likeliest first: by its own name, then by the
+    module of its configuration (`openai` for `openai-gpt`). Raises `ModelError` for an unknown type."""
     own = model_type.replace("-", "_")
     path = _config_file(model_type)
     defined = [] if path is None else [(path.parent.name, path.stem.removeprefix("configuration_"))]
@@ -269,8 +269,8 @@ def source_names(model_type: str) -> tuple[tuple[str, str], ...]:
 
 @functools.cache
 def _config_classes(models: Path) -> Mapping[str, Path]:
-    """The module of every class in configuration modules; of two the first counts, 4.x's deprecated types come last.
-    Asked only for what isn't where its name says, because listing them costs more than most look-ups."""
+    """Return the module of each class in configuration modules; the first of two counts, and deprecated types of 4.x
+    come last. Used only for classes that aren't where their name suggests, because the listing is slow."""
     found: dict[str, Path] = {}
     for pattern in ("*/configuration_*.py", "deprecated/*/configuration_*.py"):
         for path in sorted(models.glob(pattern)):
@@ -281,11 +281,11 @@ def _config_classes(models: Path) -> Mapping[str, Path]:
 
 @functools.cache
 def config_defaults(model_type: str) -> Mapping[str, Any]:
-    """Literal defaults of a type's configuration, read from its source: attribute -> value.
+    """Return the literal defaults of a type's configuration by attribute, read from its source.
 
-    Both styles are read, annotated class attributes (5.x) and arguments of `__init__` (4.x). A nested
-    configuration of the same file is a mapping of its own defaults. Empty where the source can't be found; only
-    literals are kept. Raises `ModelError` for an unknown type.
+    Both styles are read: annotated class attributes (5.x) and arguments of `__init__` (4.x). A nested configuration
+    of the same file is a mapping of its defaults. Only literals are kept; the result is empty if the source can't be
+    found. Raises `ModelError` for an unknown type.
     """
     path = _config_file(model_type)
     if path is None:
@@ -314,7 +314,7 @@ def _class_defaults(name: str, classes: Mapping[str, ast.ClassDef]) -> dict[str,
 
 
 def _parts(node: ast.expr) -> list[tuple[str, str]]:
-    """`{"text_config": TextConfig}`: the names of nested configurations and of their classes."""
+    """Return the names of nested configurations and of their classes, as in `{"text_config": TextConfig}`."""
     if not isinstance(node, ast.Dict):
         return []
     pairs = zip(node.keys, node.values, strict=True)

@@ -1,4 +1,4 @@
-"""Reading a checkpoint's folder: config.json and safetensors, nothing that could run code."""
+"""Read a checkpoint's folder: config.json and safetensors, nothing that could run code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".jobli
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A folder with a readable config.json; `weights` are its safetensors files, maybe none."""
+    """A folder with a readable config.json; `weights` are its safetensors files, possibly none."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -28,27 +28,27 @@ class Checkpoint:
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 over the bytes of the weights; see `hardware.testing.checkpoints.weights_hash`."""
+        """Return the SHA-256 over the bytes of the weights; see `hardware.testing.checkpoints.weights_hash`."""
         return weights_hash(self.folder)
 
     @property
     def config_hash(self) -> str:
-        """SHA-256 over what config.json says, in whatever order."""
+        """Return the SHA-256 over the content of config.json, independent of its order."""
         return hash_of_config(self.config)
 
 
 def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
-    """What lies in a folder. Reads config.json and lists files; opens no weights.
+    """Read config.json and list the files of a folder; open no weights.
 
-    Raises `BrokenInput` where there is no readable config.json, where the weights are pickles only, where loading
-    would take code or weights from elsewhere, or, with `needs_weights`, where there are none, some are missing or
-    they are quantized; `ModelError` where the configuration names no model type.
+    Raises `BrokenInput` if there is no readable config.json, if all weights are pickles, if loading would fetch code
+    or weights from elsewhere, or, with `needs_weights`, if weights are missing or quantized. Raises `ModelError` if
+    the configuration names no model type.
     """
-    where = echo(str(folder))
+    shown = echo(str(folder))
     config = read_config(folder)
     if config is None:
         raise BrokenInput(
-            f"{where} is not a checkpoint",
+            f"{shown} is not a checkpoint",
             why="there is no config.json in it",
             fix="Name the folder that holds config.json, or a model type.",
         )
@@ -57,13 +57,13 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     pickles = [path.name for path in folder.iterdir() if path.suffix.lower() in _PICKLES]
     if pickles and not weights:
         raise BrokenInput(
-            f"the checkpoint {where} is refused",
+            f"the checkpoint {shown} is refused",
             why=f"its weights are pickles ({echo(sorted(pickles)[0])}), and loading a pickle can run code",
             fix="Save it again with save_pretrained(..., safe_serialization=True).",
         )
     if needs_weights and not weights:
         raise BrokenInput(
-            f"the checkpoint {where} has no weights",
+            f"the checkpoint {shown} has no weights",
             why="there is no .safetensors file in it",
             fix="Fetch the whole checkpoint, or test its model type instead.",
         )
@@ -73,7 +73,7 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
         raise ModelError(
-            f"the kind of the model in {where} is not known",
+            f"the kind of the model in {shown} is not known",
             why="its config.json names no model_type",
             fix="Name the model type instead, for example: bert.",
         )
@@ -85,12 +85,12 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
 
 
 def largest_token(folder: Path) -> int:
-    """The largest id that the tokenizer in a folder gives; -1 where there is none that can be read."""
+    """Return the largest token id of the tokenizer in a folder; -1 if there is none that can be read."""
     return max(_token_ids(folder), default=-1)
 
 
 def _token_ids(folder: Path) -> Iterator[int]:
-    """The ids of the files that tokenizers of transformers are saved in; a file that can't be read tells none."""
+    """Yield the token ids of the files that transformers saves tokenizers in; skip files that can't be read."""
     for name, keys in (
         ("tokenizer.json", ("added_tokens", "model")),
         ("tokenizer_config.json", ("added_tokens_decoder",)),
@@ -100,17 +100,17 @@ def _token_ids(folder: Path) -> Iterator[int]:
         if not is_plain_file(folder / name):
             continue
         try:
-            said = read_json(folder / name, longest=_LONGEST_TOKENIZER)
-            yield from _ids_in({key: said[key] for key in keys if key in said} if keys else {"vocab": said})
+            content = read_json(folder / name, longest=_LONGEST_TOKENIZER)
+            yield from _ids_in({key: content[key] for key in keys if key in content} if keys else {"vocab": content})
         except (OSError, ValueError, TypeError):
             continue
 
 
-def _ids_in(said: Mapping[str, Any]) -> Iterator[int]:
-    vocabulary = said.get("model", said).get("vocab", {})
+def _ids_in(content: Mapping[str, Any]) -> Iterator[int]:
+    vocabulary = content.get("model", content).get("vocab", {})
     if isinstance(vocabulary, Mapping):
         yield from (one for one in vocabulary.values() if type(one) is int)
-    elif isinstance(vocabulary, list):  # of Unigram: tokens with their scores, in the order of their ids
+    elif isinstance(vocabulary, list):  # Unigram: tokens with their scores, ordered by id
         yield len(vocabulary) - 1
-    yield from (one["id"] for one in said.get("added_tokens", ()) if type(one.get("id")) is int)
-    yield from (int(key) for key in said.get("added_tokens_decoder", {}) if str(key).isdigit())
+    yield from (one["id"] for one in content.get("added_tokens", ()) if type(one.get("id")) is int)
+    yield from (int(key) for key in content.get("added_tokens_decoder", {}) if str(key).isdigit())

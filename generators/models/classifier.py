@@ -1,7 +1,7 @@
-"""What a model is: family, architecture, traits and task, from what is known before anything is built.
+"""Classify a model before anything is built: family, architecture, traits and task.
 
-Sources in this order: the checkpoint's config.json, the auto mappings of the installed transformers, and the
-name only where nothing else is known. Imports neither torch nor transformers, and asks no network.
+Sources in this order: the checkpoint's config.json, the auto mappings of the installed transformers, and the name
+only if nothing else is known. Imports neither torch nor transformers, and uses no network.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ _FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 GRAPH_SUFFIXES = (".onnx", ".xml")
 TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
 """The task of each kind."""
-SAID = {
+_SOURCES = {
     "module": "a name of your own code, which classifying doesn't run",
     "graph": "the file's name: a graph says what it computes, not what for",
 }
-"""Where a classification of each kind comes from."""
+"""The source of a classification of each kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classification:
-    """What is known of a model. `confidence` is high (mappings, config), medium or low (name only).
+    """The classification of a model. `confidence` is high (mappings, config), medium or low (name only).
 
-    `model` is the text that was asked for (or the model type that it spells another way), `path` the checkpoint's
-    folder where there is one, `model_class` the class that does the task (empty where unknown), `source` where the
-    answer comes from.
+    `model` is the text that was passed (or the model type that it spells another way), `path` the checkpoint's folder
+    if there is one, `model_class` the class that does the task (empty if unknown), `source` the source of the answer.
     """
 
     model: str
@@ -60,23 +59,23 @@ class Classification:
 
     @property
     def parameters(self) -> None:
-        """Not known before a recipe is."""
+        """None: known only from a recipe."""
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """Not known before a recipe is."""
+        """Empty: known only from a recipe."""
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self) | {"traits": list(self.traits)}
 
 
 def classify(name: str, revision: str = "") -> Classification:
-    """Classify a model type, a local folder or a Hub id (its cached config.json, else its name).
+    """Classify a model type, a local folder or a Hub id (by its cached config.json, else by its name).
 
-    A model type in another case, or with _ for -, is that type unless a folder is called so. Raises `ModelError`
-    where nothing is known of the name, `BrokenInput` where a folder can't be read.
+    A model type in another case, or with _ for -, is that type unless a folder has that name. Raises `ModelError` if
+    the name is unknown, `BrokenInput` if a folder can't be read.
     """
     refused = ModelError(
         f"{echo(name)} is not the name of a model",
@@ -88,13 +87,13 @@ def classify(name: str, revision: str = "") -> Classification:
     if is_known(name):
         return classify_type(name)
     try:
-        brought = kind_of(name)
+        given = kind_of(name)
         folder = Path(name).expanduser()
         is_folder, is_file = folder.is_dir(), folder.is_file()
-    except (OSError, RuntimeError) as error:  # a part too long for the file system, a home of nobody
+    except (OSError, RuntimeError) as error:  # too long for the file system, or the home of an unknown user
         raise refused from error
-    if brought:
-        return _of_task(name, TASKS[brought], SAID[brought])
+    if given:
+        return _of_task(name, TASKS[given], _SOURCES[given])
     if is_folder:
         return classify_folder(folder, name)
     if is_file:
@@ -144,7 +143,7 @@ def classify_type(model_type: str, task: str | None = None) -> Classification:
 
 
 def classify_folder(folder: Path, name: str) -> Classification:
-    """Classify a checkpoint by its config.json: the class it names, else its type's primary task."""
+    """Classify a checkpoint by its config.json: by the class it names, else by its type's primary task."""
     checkpoint = read_checkpoint(folder)
     catalog = load_catalog()
     if checkpoint.model_type not in catalog.configs:
@@ -176,7 +175,7 @@ def classify_folder(folder: Path, name: str) -> Classification:
 
 
 def _cached_folder(name: str, revision: str) -> Path | None:
-    """The snapshot's folder of a Hub id in the local cache; no network is asked."""
+    """Return the folder of a Hub id's snapshot in the local cache, without using the network."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -210,10 +209,10 @@ def classify_model(
     tasks: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
 ) -> Classification:
-    """Classify a model, with what the caller knows of it beside its name.
+    """Classify a model with further facts from the caller.
 
-    `model_class` (`BertForMaskedLM`) and the first of `tasks` override what was found; `methods` of the
-    model (`generate`) count only where nothing else is known. Raises `ModelError`, `BrokenInput`.
+    `model_class` (`BertForMaskedLM`) and the first of `tasks` override what was found; `methods` of the model
+    (`generate`) count only if nothing else is known. Raises `ModelError`, `BrokenInput`.
     """
     try:
         found = classify(name)
@@ -264,7 +263,8 @@ def _of_task(name: str, task: str, source: str) -> Classification:
 
 
 def classify_or_guess(name: str) -> tuple[Classification | None, tuple[str, ...]]:
-    """Never raises: what `classify` says, else what words in the name say, else None; with every reason."""
+    """Return the classification by `classify`, else by words in the name, else None, with the reasons. Never
+    raise."""
     try:
         return classify(name), ()
     except HwCompatError as error:
@@ -309,15 +309,15 @@ def main(
 
 
 def kind_of(name: str) -> str:
-    """`module` for `package.module:factory`, `graph` for the path of a graph file, else the empty string.
+    """Return `module` for `package.module:factory`, `graph` for the path of a graph file, else the empty string.
 
-    Runs and opens nothing. Raises `ModelError` for a graph file that isn't there, `BrokenInput` for an empty one.
+    Run and open nothing. Raises `ModelError` for a missing graph file, `BrokenInput` for an empty one.
     """
     if _FACTORY.fullmatch(name):
         return "module"
     if not name.lower().endswith(GRAPH_SUFFIXES):
         return ""
-    path = Path(os.path.expanduser(name))  # of a home that nobody has it leaves the name as it is
+    path = Path(os.path.expanduser(name))  # leaves the name unchanged for an unknown user
     if is_folder(path):
         return ""
     if not is_plain_file(path):

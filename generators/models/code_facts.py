@@ -1,7 +1,7 @@
-"""What a type's own code does, whatever it runs on: data beside the recipes, made by the maintainers' command.
+"""Facts about a type's modeling code that hold on every target: data beside the recipes, made by the maintainers.
 
-Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow, work that stays on
-the host. Reading it imports nothing that builds models.
+Examples: outputs that depend on padding, decoding with a cache that gives other numbers, loops that can't be traced,
+work that stays on the host. Reading the facts imports nothing that builds models.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ OWN_SIZES = "own_sizes"
 NOT_TRACED = "no"
 
 _SAME = 1e-6
-"""Both sides are float64: what the order of sums changes is far below."""
+"""Both sides are float64; the order of sums changes far less."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeFacts:
-    """One type doing one task, by its recipe with the digest `recipe`.
+    """Facts of one type and task, for the recipe with the digest `recipe`.
 
-    `padding_error` is how far other tokens in padded places move outputs that mean something, relative to their
-    scale; `None` where nothing is padded. `cache_error` is how far decoding with a cache is from decoding without one
-    in float64, 1 where it chooses other tokens; `None` where it doesn't decode, or fails with `cache_fails`. `traced`
-    says what a trace of torch's holds for: `any_length`, `own_sizes` (the shapes of its example alone) or `no`;
-    `trace_fails` why not for more. `step_fails` says why what decodes a token can't be traced. `trace_operators` are
-    the operators of the last trace that could be made, and `largest_rank` the number of axes of its tensor with the
-    most. `host_functions` are the functions of torch that would work on the host's tensors though weights and inputs
-    are on a device. `onnx_operators` are those of its verified ONNX export, and `onnx_fails` why there is none.
+    `padding_error` is the largest change of unmasked outputs when padded tokens change, relative to the outputs'
+    scale; `None` without padding. `cache_error` is the difference between decoding with and without a cache in
+    float64, 1 if other tokens are chosen; `None` if the model doesn't decode, or if it fails with `cache_fails`.
+    `traced` says for which inputs a torch trace holds: `any_length`, `own_sizes` (only the shapes of its example) or
+    `no`, with the reason in `trace_fails`. `step_fails` says why the decoding step can't be traced. `trace_operators`
+    are the operators of the last successful trace, and `largest_rank` the largest number of axes of its tensors.
+    `host_functions` are the torch functions that work on host tensors although weights and inputs are on a device.
+    `onnx_operators` are those of the verified ONNX export; `onnx_fails` says why there is none.
     """
 
     model_type: str
@@ -52,14 +52,14 @@ class CodeFacts:
 
     @property
     def onnx(self) -> str:
-        """Whether there is an ONNX export that gives torch's numbers on the host: `yes`, `no`; empty where it wasn't
-        asked."""
+        """Whether there is an ONNX export that gives torch's numbers on the host: `yes` or `no`; empty if not
+        tried."""
         return "no" if self.onnx_fails else "yes" if self.onnx_operators else ""
 
     @property
     def cache(self) -> str:
-        """`right` where decoding with a cache gives what decoding without one does, else `wrong` or `fails`; empty
-        where it wasn't asked."""
+        """`right` if decoding with a cache equals decoding without one, else `wrong` or `fails`; empty if not
+        tried."""
         if self.cache_error is None:
             return "fails" if self.cache_fails else ""
         return "right" if self.cache_error < _SAME else "wrong"
@@ -70,7 +70,7 @@ class CodeFacts:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CodeFacts:
-        """What `to_dict` wrote. Raises `TypeError` for other fields."""
+        """Return the facts that `to_dict` wrote. Raises `TypeError` for other fields."""
         listed = ("trace_operators", "host_functions", "onnx_operators")
         return cls(**{**data, **{name: tuple(data.get(name, ())) for name in listed}})
 
@@ -79,11 +79,11 @@ _CODE_FACTS = Records("code", "facts of types' code", CodeFacts.from_dict, inden
 
 
 def code_facts(model_type: str, task: str) -> CodeFacts | None:
-    """What is known of a type's code doing a task, in the installed version of its library; None where nobody asked
-    it. Raises `BrokenInput` for a file that can't be read."""
+    """Return the facts of a type and task for the library version in use, or None if there are none. Raises
+    `BrokenInput` for a file that can't be read."""
     return next(_CODE_FACTS.of(model_type, task), None)
 
 
 def keep_code_facts(found: CodeFacts, folder: Path | None = None) -> None:
-    """Store in `folder` (by default this machine's own). Raises `OutputError`."""
+    """Store facts in `folder` (by default this machine's own). Raises `OutputError`."""
     _CODE_FACTS.keep(found.model_type, found.task, found, folder)

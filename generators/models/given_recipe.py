@@ -1,4 +1,4 @@
-"""`GivenRecipe`: what is known of a model that a user brings (own module or graph file), with its inputs as data."""
+"""`GivenRecipe`: the facts about a user's own model (module or graph file), with its inputs as data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ KINDS = ("integers", "uniform", "normal", "booleans")
 
 @dataclass(frozen=True, kw_only=True)
 class GivenInput:
-    """How one input is drawn: an array of `dtype` and `shape`, where a text in the shape is the name of a size.
+    """How one input is drawn: an array of `dtype` and `shape`; a string in the shape is the name of a size.
 
-    `integers` lie in [low, high), `uniform` numbers too; `normal` ones have the mean `low` and the deviation `high`.
+    `integers` and `uniform` numbers lie in [low, high); `normal` ones have the mean `low` and the deviation `high`.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class GivenInput:
     high: float = 1
 
     def draw(self, rng: np.random.Generator, sizes: Mapping[str, int]) -> Array:
-        """An array with the sizes put in. Raises `ValueError` for a kind outside the closed set."""
+        """Return an array with the sizes filled in. Raises `ValueError` for an unknown kind."""
         shape = tuple(sizes[size] if isinstance(size, str) else size for size in self.shape)
         if self.kind == "integers":
             return rng.integers(int(self.low), int(self.high), shape).astype(self.dtype)
@@ -44,13 +44,12 @@ class GivenInput:
 
 @dataclass(frozen=True, kw_only=True)
 class GivenRecipe:
-    """One way to run a model that the user brings, and what a right run gives.
+    """One way to run a user's own model, and the results of a correct run.
 
-    `name` is what the user wrote: `package.module:factory` or a file's name. `sizes` are the dimensions that may
-    change, by name, and `other_sizes` a second choice of them. `paired` says that the factory gives example inputs
-    beside the module. `recorded` holds `output`, `positions`, `values` and `scale` of the reference. `weights_hash`
-    is a file's SHA-256. `computes_in` is the precision of the weights, `reference` says what the reference is where
-    it isn't float64.
+    `name` is what the user wrote: `package.module:factory` or a file name. `sizes` are the variable dimensions by
+    name, and `other_sizes` a second choice of them. `paired` means that the factory returns example inputs with the
+    module. `recorded` holds `output`, `positions`, `values` and `scale` of the reference. `weights_hash` is a file's
+    SHA-256. `computes_in` is the precision of the weights; `reference` describes the reference if it isn't float64.
     """
 
     kind: str
@@ -81,14 +80,14 @@ class GivenRecipe:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GivenRecipe:
-        """The recipe that `to_dict` wrote and JSON brought back."""
+        """Return the recipe that `to_dict` wrote and JSON restored."""
         inputs = {name: GivenInput(**{**one, "shape": tuple(one["shape"])}) for name, one in data["inputs"].items()}
         tuples = {key: tuple(data[key]) for key in ("operators", "outputs", "traits")}
         return cls(**{**data, "inputs": inputs, **tuples})
 
 
 def draw_inputs(inputs: Mapping[str, GivenInput], sizes: Mapping[str, int]) -> dict[str, Array]:
-    """The arrays that the specifications describe, drawn from `default_rng(0)` in the order of the mapping."""
+    """Return the arrays that the specifications describe, drawn from `default_rng(0)` in the order of the mapping."""
     import numpy as np
 
     rng = np.random.default_rng(0)

@@ -1,33 +1,33 @@
-"""Inputs of a model as data: small specifications that Python builds arrays from and a template writes out.
+"""Inputs of a model as data: small specifications from which Python builds arrays and a template writes code.
 
 The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`:
 
 | kind | array | fields |
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id in the last column; \
-`end`, the id of every row's last token, in front of its padding on the right; `rows`; `choices`; `streams`, the \
-size of a last axis, where codes of a sound are read side by side; `places`, a list of [id, start, stop]: columns \
-that keep the places of an image, a video or a sound; `neighbours`, where each token is read together with those \
-beside it, padding or not; `padding`, the id in the padded places of rows that are padded on the left |
+`end`, the id of each row's last token, before its padding on the right; `rows`; `choices`; `streams`, the \
+size of a last axis, if codes of a sound are read side by side; `places`, a list of [id, start, stop]: columns \
+for placeholder tokens of an image, a video or a sound; `neighbours`, if each token is read together with those \
+beside it, padding or not; `padding`, the id of padding on the left |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
-| `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows`; \
+| `mask` | int64 (batch, length), 1 for tokens, 0 for padding | `side` of the padding: `right` or `left`; `rows`; \
 `choices` |
-| `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
-| `heard` | int64 (batch, step * length + extra), 0 in what pads a row of sound on the right | `step`, `extra`; \
+| `padded` | bool (batch, step * length), true for the frames of a sound that pad a row on the right | `step` |
+| `heard` | int64 (batch, step * length + extra), 0 for the padding of a sound on the right | `step`, `extra`; \
 optional: `boolean` |
 | `shown` | int64 (batch, *shape), 1; in every row but the first, the second half of the last axis is 0: a narrower \
 picture, which keeps its height so that more than one place of it is left | `shape`; optional: `boolean` |
-| `positions` | int64 (batch, length), counting what the mask of the text keeps, or all where it has none | \
+| `positions` | int64 (batch, length), counting the unmasked tokens of the text, or all without a mask | \
 optional: `start`, the first |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
-float32 where `divisor` divides them | `high`; optional: `divisor` |
+float32 if `divisor` divides them | `high`; optional: `divisor` |
 | `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`; \
 optional: `low`, other numbers to start from |
-| `categories` | int64 (batch, *shape), uniform in [0, high); float32 where `divisor` divides them | `shape`, \
+| `categories` | int64 (batch, *shape), uniform in [0, high); float32 if `divisor` divides them | `shape`, \
 `high`; optional: `divisor` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape`, of numbers, and of [step, per] for \
-`step` times every `per` of the length; optional: `side_by_side`, where the last axis is of all examples, one behind \
+`step` times every `per` of the length; optional: `side_by_side`, if the last axis is of all examples, one after \
 the other, and the first has a size of 1 |
 | `cells` | float32 (batch, rows * columns, width), standard normal: a picture as a sequence | `rows`, `columns` as \
 in a shape; `width` |
@@ -38,7 +38,7 @@ in a shape; `width` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
 size of an axis behind the batch |
 | `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
-where the last two axes change places |
+if the last two axes are swapped |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `shape` |
 | `flattened` | float32 (batch, side**2, 2 + width): row and column of a patch, from 1, then standard normal | \
 `side`, `width` |
@@ -51,7 +51,7 @@ optional: `elsewhere`, the other way round |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
 dtype of the series, and sums of booleans don't | `shape` |
 
-With `rows`, every example has that many rows, one below the other: (batch * rows, length). With `choices`, it has
+With `rows`, each example has that many rows: (batch * rows, length). With `choices`, it has
 that many texts on an axis of their own: (batch, choices, length). The places of images, videos and sounds come on top
 of `lengths`.
 """
@@ -73,7 +73,7 @@ DRAWN = (
     *("tokens", "decoder_tokens", "boxes", "token_categories", "categories", "points", "regions"),
     *("pixels", "features", "waveform", "frames", "patches", "flattened", "cells", "observed"),
 )
-"""Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
+"""Kinds that are drawn at random; the others follow from lengths or other inputs."""
 KINDS = (
     *(*DRAWN, "mask", "padded", "heard", "shown", "positions", "places", "constant", "ones", "seen"),
     *("places_of_cells", "sizes"),
@@ -81,17 +81,17 @@ KINDS = (
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 OTHER_DRAWS: tuple[tuple[int, tuple[int, ...] | None], ...] = ((1, None), (2, (5, 12, 7)), (3, (11, 11)))
-"""Seeds and lengths (None: the recipe's own) with which a suite compares as well; the last has no padding."""
+"""Seeds and lengths (None: the recipe's own) that a suite compares too; the last has no padding."""
 
 
 def other_draws(lengths: Sequence[int]) -> tuple[tuple[int, tuple[int, ...] | None], ...]:
-    """`OTHER_DRAWS` for a recipe with these lengths: as much shorter as its own are."""
+    """Return `OTHER_DRAWS` for a recipe with these lengths, shortened in the same proportion."""
     share = max(lengths) / LENGTHS[0]
     return tuple((seed, rows and tuple(max(1, int(length * share)) for length in rows)) for seed, rows in OTHER_DRAWS)
 
 
 def padding_mask(lengths: Sequence[int], side: str) -> Array:
-    """1 where a row holds a token and 0 where it is padded on `side`: int64 (batch, longest)."""
+    """Return 1 for tokens and 0 for padding on `side`: int64 (batch, longest)."""
     import numpy as np
 
     columns = np.arange(max(lengths))
@@ -101,18 +101,18 @@ def padding_mask(lengths: Sequence[int], side: str) -> Array:
 
 
 def placeholders(specs: Specs) -> int:
-    """How many columns of a text its images, videos and sounds take; 0 without any."""
+    """Return the number of columns of a text that its images, videos and sounds take."""
     taken = [[stop - start for _, start, stop in spec.get("places", ())] for spec in specs.values()]
     return max(map(sum, taken), default=0)
 
 
 def sizes(shape: Sequence[int | Sequence[int]], length: int) -> list[int]:
-    """The sizes of axes, where [step, per] stands for `step` times for every `per` of the length."""
+    """Return the sizes of axes; [step, per] means `step` times for every `per` of the length."""
     return [one if isinstance(one, int) else one[0] * (length // one[1]) for one in shape]
 
 
 def covered_by(mask: str, specs: Specs) -> str:
-    """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" if none."""
+    """Return the input that a mask covers: tokens, else an input with a frame for each; "" if there is none."""
     tokens = mask.replace("attention_mask", "input_ids")
     if tokens != mask and tokens in specs:
         return tokens
@@ -123,9 +123,9 @@ def covered_by(mask: str, specs: Specs) -> str:
 def make_inputs(
     specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS, rng: np.random.Generator | None = None
 ) -> dict[str, Array]:
-    """The arrays that `specs` describe, drawn from `default_rng(seed)`, or from `rng`, in the order of the mapping.
+    """Return the arrays that `specs` describe, drawn from `default_rng(seed)`, or from `rng`, in the mapping's order.
 
-    Raises `ValueError` for a kind outside the closed set.
+    Raises `ValueError` for an unknown kind.
     """
     import numpy as np
 

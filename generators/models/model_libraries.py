@@ -1,8 +1,8 @@
-"""The libraries whose models are tested: transformers, whose model types come first, and diffusers.
+"""Libraries whose models are tested: transformers, whose model types take precedence, and diffusers.
 
-Each has a catalog behind one small interface; who has a model type in hand asks `catalog_of`. What the installed
-diffusers can build, families of pipelines as its auto mappings name them and their parts, is read from source without
-importing it, as the catalog of transformers is. Without diffusers, the shipped recipes say which families there are.
+Each has a catalog with the same small interface; `catalog_of` returns the one that knows a model type. The families
+of pipelines and the parts of the installed diffusers are read from its source without importing it. Without
+diffusers, the families are those of the shipped recipes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .recipe import SHIPPED
 LIBRARY = "diffusers"
 INSTALL = "Install it with: pip install -r requirements-diffusion.txt"
 RECONSTRUCTION = "image-reconstruction"
-"""The task of a family's autoencoder; every other is its denoiser's."""
+"""The task of a family's autoencoder; all other tasks belong to its denoiser."""
 _MAPPING = re.compile(r"AUTO_[A-Z0-9]+_PIPELINES_MAPPING")
 _OUTER = frozenset({"Optional", "Union", "List", "Tuple", "list", "tuple", "None"})
 
 
 class AnyCatalog(Protocol):
-    """What is asked of a library: its types with their configuration classes, and the tasks and classes of each."""
+    """A library's catalog: its types with their configuration classes, and the tasks and classes of each."""
 
     @property
     def library(self) -> str: ...
@@ -54,14 +54,14 @@ class AnyCatalog(Protocol):
 
 @functools.cache
 def diffusers_version() -> str:
-    """The version of diffusers that recipes count for: the installed one, else the newest that any ship for."""
+    """Return the diffusers version whose recipes are used: the installed one, else the newest with recipes."""
     shipped = [path.name.removeprefix(f"{LIBRARY}-") for path in SHIPPED.glob(f"{LIBRARY}-*")]
     return installed_diffusers() or max(shipped, key=Version, default="")
 
 
 @functools.cache
 def diffusion_catalog() -> DiffusionCatalog:
-    """The families of the installed diffusers, else those whose recipes ship."""
+    """Return the families of the installed diffusers, else those with shipped recipes."""
     known: dict[str, dict[str, str]] = {}
     if not installed_diffusers():
         for path in sorted((SHIPPED / f"{LIBRARY}-{diffusers_version()}").glob("*.json")):
@@ -71,7 +71,7 @@ def diffusion_catalog() -> DiffusionCatalog:
 
 
 def catalog_of(model_type: str) -> AnyCatalog:
-    """The catalog that knows a type, transformers' where both or none do."""
+    """Return the catalog that knows a type; that of transformers if both or none do."""
     transformers = load_catalog()
     if model_type not in transformers.configs and model_type in diffusion_catalog().configs:
         return diffusion_catalog()
@@ -79,27 +79,27 @@ def catalog_of(model_type: str) -> AnyCatalog:
 
 
 def is_known(model_type: str) -> bool:
-    """Whether any library knows a type."""
+    """Return whether a library knows a type."""
     return model_type in catalog_of(model_type).configs
 
 
 def known_types() -> tuple[str, ...]:
-    """The types of all libraries, those of transformers first."""
+    """Return the types of all libraries, those of transformers first."""
     return (*load_catalog().configs, *diffusion_catalog().configs)
 
 
 def usable_types() -> tuple[str, ...]:
-    """The types of the libraries that are installed, in alphabetical order within each."""
+    """Return the types of the installed libraries, in alphabetical order within each."""
     return (*load_catalog().model_types, *(diffusion_catalog().model_types if installed_diffusers() else ()))
 
 
 def lacking(library: str) -> str:
-    """What is missing before models of a library can run here, and the command; empty where it is installed."""
+    """Return what is missing before models of a library can run here, with the command; empty if it is installed."""
     return f"diffusers isn't installed. {INSTALL}" if library == LIBRARY and not installed_diffusers() else ""
 
 
 def require(library: str) -> None:
-    """Raises `ModelError` with the command that installs a library that isn't here."""
+    """Raise `ModelError` with the install command if a library isn't installed."""
     if library == LIBRARY and not installed_diffusers():
         raise ModelError(
             "no recipe of a diffusion model can be derived", why="diffusers isn't installed", fix=INSTALL
@@ -114,7 +114,7 @@ def _data() -> Mapping[str, Any]:
 
 @functools.cache
 def diffusion_entries() -> tuple[tuple[str, TaskEntry], ...]:
-    """The lines of diffusion.toml in their order: the part that each tests, and the line as an entry."""
+    """Return the lines of diffusion.toml in order: the part that each tests, and the line as an entry."""
     return tuple(
         (
             line["part"],
@@ -132,8 +132,8 @@ def diffusion_entries() -> tuple[tuple[str, TaskEntry], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffusionCatalog:
-    """The pipeline families of one version: the pipeline class by mapping and family; empty without diffusers, where
-    `known` alone says which task of a family has which class."""
+    """The pipeline families of one version: the pipeline class by mapping and family. `mappings` is empty without
+    diffusers; the class of each task is then in `known`."""
 
     version: str
     mappings: Mapping[str, Mapping[str, str]]
@@ -142,7 +142,7 @@ class DiffusionCatalog:
 
     @property
     def configs(self) -> Mapping[str, str]:
-        """Every family; none has a configuration class, because a part is built of plain arguments."""
+        """All families; none has a configuration class, because a part is built from plain arguments."""
         return MappingProxyType(dict.fromkeys([*dict.fromkeys(_families(self.mappings)), *self.known], ""))
 
     @property
@@ -151,7 +151,7 @@ class DiffusionCatalog:
         return tuple(sorted(self.configs))
 
     def config_class(self, model_type: str) -> str:
-        """The empty string. Raises `ModelError` for an unknown family."""
+        """Return the empty string. Raises `ModelError` for an unknown family."""
         if model_type not in self.configs:
             raise ModelError(
                 f"{echo(model_type)} is not a pipeline of diffusers {self.version}",
@@ -160,7 +160,7 @@ class DiffusionCatalog:
         return ""
 
     def tasks_of(self, model_type: str) -> tuple[TaskClass, ...]:
-        """What a family can do: the steps of its pipelines, by the denoiser's class, then its autoencoder alone."""
+        """Return the tasks of a family: its pipelines' steps, done by the denoiser, then the autoencoder alone."""
         self.config_class(model_type)
         found = []
         for part, entry in diffusion_entries():
@@ -170,7 +170,7 @@ class DiffusionCatalog:
         return tuple(found)
 
     def _class_of(self, part: str, model_type: str, mapping: str) -> str:
-        """The class of a part in the pipeline that a mapping names for a family, else in the family's first."""
+        """Return the class of a part in the family's pipeline of a mapping, else in the family's first pipeline."""
         own = _own_name(model_type)
         pipelines = [
             classes[own] for name, classes in self.mappings.items() if own in classes and mapping in ("", name)
@@ -178,21 +178,21 @@ class DiffusionCatalog:
         return _parts_of(pipelines[0]).get(part, "") if pipelines else ""
 
     def tasks_of_class(self, model_class: str) -> tuple[TaskEntry, ...]:
-        """The tasks that a class does in any family, in order of priority."""
+        """Return the tasks that a class does in any family, in order of priority."""
         done = {one.task for name in self.configs for one in self.tasks_of(name) if one.model_class == model_class}
         return tuple(entry for _, entry in diffusion_entries() if entry.task in done)
 
     def types_of_class(self, model_class: str) -> tuple[str, ...]:
-        """The families that a class is a part of."""
+        """Return the families that a class is a part of."""
         return tuple(n for n in self.model_types if model_class in (one.model_class for one in self.tasks_of(n)))
 
     def modalities(self, model_type: str) -> frozenset[str]:
-        """None: what a step takes are embeddings and latents, which its denoiser's inputs say."""
+        """Return none: a step takes embeddings and latents, which the denoiser's inputs describe."""
         return frozenset()
 
 
 def _families(mappings: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """The names of families. One that is a model type of transformers too stands here with the library before it."""
+    """Yield the names of families; one that is also a model type of transformers is prefixed with the library."""
     theirs = load_catalog().configs
     for names in mappings.values():
         yield from (f"{LIBRARY}-{name}" if name in theirs else name for name in names)
@@ -204,13 +204,13 @@ def _own_name(model_type: str) -> str:
 
 @functools.cache
 def denoised(model_type: str, task: str) -> str:
-    """The family whose denoiser does a task; empty where it is an autoencoder's, which families share."""
+    """Return the family whose denoiser does a task; empty for an autoencoder's task, which families share."""
     return "" if task == RECONSTRUCTION else model_type
 
 
 @functools.cache
 def installed_diffusers() -> str:
-    """The version of diffusers here, from its metadata; empty where there is none."""
+    """Return the installed version of diffusers from its metadata; empty if it isn't installed."""
     try:
         return importlib.metadata.version(LIBRARY)
     except importlib.metadata.PackageNotFoundError:
@@ -231,13 +231,13 @@ def _source(path: Path) -> str:
 
 @functools.cache
 def pipeline_mappings() -> Mapping[str, Mapping[str, str]]:
-    """The pipeline classes by mapping and family, as the installed diffusers has them; empty without it."""
+    """Return the pipeline classes of the installed diffusers by mapping and family; empty without it."""
     package = _package() if installed_diffusers() else None
     return read_pipelines(_source(package / "pipelines" / "auto_pipeline.py")) if package else {}
 
 
 def read_pipelines(source: str) -> dict[str, dict[str, str]]:
-    """Every `AUTO_..._PIPELINES_MAPPING` of a module's text, with what is put into it later. Raises `SyntaxError`."""
+    """Return each `AUTO_..._PIPELINES_MAPPING` of a module's text with later additions. Raises `SyntaxError`."""
     found: dict[str, dict[str, str]] = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Assign):
@@ -257,7 +257,7 @@ def read_pipelines(source: str) -> dict[str, dict[str, str]]:
 
 @functools.cache
 def _parts_of(pipeline: str) -> Mapping[str, str]:
-    """The classes of a pipeline's parts by the part, as its constructor is annotated; empty where it isn't found."""
+    """Return the class of each part of a pipeline, from its constructor's annotations; empty if it isn't found."""
     for path in sorted(_imported_from().get(pipeline, Path()).glob("*.py")):
         if f"\nclass {pipeline}(" in (source := _source(path)):
             return read_parts(source, pipeline)
@@ -266,7 +266,7 @@ def _parts_of(pipeline: str) -> Mapping[str, str]:
 
 @functools.cache
 def _imported_from() -> Mapping[str, Path]:
-    """The folders of the modules that auto_pipeline.py imports its pipelines from, by pipeline."""
+    """Return the folder of each pipeline's module, from the imports of auto_pipeline.py."""
     package = _package()
     if package is None:
         return {}
@@ -282,9 +282,9 @@ def _imported_from() -> Mapping[str, Path]:
 
 
 def read_parts(source: str, pipeline: str) -> dict[str, str]:
-    """The classes of a pipeline's parts in a module's text, as far as its constructor annotates them.
+    """Return the annotated class of each part of a pipeline, from a module's text.
 
-    Only the text up to the end of the constructor is parsed: pipelines are long, and there are many.
+    Only the text up to the end of the constructor is parsed, because pipelines are long and numerous.
     """
     begin = source.index(f"\nclass {pipeline}(") + 1
     own = source[begin : _or_end(source.find("\nclass ", begin), source)]
@@ -308,6 +308,6 @@ def _or_end(place: int, text: str) -> int:
 
 
 def _class_in(annotation: ast.expr | None) -> str:
-    """The first class that an annotation names, as in `Optional[UNet2DConditionModel]`."""
+    """Return the first class that an annotation names, as in `Optional[UNet2DConditionModel]`."""
     names = [n.id for n in ast.walk(annotation) if isinstance(n, ast.Name)] if annotation is not None else []
     return next((name for name in names if name not in _OUTER), "")

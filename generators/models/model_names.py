@@ -1,4 +1,4 @@
-"""What a model's name tells, used only where nothing better is known; the facts are in names.toml."""
+"""Derive a model type from a name, used only if nothing better is known; the facts are in names.toml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPERTS = re.compile(r"moe|a\d+(?:[._]\d+)?[bm]")
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What words in a name stand for: a model type, or none (empty) and the `reason`."""
+    """The meaning of words in a name: a model type, or the empty string and the `reason`."""
 
     model_type: str
     reason: str
@@ -25,7 +25,7 @@ class Meaning:
 
 @functools.cache
 def known_words() -> Mapping[str, Meaning]:
-    """The words of names.toml and what they mean."""
+    """Return the words of names.toml and their meanings."""
     with (Path(__file__).parent / "names.toml").open("rb") as file:
         data = tomllib.load(file)
     return {
@@ -44,13 +44,12 @@ def _signless(model_types: Iterable[str]) -> dict[str, str]:
 
 
 def type_in_name(name: str, model_types: Iterable[str], words: Mapping[str, Meaning]) -> Meaning | None:
-    """What the first known words of a Hub id or a name mean, the longest of those that begin there.
+    """Return the meaning of the first known words of a Hub id or a name, the longest of several.
 
-    Only whole words count, and signs between them don't, so that `blip2-opt` holds `blip-2` and `talbert` holds
-    nothing. The first words name the model, later ones its parts (`detr-resnet-50`). A version that is glued to a
-    word (`Llama2`) is dropped only where nothing else begins there. The organisation before the slash says
-    nothing of the model, except where `words` name it. Where the name marks experts (`moe`, `A3B`), the type's
-    sibling with experts is meant.
+    Only whole words count, and separators are ignored: `blip2-opt` contains `blip-2`, and `talbert` contains nothing.
+    The first words name the model, later ones its parts (`detr-resnet-50`). A version glued to a word (`Llama2`) is
+    dropped only if nothing else begins there. The organization before the slash is ignored unless `words` names it.
+    If the name marks experts (`moe`, `A3B`), the type's sibling with experts is meant.
     """
     types = _signless(model_types)
     whole = [word for word in words if "/" in word and fnmatchcase(name.lower(), word)]
@@ -68,7 +67,7 @@ def type_in_name(name: str, model_types: Iterable[str], words: Mapping[str, Mean
 
 
 def _at(tokens: list[str], types: Mapping[str, str], words: Mapping[str, Meaning]) -> Meaning | None:
-    """What the longest known words at the beginning of `tokens` mean."""
+    """Return the meaning of the longest known words at the beginning of `tokens`."""
     plain = {"".join(_words(word)): meaning for word, meaning in words.items() if not set("*/") & set(word)}
     patterns = {word: meaning for word, meaning in words.items() if "*" in word and "/" not in word}
     for glued in (False, True):
@@ -77,7 +76,7 @@ def _at(tokens: list[str], types: Mapping[str, str], words: Mapping[str, Meaning
             if glued:
                 span[-1] = re.sub(r"(?<=[a-z])\d+$", "", span[-1])
             joined = "".join(span)
-            if joined in plain:  # before the types: a word that is a type's name can mean another in names
+            if joined in plain:  # first, because a type's name can mean another type in names
                 return plain[joined]
             if joined in types:
                 return Meaning(model_type=types[joined], reason="a model type's name")
@@ -88,6 +87,6 @@ def _at(tokens: list[str], types: Mapping[str, str], words: Mapping[str, Meaning
 
 
 def last_resort(name: str, words: Mapping[str, str]) -> str | None:
-    """The value of the first of `words` that `name` contains as a word, by itself or before a version."""
+    """Return the value of the first of `words` that `name` contains as a word, alone or before a version."""
     found = type_in_name(name[:300], words, {})
     return words[found.model_type] if found else None

@@ -1,4 +1,4 @@
-"""Priorities of model types: `high` is a list kept in priority.toml, the others are read from what is installed."""
+"""Priorities of model types: `high` is listed in priority.toml, the others are read from the installed libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REGISTER = "register_in_tasks_manager"
 
 
 def types_of_priority(priority: str | None) -> tuple[str, ...]:
-    """The model types of a priority that have a class of their own, in the order of `priority.toml` or by name."""
+    """Return the model types of a priority that have a class, in the order of `priority.toml` or by name."""
     if priority is None:
         return ()
     from .model_libraries import catalog_of, usable_types
@@ -36,9 +36,9 @@ def _high() -> tuple[str, ...]:
 
 @functools.cache
 def openvino_exporters() -> frozenset[str] | None:
-    """Model types that optimum-intel registers an OpenVINO exporter for, read from its source without importing it.
+    """Return the model types with an OpenVINO exporter in optimum-intel, read from its source without importing it.
 
-    None where it isn't installed.
+    Return None if it isn't installed.
     """
     package = importlib.util.find_spec("optimum")
     for folder in (package.submodule_search_locations or ()) if package else ():
@@ -49,7 +49,7 @@ def openvino_exporters() -> frozenset[str] | None:
 
 
 def _registered(tree: ast.Module) -> Iterable[str]:
-    """The first argument of every decorator that registers an exporter; types are written there with hyphens too."""
+    """Yield the first argument of each decorator that registers an exporter; types may have hyphens there."""
     for node in tree.body:
         for call in getattr(node, "decorator_list", ()):
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") == _REGISTER and call.args:

@@ -1,4 +1,4 @@
-"""`Recipe`: what is known of a model type in one version of its library, so that rendering builds no model."""
+"""`Recipe`: the facts about a model type in one version of its library, so that rendering builds no model."""
 
 from __future__ import annotations
 
@@ -15,43 +15,41 @@ from hardware.files import write_whole
 
 SCHEMA_VERSION = 1
 HERE = "this installation"
-"""The origin of recorded numbers that no shipped recipe vouches for."""
+"""The origin of recorded numbers that no shipped recipe confirms."""
 
 SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
 DERIVED = "recipes-2"
-"""The folder of the cache that holds recipes derived on this machine. The number is another one if weights are filled
-otherwise than before, since recorded numbers of older recipes are of other weights."""
+"""The cache folder of recipes derived on this machine. Its number changes with the way weights are filled, because
+the recorded numbers of older recipes belong to other weights."""
 
-_WHERE_SAID = frozenset(
+_WRITTEN_IF_SET = frozenset(
     {"dimensions", "left_out", "trains_only", "without_cache", "diffusers_version", "zero_centered", "remarks"}
 )
-"""Fields that are written only where they say something."""
+"""Fields that are written only if they are set."""
 _TUPLES = ("traits", "operators", "outputs", "zero_centered", "remarks")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One way to build and run a model, and what a right run gives.
+    """One way to build and run a model, and the results of a correct run.
 
-    A model of diffusers, the library of which `diffusers_version` is the version, has no `config_class`: its class
-    takes `config` itself.
+    A model of diffusers (of version `diffusers_version`) has no `config_class`: its class takes `config` itself.
 
-    `config` holds the constructor arguments of `config_class`, `config_children` the classes of its nested
-    dicts; `inputs` are specifications (`inputs.py`) drawn in their order; `parameters` is a count,
-    `gradients` how many of the parameters get a gradient in a backward pass, `gradient_norm` the length of all
-    gradients as one vector, and `trains_only` says that there are any in training mode alone.
-    `masked_by` names, for an output (batch, length, ...), the input that says which positions count.
-    `mask_input` is the attention mask that must be honoured. `recorded` holds `output`, `positions` (16 index
-    tuples), `values`, `scale`, `seed`, `lengths` and `origin`: numbers of the float64 reference, and what vouches
-    for them. `sensitivity` is relative to the output's scale. `gain` is null for the subject `checkpoint`,
-    `weights_hash` for any but it. `dimensions` says what is real in the subject `config`, and
-    `left_out` what no check can ask of this model, and why. `generate` is `none`,
-    `causal` or `seq2seq`, and `without_cache` says that each token is decoded from the whole text. `zero_centered`
-    names the weights of normalizations to which the code adds 1, with `*` for the number of a layer. `remarks` are
-    notes about a checkpoint's files, such as weights that its class doesn't take.
+    `config` holds the constructor arguments of `config_class`, `config_children` the classes of its nested dicts;
+    `inputs` are specifications (`inputs.py`) drawn in order; `parameters` is a count, `gradients` the number of
+    parameters with a gradient in a backward pass, `gradient_norm` the norm of all gradients as one vector;
+    `trains_only` means that gradients exist in training mode only. `masked_by` names, for an output (batch, length,
+    ...), the input that marks the positions that count. `mask_input` is the attention mask that must be honored.
+    `recorded` holds `output`, `positions` (16 index tuples), `values`, `scale`, `seed`, `lengths` and `origin`:
+    numbers of the float64 reference and their source. `sensitivity` is relative to the output's scale. `gain` is null
+    for the weights `checkpoint`, `weights_hash` for all others. `dimensions` lists the real dimensions of the weights
+    `config`, and `left_out` the skipped checks with the reason. `generate` is `none`, `causal` or `seq2seq`;
+    `without_cache` means that each token is decoded from the whole text. `zero_centered` names the weights of
+    normalizations to which the code adds 1, with `*` for a layer's number. `remarks` are notes about a checkpoint's
+    files, such as unused weights.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -90,7 +88,7 @@ class Recipe:
 
     @property
     def library(self) -> str:
-        """The library that the model's class is of."""
+        """The library of the model's class."""
         return "diffusers" if self.diffusers_version else "transformers"
 
     @property
@@ -99,22 +97,22 @@ class Recipe:
         return self.diffusers_version or self.transformers_version
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, keys sorted; `inputs` alone keeps its order, because numbers are drawn in it."""
+        """Return plain JSON values with sorted keys; `inputs` keeps its order, because numbers are drawn in it."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         inputs = {name: _sorted(spec) for name, spec in self.inputs.items()}
-        written = [name for name in sorted(plain) if name not in _WHERE_SAID or plain[name]]
+        written = [name for name in sorted(plain) if name not in _WRITTEN_IF_SET or plain[name]]
         return {name: inputs if name == "inputs" else _sorted(plain[name]) for name in written}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
-        """The recipe that `to_dict` wrote. Raises `BrokenInput` for another schema or other fields."""
+        """Return the recipe that `to_dict` wrote. Raises `BrokenInput` for another schema or other fields."""
         if data.get("schema_version") != SCHEMA_VERSION:
             raise BrokenInput(
                 "a recipe cannot be read",
                 why=f"its schema_version is {data.get('schema_version')!r}, not {SCHEMA_VERSION}",
             )
         known = {f.name for f in fields(cls)}
-        wrong = sorted(known.symmetric_difference(data) - _WHERE_SAID)
+        wrong = sorted(known.symmetric_difference(data) - _WRITTEN_IF_SET)
         if wrong:
             raise BrokenInput("a recipe cannot be read", why=f"missing or unknown fields: {', '.join(wrong)}")
         arguments: dict[str, Any] = {k: tuple(v) if k in _TUPLES else v for k, v in data.items()}
@@ -122,16 +120,16 @@ class Recipe:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of all that it says: 64 hexadecimal digits.
+        """The SHA-256 of the recipe without `zero_centered`: 64 hexadecimal digits.
 
-        Without `zero_centered`: with other weights the recorded numbers are others too, and evidence from before it
-        was written down was measured with the same weights.
+        Other weights change the recorded numbers too, and evidence from before that field existed used the same
+        weights.
         """
-        said = {name: value for name, value in self.to_dict().items() if name != "zero_centered"}
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()  # in ASCII, whatever it holds
+        hashed = {name: value for name, value in self.to_dict().items() if name != "zero_centered"}
+        return hashlib.sha256(json.dumps(hashed).encode()).hexdigest()  # always ASCII
 
     def to_json(self) -> str:
-        """The text of a recipe's file: the same bytes for the same recipe."""
+        """Return the text of a recipe's file; the same recipe gives the same bytes."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -144,7 +142,7 @@ def _sorted(value: Any) -> Any:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a file. Raises `BrokenInput`, naming the file, where it can't be read."""
+    """Return the recipe in a file. Raises `BrokenInput`, naming the file, if it can't be read."""
     try:
         return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError) as error:
@@ -154,7 +152,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
-    """Write a recipe in one step: a reader sees the old file or the whole new one. Raises `OutputError`."""
+    """Write a recipe atomically. Raises `OutputError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, recipe.to_json())

@@ -1,7 +1,7 @@
-"""Where recipes are kept: first those that ship with the product, then those that this machine derived itself.
+"""Store of recipes: those that ship with the product come first, then those derived on this machine.
 
-One JSON file for each model type (and task beside its primary one) and version of its library, and one that says why
-other types have none. Nothing is built here.
+There is one JSON file per model type (and task, except the primary one) and library version, and one with the reasons
+why other types have none. Nothing is built here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .recipe import SHIPPED as SHIPPED
 
 
 class _Kept(Protocol):
-    """What of a type doing a task is kept as JSON."""
+    """A record of one type and task, stored as JSON."""
 
     @property
     def model_type(self) -> str: ...
@@ -49,22 +49,22 @@ def _file_name(model_type: str, task: str | None) -> str:
 
 
 def folder_name(library: str, version: str) -> str:
-    """`5.5.4`, or `diffusers-0.37.1`: what the folder of a library's recipes is called."""
+    """Return the name of a library's recipe folder: `5.5.4`, or `diffusers-0.37.1`."""
     return version if library == "transformers" else f"{library}-{version}"
 
 
 def folders() -> tuple[str, ...]:
-    """The folders whose recipes count here, one for each library."""
+    """Return the folders of the recipes that are used here, one for each library."""
     return (folder_name("transformers", installed_version()), folder_name(LIBRARY, diffusers_version()))
 
 
 def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
-    """The stored recipe of a model type for the version of its library that is installed, or None; no `task` is the
-    primary. Where diffusers isn't installed, that is the newest version that recipes ship for.
+    """Return the stored recipe of a model type for the library version in use, or None; no `task` means the primary
+    one. Without diffusers, that is the newest version that recipes ship for.
 
-    Milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
+    Takes milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
     """
-    if label_of(model_type) != model_type:  # a checkpoint, of which no recipe is kept
+    if label_of(model_type) != model_type:  # a checkpoint, whose recipe isn't stored
         return None
     names = [_file_name(model_type, None)] + ([_file_name(model_type, task)] if task else [])
     places = [root / folder for root in (SHIPPED, cache_folder(DERIVED)) for folder in folders()]
@@ -81,18 +81,18 @@ def _find(folder: Path, names: list[str], task: str | None) -> Recipe | None:
 
 
 def shipped_recipes(model_type: str) -> tuple[Recipe, ...]:
-    """The recipes of a model type's primary task that ship for any version, that of the installed one first."""
+    """Return the shipped recipes of a type's primary task for any version, that of the installed one first."""
     name = _file_name(model_type, None)
     found = []
     for path in sorted(SHIPPED.glob(f"*/{name}")):
-        with contextlib.suppress(BrokenInput):  # one of an older form vouches for nothing
+        with contextlib.suppress(BrokenInput):  # a recipe of an older schema isn't used
             found.append(read_recipe(path))
     here = folders()
     return tuple(sorted(found, key=lambda one: folder_name(one.library, one.library_version) not in here))
 
 
 def stored_recipes() -> tuple[Recipe, ...]:
-    """The primary-task recipes stored for the installed libraries, by model type; none without transformers."""
+    """Return the stored recipes of primary tasks for the installed libraries, by model type."""
     try:
         transformers, diffusers = folders()
     except ModelError:
@@ -107,7 +107,7 @@ def stored_recipes() -> tuple[Recipe, ...]:
 
 
 def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) -> None:
-    """Store a recipe in `folder` (by default this machine's own); `primary` where its task is the type's first.
+    """Store a recipe in `folder` (by default this machine's own); `primary` if its task is the type's primary one.
 
     Raises `OutputError`.
     """
@@ -117,24 +117,23 @@ def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) ->
 
 
 class Obstacle(StrEnum):
-    """What stands in the way. All but `NOT_DERIVED` mean that nobody can build the type here as it comes."""
+    """Why a type has no recipe. All but `NOT_DERIVED` mean that the type can't be built in this environment."""
 
     NO_CLASS = "no_class"
-    """No class with a forward: a part of other models, or one that only its parts compute."""
+    """No class with a forward: a part of other models, or a class that only its parts compute."""
     MISSING_DEPENDENCY = "missing_dependency"
-    """Importing or constructing its class asks for a package that isn't installed."""
+    """Importing or constructing its class needs a package that isn't installed."""
     DEFAULTS_FAIL = "defaults_fail"
-    """Its own constructor raises on its own untouched default configuration."""
+    """Its constructor raises on its own default configuration."""
     NOT_DERIVED = "not_derived"
-    """It can be built, but no acceptable tiny model was found: a shortcoming of ours."""
+    """It can be built, but no acceptable tiny model was found."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A model type without a recipe: what stands in the way, and the library's own words.
+    """A model type without a recipe: the obstacle, and the library's message.
 
-    `task` is empty where it is the type's primary one; `package` is what it lacks, as it is imported, where that is
-    known.
+    `task` is empty for the type's primary one; `package` is the import name of the missing package, if it is known.
     """
 
     model_type: str
@@ -144,13 +143,13 @@ class Refusal:
     package: str = ""
 
     @property
-    def is_outlived(self) -> bool:
-        """Whether what was lacking is installed by now."""
+    def is_resolved(self) -> bool:
+        """Whether the missing package is installed now."""
         return bool(self.package) and importlib.util.find_spec(self.package) is not None
 
     @property
     def is_buildable(self) -> bool:
-        """Whether the type counts among those that can be built."""
+        """Whether the type counts as one that can be built."""
         return self.obstacle is Obstacle.NOT_DERIVED
 
     @property
@@ -180,7 +179,7 @@ class Refusal:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Refusal:
-        """The refusal that `to_dict` wrote. Raises `BrokenInput`."""
+        """Return the refusal that `to_dict` wrote. Raises `BrokenInput`."""
         try:
             return cls(**{**data, "obstacle": Obstacle(data["obstacle"])})
         except (KeyError, TypeError, ValueError) as error:
@@ -188,9 +187,9 @@ class Refusal:
 
 
 class Records(Generic[Record]):
-    """What is known of types doing tasks: a JSON list for each library, in what ships and in this machine's folder.
+    """Facts by type and task: a JSON list for each library, among the shipped files and in this machine's folder.
 
-    `name` begins the files' names, `what` says what they list, and `read` makes a record of its JSON.
+    `name` begins the file names, `what` describes the list in messages, and `read` makes a record from its JSON.
     """
 
     def __init__(self, name: str, what: str, read: Callable[[dict[str, Any]], Record], *, indent: int) -> None:
@@ -198,21 +197,21 @@ class Records(Generic[Record]):
         self._seen: dict[Path, tuple[tuple[int, int], dict[tuple[str, str], Record]]] = {}
 
     def of(self, model_type: str, task: str) -> Iterator[Record]:
-        """The records of a type doing a task, what ships first. Raises `BrokenInput` for a file that is none."""
+        """Return the records of a type and task, shipped ones first. Raises `BrokenInput` for an invalid file."""
         found = (self._in(path).get((model_type, task)) for path in self._paths())
         return (one for one in found if one is not None)
 
     def types(self) -> list[str]:
-        """The types of whose primary task there is a record, in alphabetical order. Raises as `of` does."""
+        """Return the types with a record of their primary task, in alphabetical order. Raise as `of` does."""
         return sorted({name for path in self._paths() for name, task in self._in(path) if not task})
 
     def keep(self, model_type: str, task: str, record: Record | None, folder: Path | None = None) -> None:
-        """Store a record in `folder` (by default this machine's own); None takes it out. Raises `OutputError`."""
+        """Store a record in `folder` (by default this machine's own); None removes it. Raises `OutputError`."""
         catalog = catalog_of(model_type)
         path = self._path(folder or cache_folder(DERIVED), folder_name(catalog.library, catalog.version))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with one_at_a_time(path.parent):  # another process may write in the same moment
+            with one_at_a_time(path.parent):  # another process may write at the same time
                 before = self._in(path)
                 after = {key: one for key, one in before.items() if key != (model_type, task)}
                 if record is not None:
@@ -231,11 +230,11 @@ class Records(Generic[Record]):
         return [self._path(root, name) for root in (SHIPPED, cache_folder(DERIVED)) for name in folders()]
 
     def _in(self, path: Path) -> dict[tuple[str, str], Record]:
-        """The records of a file, read again only after it has changed: a matrix asks thousands of times."""
+        """Return the records of a file, read again only if it changed: a matrix needs them thousands of times."""
         if not path.is_file():
             return {}
-        told = path.stat()
-        state = (told.st_mtime_ns, told.st_size)
+        status = path.stat()
+        state = (status.st_mtime_ns, status.st_size)
         if path not in self._seen or self._seen[path][0] != state:
             try:
                 listed = [self._read(one) for one in json.loads(path.read_text(encoding="utf-8"))]
@@ -250,7 +249,7 @@ _REFUSALS = Records("refused", "refusals", Refusal.from_dict, indent=1)
 
 
 def refusals() -> Mapping[str, Refusal]:
-    """Why model types of the installed libraries have no recipe of their primary task, by type.
+    """Return why model types of the installed libraries have no recipe of their primary task, by type.
 
     Raises `BrokenInput` for a file that can't be read.
     """
@@ -258,12 +257,12 @@ def refusals() -> Mapping[str, Refusal]:
 
 
 def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
-    """Why a type has no recipe of a task, None where nothing is known to stand in its way; no `task` is the first."""
-    return next((one for one in _REFUSALS.of(model_type, task or "") if not one.is_outlived), None)
+    """Return why a type has no recipe of a task, or None if no obstacle is known; no `task` means the primary one."""
+    return next((one for one in _REFUSALS.of(model_type, task or "") if not one.is_resolved), None)
 
 
 def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, folder: Path | None = None) -> None:
-    """Store in `folder` (by default this machine's own) why a type has no recipe, or with None that it has one now.
+    """Store in `folder` (by default this machine's own) why a type has no recipe; None removes the entry.
 
     Raises `OutputError`.
     """

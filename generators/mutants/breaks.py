@@ -1,7 +1,7 @@
-"""Breaks of weights, of positions and of what the whole model returns.
+"""Breaks of weights, of positions and of the outputs of the whole model.
 
-Weights are broken at the attention sites and convolutions that a model's outputs depend on; positions are whatever
-tells a model where a token, a frame or a patch stands; outputs change in forward hooks on the top module.
+Weights are broken at the attention layers and convolutions that outputs depend on; positions are whatever encodes the
+place of a token, a frame or a patch; outputs change in forward hooks on the top module.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from generators.recipes.attention_layers import AttentionLayer, WeightSlice, halves, scale_attention, swap_rows
+from generators.recipes.attention_layers import AttentionLayer, WeightSlice, halves, scale_attention, swap_slices
 from generators.recipes.config_scopes import roles
 from hardware.model.outputs import floating_outputs, replaced_outputs
 
@@ -30,7 +30,7 @@ _LINEAR_BIAS = "alibi"
 def draw(
     anatomy: ModelAnatomy, random: random.Random, usable: Callable[[AttentionLayer], bool], need: str
 ) -> AttentionLayer:
-    """One of the attention sites that are `usable`. Raises `ValueError` where none is."""
+    """Return one of the `usable` attention layers. Raises `ValueError` if there is none."""
     sites = [site for site in anatomy.sites or anatomy.matrices if usable(site)]
     if not sites:
         raise ValueError(f"{anatomy.class_name} has no {need}")
@@ -38,22 +38,22 @@ def draw(
 
 
 def scale_attention_scores(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    """Multiply the scores of one attention by 1.1, in its query; in a state space the rows that give C."""
+    """Multiply the scores of one attention by 1.1, in its query; in a state space, the rows that give C."""
     site = draw(anatomy, random, lambda _: True, "attention")
     scale_attention(model, site, FACTOR)
     return describe_rows(site.query_norm or site.query)
 
 
 def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    """Exchange query and key of one attention; of a larger query (grouped heads) the first rows only.
+    """Swap query and key of one attention; of a larger query (grouped heads) only the first rows.
 
-    Where their shapes differ (latent attention) key and value are exchanged, else the halves of the query; without
-    any attention the halves of a matrix.
+    If their shapes differ (latent attention), key and value are swapped, else the halves of the query; without
+    attention, the halves of a matrix.
     """
     site = draw(anatomy, random, lambda s: s.key is not None or s.kind == "weight", "query and key")
     if site.key is None:
         first, last = halves(site.query)
-        swap_rows(model, first, last)
+        swap_slices(model, first, last)
         return f"{describe_rows(first)} with {describe_rows(last)}"
     query, key = site.query, site.key
     if query.size > key.size and len(query.ranges) == 1:
@@ -61,26 +61,26 @@ def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: M
         query = replace(query, ranges=((start, start + key.size),))
     for one, other in ((query, key), (key, site.value), halves(query)):
         if other is not None and one.size == other.size and _width(model, one) == _width(model, other):
-            swap_rows(model, one, other)
+            swap_slices(model, one, other)
             return f"{describe_rows(one)} with {describe_rows(other)}"
     raise ValueError(f"{site.module} has no two projections of one shape")
 
 
 def _width(model: torch.nn.Module, rows: WeightSlice) -> int:
-    """How many features a projection reads."""
+    """Return the number of features that a projection reads."""
     return int(model.get_parameter(rows.weight).shape[1 - rows.axis])
 
 
 def describe_rows(rows: WeightSlice) -> str:
-    """The rows as text: `layer.0.query.weight[0:48]`."""
+    """Return the rows as text: `layer.0.query.weight[0:48]`."""
     return f"{rows.weight}[{','.join(f'{start}:{stop}' for start, stop in rows.ranges)}]"
 
 
 def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    """Exchange heads and head features in what one output projection reads.
+    """Swap heads and head features in the input of one output projection.
 
-    A state space has no heads: its channels are taken as groups of as many as it has states. Where there is no
-    attention, what one convolution reads is taken as two groups of channels, or else what any matrix reads.
+    A state space has no heads: its channels count as groups of the size of its state. Without attention, the input of
+    one convolution counts as two groups of channels, or else the input of any matrix.
     """
     import torch
 
@@ -99,7 +99,7 @@ def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: Mode
 
 
 def _heads(model: torch.nn.Module, site: AttentionLayer) -> int:
-    """How many heads an output projection reads; 0 where they aren't several of several features each."""
+    """Return the number of heads of an output projection; 0 unless there are several with several features each."""
     assert site.output is not None
     size = _width(model, site.output)
     heads = site.heads or size // site.query.size
@@ -107,13 +107,13 @@ def _heads(model: torch.nn.Module, site: AttentionLayer) -> int:
 
 
 def _in_groups(model: torch.nn.Module, sites: Sequence[AttentionLayer]) -> list[tuple[WeightSlice, int]]:
-    """Those whose inputs are two groups of several features, and how many groups that is."""
+    """Return the slices whose inputs are two groups of several features, and the number of groups."""
     sizes = [(site.query, _width(model, site.query)) for site in sites]
     return [(rows, 2) for rows, size in sizes if size > 2 and size % 2 == 0]
 
 
 def _on_outputs(model: torch.nn.Module, change: Callable[[Tensors], Tensors]) -> None:
-    """Let `change` replace the floating-point outputs of every call; caches and the like stay as they are."""
+    """Replace the floating-point outputs of every call by those of `change`; caches and other values stay."""
 
     def hook(_module: Any, _args: Any, output: Any) -> Any:
         return replaced_outputs(output, change(floating_outputs(output)))
@@ -122,7 +122,7 @@ def _on_outputs(model: torch.nn.Module, change: Callable[[Tensors], Tensors]) ->
 
 
 def put_nan(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatomy) -> str:
-    """The last row of the main output, the first that the model names, becomes NaN."""
+    """Set the last row of the main output, the first that the model names, to NaN."""
     import torch
 
     def change(outputs: Tensors) -> Tensors:
@@ -135,7 +135,7 @@ def put_nan(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnato
 
 
 def repeat_half(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatomy) -> str:
-    """The last half of the rows, rounded down, repeats the first rows: only half of the batch was computed."""
+    """Replace the last half of the rows, rounded down, by the first rows, as if half of the batch was computed."""
     import torch
 
     def change(outputs: Tensors) -> Tensors:
@@ -152,7 +152,7 @@ def repeat_half(model: torch.nn.Module, _random: random.Random, _anatomy: ModelA
 
 
 def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatomy) -> str:
-    """Outputs go through bfloat16 and back to their dtype."""
+    """Round outputs to bfloat16 and back to their dtype."""
     import torch
 
     _on_outputs(model, lambda outputs: {n: v.to(torch.bfloat16).to(v.dtype) for n, v in outputs.items()})
@@ -160,7 +160,7 @@ def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _anatomy: 
 
 
 def freeze(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatomy) -> str:
-    """The outputs of the first call are given back whenever all shapes are the same again."""
+    """Return the outputs of the first call for each later call with the same shapes."""
     kept: dict[tuple[Any, ...], Tensors] = {}
 
     def change(outputs: Tensors) -> Tensors:
@@ -172,12 +172,12 @@ def freeze(model: torch.nn.Module, _random: random.Random, _anatomy: ModelAnatom
 
 
 def shift_positions(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    """Shift by one what tells the places apart, the first of these that the model has.
+    """Shift positions by one, in the first of these that the model has.
 
-    A learned table of positions, by a row; a rotary query, turned by one position; computed or convolved positions,
-    by a place; linear biases, by a place; the kernel of a convolution.
+    A learned table of positions, by a row; a rotary query, rotated by one position; computed or convolved positions,
+    by one place; linear biases, by one place; the kernel of a convolution.
     """
-    for way in (_roll_table, _turn_query, _roll_module, _roll_bias, _roll_kernel):
+    for way in (_roll_table, _rotate_query, _roll_module, _roll_bias, _roll_kernel):
         site = way(model, random, anatomy)
         if site:
             return site
@@ -197,47 +197,47 @@ def _roll(model: torch.nn.Module, name: str, what: str, axis: int) -> str:
     return f"{name}, {what} rolled by one"
 
 
-def _turn_query(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
+def _rotate_query(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     found = list(_rotary(model, anatomy.sites))
     if not found:
         return ""
     site, frequencies, starts, step = random.choice(found)
     for name in filter(None, (site.query.weight, site.query.bias)):
         for start in starts:
-            _turn(model.get_parameter(name), start, frequencies, step)
+            _rotate(model.get_parameter(name), start, frequencies, step)
     return f"{describe_rows(site.query)}, turned by one position"
 
 
 def _rotary(
     model: torch.nn.Module, sites: tuple[AttentionLayer, ...]
 ) -> Iterator[tuple[AttentionLayer, torch.Tensor, list[int], int]]:
-    """Queries that are rotated, with the frequencies, the first rotated row of each head, and 2 where neighbours are
-    paired, 1 where feature i is paired with i + half."""
+    """Yield rotated queries with the frequencies, the first rotated row of each head, and 2 if neighboring
+    features are paired, 1 if feature i is paired with i + half."""
     buffers = [(name, b) for name, b in model.named_buffers() if name.endswith("inv_freq")]
     for site in (site for site in sites if site.heads and site.query.axis == 0):
         module = model.get_submodule(site.module)
         width = site.query.size // site.heads
         rotated = getattr(module, "qk_rope_head_dim", None) or int(width * _rotated_share(module))
         rotated += rotated % 2  # features are rotated in pairs
-        # The parts of a model that are rotated may each have frequencies of their own.
+        # Each rotated part of a model may have its own frequencies.
         near = [b for name, b in buffers if site.module.startswith(name.rpartition(".")[0].rpartition(".")[0])]
         frequencies = next((b for b in near if 2 * b.numel() == rotated), None)
         if frequencies is None:
             continue
-        first = width - rotated if hasattr(module, "qk_rope_head_dim") else 0  # latent attention rotates the last
+        first = width - rotated if hasattr(module, "qk_rope_head_dim") else 0  # latent attention rotates the end
         step = 2 if getattr(getattr(module, "config", None), "rope_interleave", False) else 1
         rows = [row for start, stop in site.query.ranges for row in range(start, stop)]
         yield site, frequencies, [rows[head * width + first] for head in range(site.heads)], step
 
 
 def _rotated_share(module: torch.nn.Module) -> float:
-    """Which share of a head's features is rotated, from the first on."""
+    """Return the share of a head's features that is rotated, from the first on."""
     config = getattr(module, "config", None)
-    said = getattr(config, "rope_parameters", None) or {}
-    return float(said.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0)
+    rope = getattr(config, "rope_parameters", None) or {}
+    return float(rope.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0)
 
 
-def _turn(parameter: torch.Tensor, start: int, frequencies: torch.Tensor, step: int) -> None:
+def _rotate(parameter: torch.Tensor, start: int, frequencies: torch.Tensor, step: int) -> None:
     """Rotate a head's rows by one position."""
     import torch
 
@@ -247,13 +247,13 @@ def _turn(parameter: torch.Tensor, start: int, frequencies: torch.Tensor, step: 
     with torch.no_grad():
         rows = parameter.narrow(0, start, 2 * half)
         low, high = (rows[0::2], rows[1::2]) if step == 2 else (rows[:half], rows[half:])
-        low_turned, high_turned = low * cos - high * sin, high * cos + low * sin
-        low.copy_(low_turned)
-        high.copy_(high_turned)
+        low_rotated, high_rotated = low * cos - high * sin, high * cos + low * sin
+        low.copy_(low_rotated)
+        high.copy_(high_rotated)
 
 
 def _roll_module(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    """What a module computes from places alone or by convolving neighbours: (batch, places, features)."""
+    """Shift the output of a module that computes or convolves positions: (batch, places, features)."""
     known = roles()["parameters"]["position_modules"]
     named = [(name, module) for name, module in model.named_modules() if name.rpartition(".")[2] in known]
     if not named:

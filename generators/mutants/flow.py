@@ -1,4 +1,4 @@
-"""Breaks of what flows between the parts of a model: its masks, and what it keeps from one call to the next."""
+"""Breaks of what flows between the parts of a model: its masks, and its state between calls."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _STATES = ("keys", "values", "conv_states", "recurrent_states")
 
 
 def drop_mask(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    """Call the model as if its mask were all ones; without such an input drop the mask inside it, else one place.
+    """Call the model as if its mask were all ones; without a mask input drop the mask inside it, else one place.
 
-    The mask inside is the causal one, or the one of shifted windows. A place is a patch of an image or a frame of a
-    waveform, in what a convolution gives that cuts its input up.
+    The mask inside is the causal one, or that of shifted windows. A place is a patch of an image or a frame of a
+    waveform, in the output of a convolution that splits its input.
     """
     given = next((name for name in anatomy.inputs if name.endswith("_mask")), None)
     if given is not None:
@@ -45,7 +45,7 @@ def _with_ones(name: str, _module: Any, args: Any, kwargs: dict[str, Any]) -> tu
 
 
 def _masked_inside(model: torch.nn.Module, anatomy: ModelAnatomy) -> list[str]:
-    """The attentions that are causal or that are handed a mask, found by one forward pass."""
+    """Return the attentions that are causal or get a mask, found by one forward pass."""
     import torch
 
     from hardware.model.calls import forward, to_tensors
@@ -80,9 +80,9 @@ def _without_inner_mask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple
 
 
 def _drop_place(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    """One place of a convolution that cuts its input up gives zeros."""
+    """Set one place of the output of a convolution that splits its input to zero."""
     modules = dict(model.named_modules())
-    cutting = [name for name, module in modules.items() if _strides(module) and anatomy.is_heard(f"{name}.weight")]
+    cutting = [name for name, module in modules.items() if _strides(module) and anatomy.is_used(f"{name}.weight")]
     if not cutting:
         raise ValueError(f"{anatomy.class_name} has no mask, and no convolution that cuts its input up")
     name = random.choice(cutting)
@@ -99,7 +99,7 @@ def _drop_place(model: torch.nn.Module, random: random.Random, anatomy: ModelAna
 
 
 def _strides(module: Any) -> bool:
-    """Whether this is a convolution that cuts its input into patches or frames, which may overlap."""
+    """Return whether this is a convolution that splits its input into patches or frames, which may overlap."""
     sizes = [getattr(module, name, None) for name in ("kernel_size", "stride")]
     return hasattr(module, "weight") and all(isinstance(size, tuple) and max(size) > 1 for size in sizes)
 
@@ -107,7 +107,7 @@ def _strides(module: Any) -> bool:
 def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Let one layer of the cache lag from the second step on; without a cache reuse one layer's first output.
 
-    The hooks touch only caches that a decoder is handed; the reference decodes without one.
+    The hooks change only caches that are passed to a decoder; the reference decodes without one.
     """
     decoder = _decoder(model)
     if decoder is None:
@@ -140,7 +140,7 @@ def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: Mod
 
 
 def _cached_layers(model: torch.nn.Module, decoder: str, modules: Sequence[str], *, seq2seq: bool) -> set[int]:
-    """The places in the decoder's cache that these modules say are theirs."""
+    """Return the indices of these modules in the decoder's cache."""
     numbers = {
         getattr(model.get_submodule(name), "layer_idx", None)
         for name in modules
@@ -150,7 +150,7 @@ def _cached_layers(model: torch.nn.Module, decoder: str, modules: Sequence[str],
 
 
 def _decoder(model: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
-    """The part that decodes with a cache, the first from outside that takes one, and its name; None without."""
+    """Return the outermost part that decodes with a cache, with its name, or None."""
     able = getattr(model, "can_generate", None)
     if able is None or not able():
         return None
@@ -168,7 +168,7 @@ def _layer(kwargs: Mapping[str, Any], index: int) -> Any:
 
 
 def _states(layer: Any, *, copies: bool = True) -> dict[str, torch.Tensor]:
-    """What a layer of a cache holds by name: keys and values, or the states of a state space; nothing at first."""
+    """Return a cache layer's content by name: keys and values, or a state space's states; empty at first."""
     import torch
 
     found = {name: getattr(layer, name, None) for name in _STATES}
@@ -197,7 +197,7 @@ def _reuse_layer(model: torch.nn.Module, random: random.Random, anatomy: ModelAn
 
 
 def _layer_name(attention: str) -> str:
-    """The layer that an attention lies in: its name up to the last part that is a number."""
+    """Return the layer that contains an attention: its name up to the last part that is a number."""
     parts = attention.split(".")
     numbers = [place for place, part in enumerate(parts) if part.isdigit()]
     return ".".join(parts[: numbers[-1] + 1]) if numbers else ""

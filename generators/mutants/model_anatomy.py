@@ -1,5 +1,5 @@
-"""Where a break matters: the attention, convolutions and tables of positions that a model's outputs depend on; and
-whether one changed anything."""
+"""Find the attention layers, convolutions and tables of positions that a model's outputs depend on, and measure
+whether a break changed the outputs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from generators.recipes.attention_layers import (
     AttentionLayer,
-    attention_sites,
-    convolution_sites,
-    matrix_sites,
+    attention_layers,
+    convolution_layers,
+    matrix_layers,
     position_tables,
 )
 from generators.recipes.measurements import results_of
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     import torch
 
 _DEAD = 1e-12
-"""A gradient in float64, times the weight, below this share of the largest one is rounding: nothing depends on it."""
+"""A float64 gradient times its weight below this share of the largest one is rounding: no output depends on it."""
 SMALLEST_CHANGE = 5e-6
-"""A smaller difference, relative to the output's scale, may be rounding: a recipe's float32 error is below."""
+"""A smaller difference, relative to the output's scale, may be rounding: the float32 error of recipes is smaller."""
 _STEPS = 4
 
 
 class ModelAnatomy:
-    """What is known of a model before it is broken, found when it is first asked for.
+    """Facts about a model before it is broken, computed on first use.
 
-    `model` is left as it is and mustn't have been broken yet; `inputs` are example inputs by name; `trains_only` says
-    that it has gradients in training mode alone.
+    `model` stays unchanged and mustn't be broken yet; `inputs` are example inputs by name; `trains_only` means that
+    it has gradients in training mode only.
     """
 
     def __init__(self, model: torch.nn.Module, inputs: Mapping[str, Any], *, trains_only: bool = False) -> None:
@@ -48,35 +48,35 @@ class ModelAnatomy:
 
     @cached_property
     def sites(self) -> tuple[AttentionLayer, ...]:
-        """Attention, or what stands in for it, that the outputs depend on; a lone matrix isn't taken for that."""
-        return tuple(s for s in attention_sites(self._model) if s.kind != "weight" and self.is_heard(s.query.weight))
+        """Attention layers, or their replacements (no single matrix), that the outputs depend on."""
+        return tuple(s for s in attention_layers(self._model) if s.kind != "weight" and self.is_used(s.query.weight))
 
     @cached_property
     def convolutions(self) -> tuple[AttentionLayer, ...]:
         """Convolutions over several places that the outputs depend on."""
-        return tuple(site for site in convolution_sites(self._model) if self.is_heard(site.query.weight))
+        return tuple(site for site in convolution_layers(self._model) if self.is_used(site.query.weight))
 
     @cached_property
     def matrices(self) -> tuple[AttentionLayer, ...]:
-        """All matrices that the outputs depend on: a model that mixes places by them has nothing else."""
-        return tuple(site for site in matrix_sites(self._model) if self.is_heard(site.query.weight))
+        """All matrices that the outputs depend on: a model that mixes places by matrices has nothing else."""
+        return tuple(site for site in matrix_layers(self._model) if self.is_used(site.query.weight))
 
     @cached_property
     def position_tables(self) -> tuple[str, ...]:
-        """Names of the tables of positions that the outputs depend on, or that are frozen and so have no gradient."""
+        """Names of the tables of positions that the outputs depend on, or that are frozen and have no gradient."""
         frozen = {name for name, parameter in self._model.named_parameters() if not parameter.requires_grad}
-        return tuple(name for name in position_tables(self._model) if name in frozen or self.is_heard(name))
+        return tuple(name for name in position_tables(self._model) if name in frozen or self.is_used(name))
 
-    def is_heard(self, parameter: str) -> bool:
-        """Whether the outputs depend on a parameter."""
-        return parameter in self._heard
+    def is_used(self, parameter: str) -> bool:
+        """Return whether the outputs depend on a parameter."""
+        return parameter in self._used
 
     @cached_property
-    def _heard(self) -> frozenset[str]:
+    def _used(self) -> frozenset[str]:
         """Names of the parameters that have a gradient in float64.
 
-        A layer may be called for nothing: the last one of an image encoder of which the one before is used, or
-        the first attention among DETR's queries, whose values are all alike.
+        A layer may have no effect: the last one of an image encoder of which the one before is used, or the first
+        attention among DETR's queries, whose values are all equal.
         """
         from hardware.testing.reference import as_reference, float64_gradients
 
@@ -84,15 +84,15 @@ class ModelAnatomy:
         sizes = {name: float(parameter.detach().abs().mean()) for name, parameter in model.named_parameters()}
         try:
             gradients = float64_gradients(as_reference(model), self.inputs, training=self._trains_only)
-        except Exception as error:  # whatever the model's own code raises
+        except Exception as error:  # the model's own code may raise anything
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"nothing tells which weights of {self.class_name} matter, for {why}") from error
         moved = {name: sizes[name] * float(np.abs(gradient).mean()) for name, gradient in gradients.items()}
         least = _DEAD * max(moved.values(), default=0.0)
-        heard = {name for name, size in moved.items() if size > least}
-        tied = {id(p): name for name, p in model.named_parameters() if name in heard}
+        used = {name for name, size in moved.items() if size > least}
+        tied = {id(p): name for name, p in model.named_parameters() if name in used}
         names = model.named_parameters(remove_duplicate=False)
-        return frozenset(heard | {name for name, parameter in names if id(parameter) in tied})
+        return frozenset(used | {name for name, parameter in names if id(parameter) in tied})
 
 
 def change(
@@ -103,10 +103,10 @@ def change(
     generates: str = "none",
     masked_by: Mapping[str, str] | None = None,
 ) -> float:
-    """The largest difference relative to the output's scale, where outputs mean something; infinite for NaN.
+    """Return the largest unmasked difference relative to the output's scale; infinite for NaN.
 
-    Two passes (the second with the rows of the batch turned round: the same shapes, other values) and, for what
-    decodes, the logits of a few steps with the cache. Both models keep whatever they keep between calls.
+    Two passes (the second with the batch rows reversed: the same shapes, other values) and, for a model that decodes,
+    the logits of a few steps with the cache. Both models keep their state between calls.
     """
     worst = 0.0
     for arrays in (dict(inputs), {name: np.ascontiguousarray(array[::-1]) for name, array in inputs.items()}):

@@ -1,4 +1,4 @@
-"""The operators by name, and `mutate`, which breaks a model in place at a site drawn by a seed."""
+"""Mutation operators by name, and `mutate`, which breaks a model in place at a site drawn by a seed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     import torch
 
 SIDE = "under test"
-"""The only side that is ever broken: the model handed to the backend. The float64 reference is built apart."""
+"""The only side that is broken: the model passed to the backend. The float64 reference is built separately."""
 
 CONTROL = "nothing"
-"""Passes through the same machinery and changes nothing: what fails with it fails because of the harness."""
+"""Uses the same machinery and changes nothing: a failure with it is a fault of the harness."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One kind of break. `apply` changes the model in place and returns where; `ValueError` where it can't."""
+    """One kind of break. `apply` changes the model in place and returns the place, or raises `ValueError`."""
 
     name: str
     describe: str
@@ -33,7 +33,7 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """One break that was made: the `operator` with its `seed`, where (`site`), in which `side`, and what it does."""
+    """One break: the `operator` with its `seed`, its place (`site`), the `side`, and a description."""
 
     operator: str
     seed: int
@@ -95,7 +95,7 @@ _KNOWN = {**OPERATORS, CONTROL: Operator(name=CONTROL, describe="changes nothing
 
 
 def parse_mutant(text: str) -> tuple[str, int]:
-    """Operator and seed from `<operator>@<seed>`. Raises `UsageError`."""
+    """Return operator and seed of `<operator>@<seed>`. Raises `UsageError`."""
     name, separator, digits = text.partition("@")
     if name not in _KNOWN:
         raise UsageError(
@@ -111,7 +111,7 @@ def parse_mutant(text: str) -> tuple[str, int]:
 def mutate(model: torch.nn.Module, operator: str, seed: int, anatomy: ModelAnatomy) -> Mutant:
     """Break `model` in place; the same seed breaks the same place. `anatomy` is that of the unbroken model.
 
-    Raises `ValueError` where the model has no site for the operator.
+    Raises `ValueError` if the model has no site for the operator.
     """
     chosen = _KNOWN[operator]
     site = chosen.apply(model, random.Random(f"{operator}@{seed}"), anatomy)

@@ -1,7 +1,7 @@
-"""A pytest plug-in that breaks the model under test as it is handed to the backend.
+"""A pytest plugin that breaks the model under test when it is passed to the backend.
 
-A runner says what to do with each suite in the file that `HWCOMPAT_MUTANTS` names. By hand,
-`HWCOMPAT_MUTANT=<operator>@<seed>` breaks every suite that is run; where neither is set, nothing is touched.
+A runner states what to do with each suite in the file that `HWCOMPAT_MUTANTS` names. By hand,
+`HWCOMPAT_MUTANT=<operator>@<seed>` breaks every suite of a run; without either, nothing is changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .mutation_operators import mutate, parse_mutant
 from .orders import ORDERS_VARIABLE, Made, Order, read_orders
 
 if TYPE_CHECKING:
-    from hardware.backends.base import Inputs, ModelSubject, Runnable
+    from hardware.backends.base import Inputs, ModelInput, Runnable
 
 MUTANT_VARIABLE = "HWCOMPAT_MUTANT"
 
@@ -34,7 +34,7 @@ _KEY = pytest.StashKey["Breaker"]()
 
 
 class Breaker:
-    """Stands before `TorchBackend.load` for one session, and knows whose turn it is."""
+    """Wrap `TorchBackend.load` for one session, and track the current suite."""
 
     def __init__(self, orders: Mapping[Path, Order], everywhere: Order | None) -> None:
         self._orders = orders
@@ -44,10 +44,10 @@ class Breaker:
         self.made: list[Made] = []
 
     def install(self) -> None:
-        """Break what is loaded from here on, and choose the target."""
+        """Break models that are loaded from here on, and choose the target."""
         load = TorchBackend.load
 
-        def broken(backend: TorchBackend, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        def broken(backend: TorchBackend, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
             if self._order.mutants:
                 self._break(subject, example_inputs)
             return load(backend, subject, example_inputs, precision)
@@ -59,26 +59,26 @@ class Breaker:
         self._patch.setattr("hardware.testing.model_test.get_backend", placed)
 
     def undo(self) -> None:
-        """Take it all back."""
+        """Undo `install`."""
         self._patch.undo()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """The suite whose check begins has its turn."""
+        """Make the suite of the check the current one."""
         self._order = self._orders.get(item.path.resolve(), self._everywhere or Order())
         if self._order.threads:
             import torch
 
             torch.set_num_threads(self._order.threads)
 
-    def _break(self, subject: ModelSubject, inputs: Inputs) -> None:
+    def _break(self, subject: ModelInput, inputs: Inputs) -> None:
         made = break_subject(subject, inputs, self._order)
         self.made.append(made)
         if self._order.report:
             Path(self._order.report).write_text(json.dumps(made.to_dict()), encoding="utf-8")
 
 
-def break_subject(subject: ModelSubject, inputs: Inputs, order: Order) -> Made:
+def break_subject(subject: ModelInput, inputs: Inputs, order: Order) -> Made:
     """Break the model of `subject` in place, as ordered.
 
     The change is measured on copies, since some breaks remember calls.
@@ -96,7 +96,7 @@ def break_subject(subject: ModelSubject, inputs: Inputs, order: Order) -> Made:
         except ValueError as error:
             refused[text] = str(error)
             continue
-        except Exception as error:  # a model of a shape that no operator foresaw may raise anything
+        except Exception as error:  # a model of an unexpected structure may raise anything
             refused[text] = f"{type(error).__name__}: {error}"
             continue
         if size > order.least:
@@ -108,7 +108,7 @@ def break_subject(subject: ModelSubject, inputs: Inputs, order: Order) -> Made:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Install what the environment asks for. An unknown break is a usage error."""
+    """Install what the environment requests. An unknown break is a usage error."""
     by_hand, file = os.environ.get(MUTANT_VARIABLE), os.environ.get(ORDERS_VARIABLE)
     if not (by_hand or file):
         return
@@ -123,14 +123,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Take the break back."""
+    """Undo the break."""
     breaker = config.stash.get(_KEY, None)
     if breaker is not None:
         breaker.undo()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say what was broken, or that nothing was."""
+    """Report what was broken, or that nothing was."""
     breaker = config.stash.get(_KEY, None)
     if breaker is not None:
         for made in breaker.made or [Made()]:

@@ -1,4 +1,4 @@
-"""What the pytest plug-in is told of a suite, what it made of that, and how the run ended."""
+"""Orders to the pytest plugin about each suite, its answer, and the result of the run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .model_anatomy import SMALLEST_CHANGE
 from .mutation_operators import Mutant
 
 ORDERS_VARIABLE = "HWCOMPAT_MUTANTS"
-"""Names the file that `write_orders` wrote."""
+"""The environment variable with the path of the file that `write_orders` wrote."""
 _CAUGHT = frozenset({"numerical_mismatch", "non_finite", "silent_offload"})
-"""Error types of a check that looked and disagreed. Anything else that fails says nothing about the break."""
+"""Error types of a check that compared and disagreed. Other failures don't count as detection of the break."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """What to do with one suite.
 
-    Of `mutants`, each `<operator>@<seed>`, the first is made that the model has a place for and that moves its
-    outputs by more than `least`, relative to their scale; none where there are none. What was made goes into the
-    file `report`. `on_cpu` takes the suite to CPU whatever target its cell names, and `threads` is how many torch
-    computes with, 0 for as many as it likes.
+    Of `mutants`, each `<operator>@<seed>`, the first is applied for which the model has a site and that moves its
+    outputs by more than `least`, relative to their scale; none if the list is empty. The result is written to the
+    file `report`. `on_cpu` runs the suite on the CPU whatever target its cell names, and `threads` is the number of
+    torch's threads, 0 for its default.
     """
 
     mutants: tuple[str, ...] = ()
@@ -39,23 +39,22 @@ class Order:
 
 
 def write_orders(path: Path, orders: Mapping[Path, Order]) -> None:
-    """Write what is to be done with each suite, by its file."""
+    """Write the order for each suite, by its file."""
     text = json.dumps({str(suite.resolve()): asdict(order) for suite, order in orders.items()})
     path.write_text(text, encoding="utf-8")
 
 
 def read_orders(path: Path) -> dict[Path, Order]:
-    """The orders by suite. Raises `ValueError` or `OSError` where the file holds none."""
+    """Return the orders by suite. Raises `ValueError` or `OSError` if the file is invalid."""
     read = json.loads(path.read_text(encoding="utf-8"))
     return {Path(suite): Order(**{**order, "mutants": tuple(order["mutants"])}) for suite, order in read.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """`mutant` is None where none could be made. `change` is relative to the outputs' scale, infinite for NaN.
+    """The applied break, or None, as `mutant`. `change` is relative to the outputs' scale, infinite for NaN.
 
-    `refused` says, by `<operator>@<seed>`, why others weren't made: the model has no place for them, or they move its
-    outputs too little.
+    `refused` says, by `<operator>@<seed>`, why others weren't applied: no site for them, or too little change.
     """
 
     mutant: Mutant | None = None
@@ -73,7 +72,7 @@ class Made:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """What `to_dict` gave."""
+        """Return the object that `to_dict` wrote."""
         return cls(
             mutant=Mutant(**values["mutant"]) if values["mutant"] else None,
             change=None if values["change"] is None else float(values["change"]),
@@ -90,7 +89,7 @@ class Made:
 
 
 class MutantStatus(StrEnum):
-    """How a run ended. Only `killed` (with a break) and `clean` (without one, every check passed) are good."""
+    """The result of a run. Only `killed` (with a break) and `clean` (without one, every check passed) are good."""
 
     KILLED = "killed"
     SURVIVED = "survived"
@@ -101,13 +100,13 @@ class MutantStatus(StrEnum):
 
     @property
     def is_good(self) -> bool:
-        """Whether this is what a good suite and a good harness give."""
+        """Whether a good suite and a good harness give this."""
         return self in (MutantStatus.KILLED, MutantStatus.CLEAN)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MutantJudgement:
-    """The status, the check that didn't pass first, the error that it measured, and a message where one is needed."""
+    """The status, the first check that didn't pass, the error that it measured, and a message if one is needed."""
 
     status: MutantStatus
     caught_by: str = ""
@@ -116,7 +115,7 @@ class MutantJudgement:
 
 
 def judge_clean(checks: Sequence[str], lines: Sequence[CheckLine]) -> MutantJudgement:
-    """A suite that nothing was done to: every one of its checks has to be there and to pass.
+    """Judge an unbroken suite: each of its checks must be there and pass.
 
     A check that the loaded model can't do on any target (`not_applicable`) may be skipped.
     """
@@ -127,7 +126,7 @@ def judge_clean(checks: Sequence[str], lines: Sequence[CheckLine]) -> MutantJudg
     if missing:
         return MutantJudgement(status=MutantStatus.ERROR, message=f"nothing is known of {', '.join(missing)}")
     if odd:
-        return MutantJudgement(status=MutantStatus.RAISED, caught_by=odd[0].check_name, message=_said(odd[0]))
+        return MutantJudgement(status=MutantStatus.RAISED, caught_by=odd[0].check_name, message=_message(odd[0]))
     return MutantJudgement(status=MutantStatus.CLEAN)
 
 
@@ -136,8 +135,8 @@ def _is_fine(line: CheckLine) -> bool:
 
 
 def judge_mutant(checks: Sequence[str], lines: Sequence[CheckLine], made: Made, *, least: float) -> MutantJudgement:
-    """A suite whose model was broken: killed only if the break moved the outputs by more than `least` and a check
-    looked and disagreed. Checks behind the first that fails needn't have run."""
+    """Judge a suite whose model was broken: killed only if the break moved the outputs by more than `least` and a
+    check compared and disagreed. Checks after the first failure needn't have run."""
     run = [line for line in lines if line.outcome is not Outcome.NOT_RUN]
     odd = sorted((one for one in run if not _is_fine(one)), key=lambda one: one.outcome is not Outcome.FAILED)
     first = odd[0] if odd else None
@@ -156,9 +155,9 @@ def judge_mutant(checks: Sequence[str], lines: Sequence[CheckLine], made: Made, 
         status=MutantStatus.KILLED if caught else MutantStatus.ERROR,
         caught_by=first.check_name,
         error=None if first.max_rel_error is None else float(first.max_rel_error),
-        message="" if caught else _said(first),
+        message="" if caught else _message(first),
     )
 
 
-def _said(line: CheckLine) -> str:
+def _message(line: CheckLine) -> str:
     return f"{line.check_name} {line.outcome}: {line.error_message.partition(chr(10))[0]}"

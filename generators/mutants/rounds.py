@@ -1,6 +1,6 @@
-"""Runs suites with and without breaks: each round is one run of the runner, isolated and several at a time.
+"""Run suites with and without breaks: each round is one isolated run of the runner, with several suites at a time.
 
-Its evidence is of broken models, so that it lies in a folder of its own and is never mixed with that of a job.
+Its evidence is of broken models, so it is in a folder of its own and never mixed with that of a job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLUGIN = "generators.mutants.mutation_plugin"
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What one suite left behind: the lines of its checks in the order of the file, and what was broken."""
+    """The results of one suite: the lines of its checks in the order of the file, and what was broken."""
 
     lines: tuple[CheckLine, ...]
     made: Made
@@ -41,17 +41,17 @@ def run_round(
     jobs: int,
     progress: Progress | None = None,
 ) -> list[Ran]:
-    """Run each suite once as ordered, `jobs` at a time; what is written goes below `folder`.
+    """Run each suite once as ordered, `jobs` at a time; all output is below `folder`.
 
-    The suites are of different cells. `orders` are by the suites' files; a suite without one runs as it is, and in
-    one that is broken the checks behind the first that fails don't run.
+    The suites have different cells. `orders` are by the suites' files; a suite without an order runs unchanged, and
+    in a broken suite the checks after the first failure don't run.
     """
     run_id = new_run_id()
     own = folder / run_id
     own.mkdir(parents=True)
     reports = {suite.path: own / f"{number}.json" for number, suite in enumerate(suites)}
-    told = {path: replace(order, report=str(reports[path].resolve())) for path, order in orders.items()}
-    write_orders(own / "orders.json", told)
+    with_reports = {path: replace(order, report=str(reports[path].resolve())) for path, order in orders.items()}
+    write_orders(own / "orders.json", with_reports)
     writer = EvidenceWriter(own / "evidence", run_id)
     arguments = ("-p", PLUGIN, *(["-x"] if any(order.mutants for order in orders.values()) else []))
     run = RunLine(
@@ -65,7 +65,7 @@ def run_round(
         jobs=jobs,
     )
     try:
-        with _told(own / "orders.json"):
+        with _orders_in_environment(own / "orders.json"):
             run_suites(
                 run,
                 suites,
@@ -91,8 +91,8 @@ def _made(report: Path) -> Made:
 
 
 @contextmanager
-def _told(orders: Path) -> Iterator[None]:
-    """Children read where their orders are from the environment that they inherit."""
+def _orders_in_environment(orders: Path) -> Iterator[None]:
+    """Pass the path of the orders to child processes through the environment."""
     before = os.environ.get(ORDERS_VARIABLE)
     os.environ[ORDERS_VARIABLE] = str(orders.resolve())
     try:

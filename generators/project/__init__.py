@@ -1,1 +1,1 @@
-"""The project file `hwcompat.toml`: what a repository wants tested, expects, and accepts for a while."""
+"""The project file `hwcompat.toml`: what a repository tests, expects, and accepts temporarily."""

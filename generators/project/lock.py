@@ -1,4 +1,4 @@
-"""Writes the lock: the table [expected] of a project file, changed line by line, for a person to review."""
+"""Write the lock: the table [expected] of a project file, changed line by line so that a person can review it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _VALUE = re.compile(r"""(=\s*)(["'])[a-z]+\2""")
 
 @dataclass(frozen=True, kw_only=True)
 class LockChange:
-    """A new text of a project file, and what is new in it, a line for each cell."""
+    """The new text of a project file, and its changes, one line per cell."""
 
     text: str
     changes: tuple[str, ...]
 
 
 def levels_to_lock(runs: Mapping[str, CellRun], accepted: Mapping[str, str]) -> dict[str, Level]:
-    """The levels that a run measured, by cell; without cells of which a failure is accepted, since that is to end."""
+    """Return the levels that a run measured, by cell, without cells that have an accepted failure."""
     return {
         cell: run.verdict.level
         for cell, run in runs.items()
@@ -37,9 +37,9 @@ def levels_to_lock(runs: Mapping[str, CellRun], accepted: Mapping[str, str]) -> 
 
 
 def with_expected(text: str, path: Path, levels: Mapping[str, Level]) -> LockChange:
-    """The text of a project file with these levels in its lock; lines of other cells, and comments, stay.
+    """Return the text of a project file with these levels in its lock; other cells and comments stay.
 
-    Raises `UsageError` where the table isn't written as [expected] with one cell a line.
+    Raises `UsageError` if the table isn't written as [expected] with one cell per line.
     """
     project = parse_project(text, path)
     lines = text.splitlines(keepends=True)
@@ -86,9 +86,9 @@ def _not_by_line(path: Path) -> UsageError:
 
 
 def update_expected(path: Path, levels: Mapping[str, Level]) -> tuple[str, ...]:
-    """Write levels into the lock of a project file; returns what is new. The file is replaced whole or not at all.
+    """Write levels into the lock of a project file atomically, and return the changes.
 
-    Raises `UsageError`, `BrokenInput` for the file as it is, `OutputError` where it can't be written.
+    Raises `UsageError` or `BrokenInput` for an invalid file, `OutputError` if it can't be written.
     """
     change = with_expected(read_text(path), path, levels)
     if not change.changes:

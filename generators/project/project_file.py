@@ -1,4 +1,4 @@
-"""`Project`: what `hwcompat.toml` says, as values, with the line on which each thing stands."""
+"""`Project`: the content of `hwcompat.toml` as values, each with its line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .toml_table import LineSpan
 class ProjectModel:
     """A model to test: a model type, a folder inside the repository, or a Hub id with its `revision`.
 
-    Empty `tasks` mean the primary one; `targets` and `precisions` are the file's defaults where the entry has none.
+    Empty `tasks` mean the primary one; `targets` and `precisions` are the file's defaults if the entry has none.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ProjectModel:
 
 @dataclass(frozen=True, kw_only=True)
 class CellTimeout:
-    """Seconds that each check may take in the cells that fit the pattern."""
+    """The time limit of each check, in seconds, in the cells that match a pattern."""
 
     cells: str
     seconds: float
@@ -42,7 +42,7 @@ class CellTimeout:
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectTolerance:
-    """The limit on errors in the cells that fit the pattern, in one precision or (empty) in all."""
+    """The limit on errors in the cells that match a pattern, in one precision or (empty) in all."""
 
     cells: str
     limit: float
@@ -53,7 +53,7 @@ class ProjectTolerance:
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """The level that a cell has to have, no worse and no better."""
+    """The level that a cell must have, no worse and no better."""
 
     cell: str
     level: Level
@@ -62,10 +62,9 @@ class Expectation:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedFailure:
-    """A failure that is known and accepted up to and with the day `until`.
+    """A known failure that is accepted up to and including the day `until`.
 
-    It speaks of one cell and of one check, of one error type, or of both; `text` is the entry as it stands in the
-    file, at `span`.
+    It covers one cell and one check, one error type, or both; `text` is the entry in the file, at `span`.
     """
 
     cell: str
@@ -78,7 +77,7 @@ class AcceptedFailure:
     error_type: str = ""
 
     def covers(self, line: CheckLine) -> bool:
-        """Whether a failure that a check shows on the cell's own target is the one that is accepted."""
+        """Return whether a failure of a check on the cell's own target is the accepted one."""
         return (
             line.outcome.is_failure
             and not line.substitution_reason
@@ -89,14 +88,14 @@ class AcceptedFailure:
 
     @property
     def what(self) -> str:
-        """`matches_reference (numerical_mismatch) of bert/fill-mask/cpu/float32`."""
+        """The failure in words: `matches_reference (numerical_mismatch) of bert/fill-mask/cpu/float32`."""
         kind = f" ({self.error_type})" if self.check and self.error_type else ""
         return f"{self.check or self.error_type}{kind} of {self.cell}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A project file that was read. Of several patterns that fit a cell the last one counts."""
+    """A project file. If several patterns match a cell, the last one counts."""
 
     path: Path
     models: tuple[ProjectModel, ...]
@@ -110,26 +109,26 @@ class Project:
 
     @property
     def name(self) -> str:
-        """The file's name, as suites, evidence and messages carry it."""
+        """The file's name, as used in suites, evidence and messages."""
         return self.path.name
 
     @property
     def root(self) -> Path:
-        """The folder in which the file lies: folders of models are looked for there and nowhere else."""
+        """The folder of the file; folders of models are looked up only there."""
         return self.path.resolve().parent
 
     def timeout_for(self, cell: Cell) -> float | None:
-        """Seconds that a check of `cell` may take; None where the file doesn't say."""
+        """Return the time limit of a check of `cell` in seconds, or None if the file has none."""
         fitting = [entry.seconds for entry in self.timeouts if cell.matches(entry.cells)]
         return fitting[-1] if fitting else self.timeout_s
 
     def limits_of(self, cells: Iterable[str]) -> dict[str, float]:
-        """The limits of the repository's own tolerances by cell id, for those of `cells` that have one."""
+        """Return the limits of the repository's own tolerances by cell id, for those of `cells` that have one."""
         found = {id_: self.tolerance_for(cell) for id_ in cells if (cell := parsed(id_)) is not None}
         return {id_: own.limit for id_, own in found.items() if own is not None}
 
     def tolerance_for(self, cell: Cell) -> OwnTolerance | None:
-        """The repository's own tolerance for `cell`; None where the product's counts."""
+        """Return the repository's own tolerance for `cell`, or None if the product's tolerance counts."""
         fitting = [t for t in self.tolerances if cell.matches(t.cells) and t.precision in ("", cell.precision)]
         if not fitting:
             return None

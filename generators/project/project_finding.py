@@ -1,4 +1,4 @@
-"""`ProjectFinding` and `ProjectOutcome`: what a run means to a project, as plain records that reports can show."""
+"""`ProjectFinding` and `ProjectOutcome`: the result of a run under a project file, as plain records for reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DONE = (Outcome.PASSED, Outcome.SKIPPED)
 
 
 class ProjectFindingKind(StrEnum):
-    """What is said of a cell. A closed set; which kinds break the build is `breaks`."""
+    """Kinds of findings about a cell, a closed set; `breaks` says which of them break the build."""
 
     MET = "met"
     WORSE = "worse"
@@ -35,7 +35,7 @@ class ProjectFindingKind(StrEnum):
 
     @property
     def breaks(self) -> bool:
-        """Whether the build is broken by it."""
+        """Whether this kind breaks the build."""
         return self in _BREAKING
 
 
@@ -54,11 +54,11 @@ _BREAKING = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectFinding:
-    """One thing that a project has to say of a run.
+    """One finding about a run.
 
-    `message` says what and why, `fix` what to change; `line` is where it stands in the project file (0: nowhere);
-    `quote` is text of the file that the fix speaks of. `checks` and `evidence_ids` name what showed it; `rests`
-    is True if the lock doesn't count while a failure of the cell is accepted.
+    `message` says what and why, `fix` what to change; `line` is the line in the project file (0: none), and `quote`
+    the text of the file that the fix concerns. `checks` and `evidence_ids` name the results behind it; `rests` is
+    True if the lock doesn't count while a failure of the cell is accepted.
     """
 
     kind: ProjectFindingKind
@@ -81,7 +81,7 @@ class ProjectFinding:
         lines: Sequence[CheckLine] = (),
         **more: Any,
     ) -> ProjectFinding:
-        """The finding that these results show."""
+        """Return the finding for these results."""
         checks = tuple(dict.fromkeys(line.check_name for line in lines))
         ids = tuple(dict.fromkeys(line.evidence_id for line in lines))
         return cls(kind=kind, cell=cell, message=message, fix=fix, checks=checks, evidence_ids=ids, **more)
@@ -103,8 +103,8 @@ class ProjectFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectOutcome:
-    """A run judged by a project file. `accepted` says of lines of evidence, by their ids, why their failure is
-    accepted; what was measured stays what it is."""
+    """The findings of a run under a project file. `accepted` gives the reason for each accepted failure by the id
+    of its evidence line; the results themselves stay unchanged."""
 
     file: str
     findings: tuple[ProjectFinding, ...]
@@ -112,24 +112,23 @@ class ProjectOutcome:
 
     @property
     def exit_code(self) -> int:
-        """1 where something breaks the build, else 0."""
+        """1 if a finding breaks the build, else 0."""
         return int(any(finding.kind.breaks for finding in self.findings))
 
     def over(self, code: int) -> int:
-        """The exit code of a run that ended with `code`: the project decides what a failure (1) means, and nothing
-        else."""
+        """Return the exit code of a run that ended with `code`: the project decides only what a failure (1) means."""
         return self.exit_code if code == 1 else self.exit_code or code
 
     def of_kind(self, *kinds: ProjectFindingKind) -> tuple[ProjectFinding, ...]:
-        """The findings of some kinds."""
+        """Return the findings of some kinds."""
         return tuple(finding for finding in self.findings if finding.kind in kinds)
 
     @property
     def summary(self) -> str:
-        """`3 met, 1 worse, 1 accepted`: how many findings of each kind there are."""
+        """The number of findings of each kind: `3 met, 1 worse, 1 accepted`."""
         counts = {kind: len(self.of_kind(kind)) for kind in ProjectFindingKind}
-        said = [f"{number} {str(kind).replace('_', ' ')}" for kind, number in counts.items() if number]
-        return ", ".join(said) or "nothing to judge"
+        made = [f"{number} {str(kind).replace('_', ' ')}" for kind, number in counts.items() if number]
+        return ", ".join(made) or "nothing to judge"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -148,10 +147,10 @@ def judge_accepted(
     left_out: Mapping[str, str],
     words: Words,
 ) -> tuple[list[ProjectFinding], dict[str, str]]:
-    """Hold each accepted failure against the lines of its cell; returns what became of it, and for the lines that are
-    covered, by their ids, why.
+    """Compare each accepted failure with the lines of its cell; return the findings, and the reason for each covered
+    line by its id.
 
-    `lines` are those of one run by cell id; `left_out` are cells that the command line left out, with the option.
+    `lines` are those of one run by cell id; `left_out` maps cells that the command line left out to the option.
     """
     findings: list[ProjectFinding] = []
     accepted: dict[str, str] = {}
@@ -176,35 +175,35 @@ def _judge(
     left_out_by: str,
     words: Words,
 ) -> ProjectFinding | None:
-    """None where a failure of another kind took its place: that one breaks the build by itself."""
-    said = partial(ProjectFinding.shown, cell=entry.cell, line=entry.span.first)
+    """Return the finding for one entry, or None if a failure of another kind breaks the build by itself."""
+    made = partial(ProjectFinding.shown, cell=entry.cell, line=entry.span.first)
     if covered:
         shown = shown_by(covered, words)
         if today > entry.until:
             message = f"{shown}. It was accepted until {entry.until}, which has passed: {entry.reason}"
             fix = f"Fix it, or review it and change `until` ({project.name} {entry.span}, {entry.link})."
-            return said(ProjectFindingKind.RAN_OUT, message=message, fix=fix, lines=covered)
+            return made(ProjectFindingKind.RAN_OUT, message=message, fix=fix, lines=covered)
         more = len(_after(covered, own))
         rest = f", and {more} check(s) after it could not run" if more else ""
         why = f"accepted until {entry.until}: {entry.reason} ({entry.link})"
-        return said(ProjectFindingKind.ACCEPTED, message=f"{why}. {shown}{rest}", lines=covered)
+        return made(ProjectFindingKind.ACCEPTED, message=f"{why}. {shown}{rest}", lines=covered)
     scope = [line for line in own if entry.check in ("", line.check_name)]
     if _passes(scope):
         message = f"the accepted failure, {entry.what}, passes now"
         fix = f"Remove {entry.span} of {project.name}:"
-        return said(ProjectFindingKind.PASSES_NOW, message=message, fix=fix, lines=scope, quote=entry.text)
+        return made(ProjectFindingKind.PASSES_NOW, message=message, fix=fix, lines=scope, quote=entry.text)
     if any(line.outcome.is_failure and not line.substitution_reason for line in scope):
         return None
     if left_out_by:
-        return said(ProjectFindingKind.LEFT_OUT, message=f"{entry.what} is not judged: {left_out_by} left it out")
+        return made(ProjectFindingKind.LEFT_OUT, message=f"{entry.what} is not judged: {left_out_by} left it out")
     became = words(check_reason(scope[0])) if scope else "nothing of it was run"
     message = f"nothing shows whether the accepted failure, {entry.what}, is still there: {became}"
     fix = f"Run it where it can run, or remove {entry.span} of {project.name}."
-    return said(ProjectFindingKind.NOT_SHOWN, message=message, fix=fix, lines=scope)
+    return made(ProjectFindingKind.NOT_SHOWN, message=message, fix=fix, lines=scope)
 
 
 def shown_by(lines: Sequence[CheckLine], words: Words) -> str:
-    """What the first of some checks said, and what became of the others; empty without any."""
+    """Return the message of the first of some checks and the state of the others; empty without any."""
     if not lines:
         return ""
     others = ", ".join(f"{line.check_name} {str(line.outcome).replace('_', ' ')}" for line in lines[1:])
@@ -212,7 +211,7 @@ def shown_by(lines: Sequence[CheckLine], words: Words) -> str:
 
 
 def _passes(scope: Sequence[CheckLine]) -> bool:
-    """Whether all that an entry speaks of was done there and nothing failed; an edited suite shows nothing."""
+    """Return whether all that an entry covers ran and nothing failed; an edited suite shows nothing."""
     done = all(
         line.outcome in _DONE and not line.substitution_reason and EDITED not in line.conditions for line in scope
     )
@@ -220,7 +219,7 @@ def _passes(scope: Sequence[CheckLine]) -> bool:
 
 
 def _after(covered: Sequence[CheckLine], own: Sequence[CheckLine]) -> list[CheckLine]:
-    """Checks that were never reached because a process broke down in an accepted way."""
+    """Return the checks that weren't reached because a process ended in an accepted way."""
     if not any(line.outcome.is_breakdown for line in covered):
         return []
     return [line for line in own if line.outcome is Outcome.NOT_RUN and line.error_type == "not_reached"]

@@ -1,4 +1,4 @@
-"""Judges a run by a project file: the lock of expected levels, accepted failures, and every other failure."""
+"""Judge a run by a project file: the lock of expected levels, accepted failures, and all other failures."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class CellRun:
-    """What a run says of one cell. `missing` is why a device that had to be there wasn't; empty where it was.
+    """The results of a run for one cell. `missing` is why a required device wasn't there; empty if it was.
 
-    The verdict rests on all evidence of the folder, `lines` are the results of this run, which planned `checks`.
+    The verdict uses all evidence of the folder; `lines` are the results of this run, which planned `checks`.
     """
 
     verdict: Verdict
@@ -33,7 +33,7 @@ class CellRun:
 
     @property
     def is_measured(self) -> bool:
-        """Whether this run measured the cell's level: each of its checks ran, and on the cell's own target."""
+        """Whether this run measured the cell's level: each of its checks ran, on the cell's own target."""
         ran = {line.check_name for line in self.lines} >= set(self.checks) and not any(
             line.outcome is Outcome.NOT_RUN or line.substitution_reason for line in self.lines
         )
@@ -43,7 +43,7 @@ class CellRun:
 
 
 def runs_of(result: JobResult, *, allow_fallback: bool) -> dict[str, CellRun]:
-    """A finished run as `judge_project` takes it, by cell id."""
+    """Return a finished run in the form that `judge_project` takes, by cell id."""
     return {
         cell.written.planned.cell.id: CellRun(
             verdict=cell.verdict,
@@ -63,11 +63,11 @@ def judge_project(
     words: Words,
     left_out: Mapping[str, str] = _NOTHING,
 ) -> ProjectOutcome:
-    """What the results of one run, by cell id, mean to the project on the day `today`.
+    """Return the findings for the results of one run, by cell id, on the day `today`.
 
-    A cell of the lock has to have exactly its level; what was expected and not shown is not met, unless the command
-    line left it out (`left_out`: the options by cell id). A failure breaks the build unless it is accepted, or its
-    cell has the low level that the lock expects.
+    A cell of the lock must have exactly its level. An expected level that wasn't shown is not met, unless the command
+    line left the cell out (`left_out`: the options by cell id). A failure breaks the build unless it is accepted, or
+    its cell has the low level that the lock expects.
     """
     lines = {cell: run.lines for cell, run in runs.items()}
     findings, accepted = judge_accepted(project, lines, today, left_out, words)
@@ -91,7 +91,7 @@ def judge_project(
 
 
 def _fails(line: CheckLine) -> bool:
-    """A failure, or a check that wasn't run although nobody left it out with arguments for pytest."""
+    """Return whether a check failed, or wasn't run although no argument for pytest left it out."""
     return line.outcome.is_failure or (line.outcome is Outcome.NOT_RUN and line.error_type != "deselected")
 
 
@@ -108,9 +108,9 @@ def _locked(
     known = run.is_measured and wanted is not None
     cause = shown_by(failing, words) or one_line("; ".join(map(words, run.verdict.reasons[:2])))
     compared = f"expected {expected}, measured {measured}"
-    said = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line, lines=failing)
+    made = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line, lines=failing)
     if has_accepted and not failing and (not known or (rank or 0) < (wanted or 0)):
-        return said(
+        return made(
             ProjectFindingKind.MET,
             message=f"{compared}; the lock rests while a failure of the cell is accepted",
             rests=True,
@@ -121,15 +121,15 @@ def _locked(
             why = why or "this run didn't measure it; an earlier one did"
         message = f"expected {expected}, and nothing shows it: {why or cause or 'nothing was measured'}"
         fix = "Run it where it can run; what was expected and not shown is not met."
-        return said(ProjectFindingKind.NOT_MET, message=message, fix=fix)
+        return made(ProjectFindingKind.NOT_MET, message=message, fix=fix)
     if rank == wanted:
-        return said(ProjectFindingKind.MET, message=f"{measured}, as expected")
+        return made(ProjectFindingKind.MET, message=f"{measured}, as expected")
     if (rank or 0) < (wanted or 0):
         other = "accept the failure" if failing else f"change line {expectation.line} of {project.name}"
-        return said(ProjectFindingKind.WORSE, message=f"{compared}: {cause}", fix=f"Fix it, or {other}.")
+        return made(ProjectFindingKind.WORSE, message=f"{compared}: {cause}", fix=f"Fix it, or {other}.")
     fix = f'Change line {expectation.line} of {project.name} to "{expectation.cell}" = "{measured}" '
     message = f"{compared}: it is better than the lock says"
-    return said(ProjectFindingKind.BETTER, message=message, fix=f"{fix}(--update-expected does it).")
+    return made(ProjectFindingKind.BETTER, message=message, fix=f"{fix}(--update-expected does it).")
 
 
 def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Words) -> list[ProjectFinding]:
@@ -149,11 +149,11 @@ def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Word
 
 
 def _absent(project: Project, expectation: Expectation, left_out_by: str) -> ProjectFinding:
-    said = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line)
+    made = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line)
     if left_out_by:
-        return said(
+        return made(
             ProjectFindingKind.LEFT_OUT,
             message=f"expected {expectation.level}; not judged: {left_out_by} left it out",
         )
     fix = f"Add what it names to [[model]], or remove line {expectation.line} of {project.name}."
-    return said(ProjectFindingKind.NOT_MET, message=f"expected {expectation.level}, and it was not run", fix=fix)
+    return made(ProjectFindingKind.NOT_MET, message=f"expected {expectation.level}, and it was not run", fix=fix)

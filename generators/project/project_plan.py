@@ -1,5 +1,4 @@
-"""A run of a project: which of its suites are planned, unless the command line says something else, which of them are
-kept, and how its result is judged and locked."""
+"""Plan a run of a project: select its suites, under the command line's options, and judge and lock its result."""
 
 from __future__ import annotations
 
@@ -30,10 +29,10 @@ _DEPENDS_ON_MACHINE = {"auto", "all"}
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectRun:
-    """A project with all its suites, and those that patterns and a shard keep. What the command line, `asked`, says
-    beats the file; `names` are the models that it means, none if those of the file.
+    """A project with all its suites, and those that patterns and a shard keep. The command line's options, `asked`,
+    override the file; `names` are its models, empty for those of the file.
 
-    `left_by` are the options that the other suites were left out by.
+    `left_by` are the options that left the other suites out.
     """
 
     project: Project
@@ -45,7 +44,7 @@ class ProjectRun:
 
     @property
     def timeouts(self) -> dict[str, float]:
-        """Seconds for a check by cell id, where the file says something."""
+        """Time limits of a check in seconds by cell id, as far as the file sets them."""
         found = {suite.cell.id: self.project.timeout_for(suite.cell) for suite in self.kept}
         return {cell: seconds for cell, seconds in found.items() if seconds is not None}
 
@@ -53,7 +52,7 @@ class ProjectRun:
     def left_out(self) -> dict[str, str]:
         """Cells of the lock and of accepted failures that the command line left out, with the options that did.
 
-        A cell that nobody left out and that isn't planned either is missing: it isn't among these.
+        A cell that isn't planned for another reason is missing and not among these.
         """
         cells = [suite.cell for suite in self.planned]
         ids, kept = {cell.id for cell in cells}, {suite.cell.id for suite in self.kept}
@@ -74,20 +73,20 @@ class ProjectRun:
         return " and ".join(option for option, (values, is_there) in given.items() if values and not is_there)
 
     def judge(self, result: JobResult, *, today: date, allow_fallback: bool, words: Words) -> ProjectOutcome:
-        """What the result means to the project on the day `today`."""
+        """Return the findings for the result on the day `today`."""
         runs = runs_of(result, allow_fallback=allow_fallback)
         return judge_project(self.project, runs, today, words=words, left_out=self.left_out)
 
     def with_lock_of(self, result: JobResult, *, today: date) -> tuple[ProjectRun, tuple[str, ...]]:
-        """Write what was measured into the lock; returns the run under the new file, and what is new in it.
+        """Write the measured levels into the lock; return the run under the new file, and the changes.
 
-        What wasn't measured, models that ran in place of a missing checkpoint, and cells of which a failure is
-        accepted stay as they are. Raises as `update_expected`.
+        Cells that weren't measured, that ran a tiny model in place of a missing checkpoint, or that have an accepted
+        failure stay unchanged. Raise as `update_expected` does.
         """
         accepted = self.judge(result, today=today, allow_fallback=False, words=str).accepted
-        stand_ins = {one.written.planned.cell.id for one in result.cells if one.written.planned.profile.stands_in_for}
+        replaced = {one.written.planned.cell.id for one in result.cells if one.written.planned.profile.stands_in_for}
         runs = runs_of(result, allow_fallback=False)
-        levels = levels_to_lock({cell: run for cell, run in runs.items() if cell not in stand_ins}, accepted)
+        levels = levels_to_lock({cell: run for cell, run in runs.items() if cell not in replaced}, accepted)
         changes = update_expected(self.project.path, levels)
         return replace(self, project=read_project(self.project.path)), changes
 
@@ -100,9 +99,9 @@ def plan_asked(
     read_list: Callable[[], Iterable[str]],
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> ProjectRun:
-    """The run of the project file `config`, under the options of the command line; `on_note` as in `plan_job`.
+    """Plan a run of the project file `config` under the options of the command line; `on_note` as in `plan_job`.
 
-    `--architectures` without names or a priority narrows the models of the file. Raises as `read_project`,
+    `--architectures` without names or a priority narrows the models of the file. Raise as `read_project`,
     `choose_models` and `plan_run` do.
     """
     project = read_project(config)
@@ -125,11 +124,11 @@ def plan_run(
     *,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> ProjectRun:
-    """Plan every suite of the project in the order of the file, and keep those that were asked for. `names` may name
-    models that the file doesn't: they get the file's defaults.
+    """Plan all suites of the project in the order of the file, and keep those that were selected. Models in `names`
+    that the file doesn't name get the file's defaults.
 
     Raises `UsageError` with all models that can't be planned, for a cell that two entries ask for, and for a pattern
-    that fits no cell; and as `choose_cells` does.
+    that matches no cell; and as `choose_cells` does.
     """
     planned: dict[str, tuple[PlannedSuite, ProjectModel]] = {}
     problems: list[str] = []
@@ -191,9 +190,9 @@ def _suites(
 
 
 def _located(project: Project, name: str) -> str:
-    """A model's name as it is looked up: a folder of the repository by its path, anything else as it is.
+    """Return the path of a folder of the repository for its name, or the name itself.
 
-    Raises `UsageError` for a folder that doesn't lie in the repository, wherever a link or the working folder leads.
+    Raises `UsageError` for a folder outside the repository, also through a link or the working folder.
     """
     inside = project.root / name
     elsewhere = Path.cwd() != project.root and Path(name).exists()
@@ -211,7 +210,7 @@ def _located(project: Project, name: str) -> str:
 
 
 def _idle_patterns(project: Project, cells: Sequence[Cell]) -> list[str]:
-    """A pattern that fits nothing is a mistake, unless which cells there are depends on the machine."""
+    """Return the patterns that match no cell, unless the cells depend on the machine."""
     if any(_DEPENDS_ON_MACHINE & set(model.targets) for model in project.models):
         return []
     idle = [

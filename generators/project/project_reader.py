@@ -1,4 +1,4 @@
-"""Reads and validates `hwcompat.toml`. All that is wrong with it is told at once, each thing with its line."""
+"""Read and validate `hwcompat.toml`. All problems are reported at once, each with its line."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _LINK = re.compile(r"https?://[^\s<>\"]+")
 
 @functools.cache
 def schema() -> dict[str, Any]:
-    """The published JSON Schema of the project file."""
+    """Return the published JSON Schema of the project file."""
     loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
     return loaded
 
 
 def read_project(path: Path) -> Project:
-    """The project that a file describes.
+    """Return the project of a file.
 
-    Raises `BrokenInput` where it can't be read or isn't TOML, `UsageError` with all that is wrong in it.
+    Raises `BrokenInput` if it can't be read or isn't TOML, `UsageError` with all its problems.
     """
     return parse_project(read_text(path), path)
 
 
 def read_text(path: Path) -> str:
-    """The text of a project file. Raises `BrokenInput`."""
+    """Return the text of a project file. Raises `BrokenInput`."""
     try:
         if not path.is_file():
             raise BrokenInput(
@@ -63,7 +63,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_project(text: str, path: Path) -> Project:
-    """The project that a text describes; `path` is the file that holds it. Raises as `read_project` does."""
+    """Return the project that a text describes; `path` is the file that holds it. Raise as `read_project` does."""
     try:
         values = safe_read.parsed_toml(text)
         spans = positions(text)
@@ -121,7 +121,7 @@ def _project(top: TomlTable, path: Path, lines: list[str]) -> Project:
 
 
 def _checked(table: TomlTable) -> TomlTable:
-    """The table, after each key that the schema doesn't know was noted, and each that it asks for and isn't there."""
+    """Return the table after noting each unknown key and each missing required one."""
     part = schema()["properties"][table.place[0]]
     part = part.get("items", part)
     table.only(tuple(part["properties"]))
@@ -130,18 +130,18 @@ def _checked(table: TomlTable) -> TomlTable:
 
 
 def targets_of(table: TomlTable) -> tuple[str, ...] | None:
-    """The targets of a table, in the names of their runtimes; `auto` and `all` stay for when it is planned."""
+    """Return the targets of a table by the names of their runtimes; `auto` and `all` stay until planning."""
     words = ("auto", "all")
     return table.parsed("targets", lambda text: text if text in words else resolve_target(text))
 
 
 def precisions_of(table: TomlTable) -> tuple[str, ...] | None:
-    """The precisions of a table."""
+    """Return the precisions of a table."""
     return table.words("precisions", PRECISIONS, "a precision")
 
 
 def model_of(table: TomlTable, targets: tuple[str, ...], precisions: tuple[str, ...]) -> ProjectModel | None:
-    """One [[model]]; `targets` and `precisions` are the file's defaults."""
+    """Return one [[model]]; `targets` and `precisions` are the file's defaults."""
     from generators.models.catalog import task_entries
 
     _checked(table)
@@ -172,7 +172,7 @@ def model_of(table: TomlTable, targets: tuple[str, ...], precisions: tuple[str, 
 
 
 def seconds_of(table: TomlTable, field: str) -> float | None:
-    """A time for one check."""
+    """Return a time limit for one check in seconds."""
     seconds = table.number(field)
     if seconds is not None and not 0.1 <= seconds <= _LONGEST_TIMEOUT_S:
         table.problem(field, f"{field} = {seconds:g} is refused: 0.1 to {_LONGEST_TIMEOUT_S} seconds can be given")
@@ -180,7 +180,7 @@ def seconds_of(table: TomlTable, field: str) -> float | None:
 
 
 def timeout_of(table: TomlTable) -> CellTimeout | None:
-    """One [[timeout]]."""
+    """Return one [[timeout]]."""
     _checked(table)
     cells, seconds = table.text("cells"), seconds_of(table, "seconds")
     if cells is None or seconds is None:
@@ -189,7 +189,7 @@ def timeout_of(table: TomlTable) -> CellTimeout | None:
 
 
 def tolerance_of(table: TomlTable) -> ProjectTolerance | None:
-    """One [[tolerance]]; a limit that would hide everything is refused."""
+    """Return one [[tolerance]]; a limit that would hide every error is a problem."""
     from hardware.testing.tolerances import too_wide
 
     _checked(table)
@@ -211,7 +211,7 @@ def tolerance_of(table: TomlTable) -> ProjectTolerance | None:
 
 
 def _cell_id(table: TomlTable, field: str, text: str) -> str | None:
-    """The id of an exact cell on a known target, in its own spelling."""
+    """Return the id of an exact cell on a known target, in its canonical spelling."""
 
     def parse() -> str:
         cell = Cell.parse(text)
@@ -227,7 +227,7 @@ def _cell_id(table: TomlTable, field: str, text: str) -> str | None:
 
 
 def expected_of(table: TomlTable) -> dict[str, Expectation]:
-    """The levels of [expected] by cell."""
+    """Return the levels of [expected] by cell."""
     found: dict[str, Expectation] = {}
     for cell, level in table.values.items():
         known = _cell_id(table, cell, cell)
@@ -241,7 +241,7 @@ def expected_of(table: TomlTable) -> dict[str, Expectation]:
 
 
 def accepted_of(table: TomlTable, lines: list[str]) -> AcceptedFailure | None:
-    """One [[accepted_failure]]; `lines` are those of the file."""
+    """Return one [[accepted_failure]]; `lines` are those of the file."""
     from hardware.testing.checks import all_checks
 
     _checked(table)

@@ -1,7 +1,7 @@
-"""Reads one table of the project file field by field: what is wrong is noted with its line, and reading goes on.
+"""Read one table of the project file field by field: problems are noted with their line, and reading goes on.
 
-`tomllib` gives values without places: `positions` finds where each table and key of a TOML text stands. It has read
-the text before, so that only valid TOML comes here.
+`tomllib` gives values without lines: `positions` finds the lines of each table and key. It is called only with text
+that `tomllib` has read, so the TOML is valid.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from hardware.errors import HwCompatError, did_you_mean, echo
 
 MOST_PROBLEMS = 50
-"""So many are told of one file. Nobody reads more at once, and looking for what a word may mean takes time."""
+"""The most problems that are reported for one file, because finding suggestions takes time."""
 
 _LONGEST_TEXT = 500
 _KINDS = {
@@ -31,9 +31,9 @@ _KINDS = {
     "dict": "a table",
 }
 Place = tuple[str | int, ...]
-"""Keys from the top to a value; a table of an array of tables is named by its number from 0."""
+"""Keys from the top to a value; a table in an array of tables is named by its index from 0."""
 _TOKEN = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}'  # strings first, so that what looks like syntax inside them isn't taken for it
+    r'"""(?:\\.|[^\\])*?"{3,5}'  # strings first, so that syntax inside them is ignored
     r"|'''.*?'{3,5}"
     r'|"(?:\\.|[^"\\\n])*"'
     r"|'[^'\n]*'"
@@ -47,12 +47,12 @@ _DEEPER, _HIGHER = "[{", "]}"
 
 
 class TooManyProblems(Exception):
-    """So much is wrong with a file that the rest isn't looked for."""
+    """A file has so many problems that reading stops."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableProblem:
-    """One thing that is wrong; `line` is 0 where it concerns the file as a whole."""
+    """One problem; `line` is 0 if it concerns the file as a whole."""
 
     line: int
     text: str
@@ -62,7 +62,7 @@ class TableProblem:
 
 
 class TomlTable:
-    """One table, with where it stands. Every `…` of a field gives a value that can be used, or None and a problem."""
+    """One table with its place in the file. A method that reads a field returns None after noting a problem."""
 
     def __init__(
         self, values: Mapping[str, Any], place: Place, spans: Mapping[Place, LineSpan], problems: list[TableProblem]
@@ -73,7 +73,7 @@ class TomlTable:
         self._problems = problems
 
     def inside(self, name: str) -> TomlTable:
-        """The table [name] in it, an empty one where there is none."""
+        """Return the table [name] in it, an empty one if there is none."""
         value = self.values.get(name, {})
         if not isinstance(value, dict):
             self.problem(name, f"{name} has to be a table, [{name}]")
@@ -81,7 +81,7 @@ class TomlTable:
         return TomlTable(value, (*self.place, name), self._spans, self._problems)
 
     def each(self, name: str) -> list[TomlTable]:
-        """The tables [[name]] in it."""
+        """Return the tables [[name]] in it."""
         value = self.values.get(name, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.problem(name, f"{name} has to be a list of tables, each under [[{name}]]")
@@ -92,18 +92,18 @@ class TomlTable:
 
     @property
     def name(self) -> str:
-        """`[[model]]`, `[expected]`, or `the file`."""
+        """The name as written: `[[model]]`, `[expected]`, or `the file`."""
         if not self.place:
             return "the file"
         return f"[[{self.place[0]}]]" if len(self.place) > 1 else f"[{self.place[0]}]"
 
     def span(self, field: str = "") -> LineSpan:
-        """The lines of a field, or of the table."""
+        """Return the lines of a field, or of the table."""
         found = span_of(self._spans, (*self.place, field) if field else self.place)
         return found or LineSpan(first=0, last=0)
 
     def problem(self, field: str, text: str, fix: str = "") -> None:
-        """Note what is wrong with a field (`""` for the table itself). Raises `TooManyProblems`."""
+        """Note a problem of a field (`""` for the table itself). Raises `TooManyProblems`."""
         if len(self._problems) >= MOST_PROBLEMS:
             raise TooManyProblems
         self._problems.append(TableProblem(line=self.span(field).first, text=f"{text}. {fix}" if fix else text))
@@ -122,7 +122,7 @@ class TomlTable:
                 self.problem("", f"{self.name} lacks {field}, which is required")
 
     def text(self, field: str) -> str | None:
-        """One printable line of text that isn't empty."""
+        """Return one printable line of text that isn't empty."""
         value = self.values.get(field)
         if field not in self.values:
             return None
@@ -135,7 +135,7 @@ class TomlTable:
         return value.strip()
 
     def texts(self, field: str) -> tuple[str, ...] | None:
-        """A list of texts, each once, at least one."""
+        """Return a list of at least one text, each once."""
         value = self.values.get(field)
         if field not in self.values:
             return None
@@ -148,11 +148,11 @@ class TomlTable:
         return tuple(dict.fromkeys(value))
 
     def words(self, field: str, known: Sequence[str], noun: str) -> tuple[str, ...] | None:
-        """A list of words out of `known`."""
+        """Return a list of words out of `known`."""
         return self._each(field, lambda text: text if self.one_of(field, text, known, noun) else None)
 
     def parsed(self, field: str, parse: Callable[[str], object]) -> tuple[str, ...] | None:
-        """A list of texts that `parse` turns into the text to keep; its errors are problems."""
+        """Return a list of texts, each converted by `parse`; its errors become problems."""
         return self._each(field, lambda text: self.tried(field, lambda: str(parse(text))))
 
     def _each(self, field: str, check: Callable[[str], str | None]) -> tuple[str, ...] | None:
@@ -160,7 +160,7 @@ class TomlTable:
         return tuple(text for text in found if text is not None) or None
 
     def tried(self, field: str, parse: Callable[[], str]) -> str | None:
-        """What `parse` returns; an error for users becomes a problem of the field."""
+        """Return the result of `parse`; an `HwCompatError` becomes a problem of the field."""
         try:
             return parse()
         except HwCompatError as error:
@@ -168,7 +168,7 @@ class TomlTable:
             return None
 
     def one_of(self, field: str, text: str, known: Sequence[str], noun: str) -> bool:
-        """Whether `text` is one of `known`; notes it where it isn't."""
+        """Return whether `text` is one of `known`; note a problem if it isn't."""
         if text not in known:
             self.problem(
                 field, f"{echo(text)} is not {noun}", did_you_mean(text, known) or f"Known: {', '.join(known)}."
@@ -176,7 +176,7 @@ class TomlTable:
         return text in known
 
     def number(self, field: str) -> float | None:
-        """A finite number above 0."""
+        """Return a finite number above 0."""
         value = self.values.get(field)
         if field not in self.values:
             return None
@@ -193,7 +193,7 @@ class TomlTable:
         return number
 
     def day(self, field: str) -> date | None:
-        """A date without a time."""
+        """Return a date without a time."""
         value = self.values.get(field)
         if field not in self.values:
             return None
@@ -209,7 +209,7 @@ class TomlTable:
 
 @dataclass(frozen=True, kw_only=True)
 class LineSpan:
-    """The first and the last line of something, counted from 1."""
+    """The first and the last line of a table or field, counted from 1."""
 
     first: int
     last: int
@@ -219,7 +219,7 @@ class LineSpan:
 
 
 def positions(text: str) -> dict[Place, LineSpan]:
-    """The lines of each table, with all its keys, and of each key with its value. Inline tables count as values."""
+    """Return the lines of each table with all its keys, and of each key with its value. Inline tables are values."""
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     found: dict[Place, LineSpan] = {}
     counts: dict[Place, int] = {}
@@ -239,7 +239,7 @@ def positions(text: str) -> dict[Place, LineSpan]:
 
 
 def span_of(found: Mapping[Place, LineSpan], place: Place) -> LineSpan | None:
-    """The lines of what stands at `place`, or of the nearest thing around it; None for the whole text."""
+    """Return the lines of `place`, or of the nearest thing around it; None for the whole text."""
     for length in range(len(place), 0, -1):
         if place[:length] in found:
             return found[place[:length]]
@@ -252,7 +252,7 @@ def _extend(found: dict[Place, LineSpan], place: Place, lines: LineSpan) -> None
 
 
 def _statements(text: str) -> Iterator[tuple[int, int, str]]:
-    """Headers and key-value pairs: where each begins and ends, and its text without comments after it."""
+    """Yield headers and key-value pairs: first and last line, and the text without trailing comments."""
     start, end, depth = -1, 0, 0
     for match in _TOKEN.finditer(text):
         token = match.group()
@@ -268,7 +268,7 @@ def _statements(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _table(header: str, counts: dict[Place, int]) -> Place:
-    """The place that a header opens; a name inside an array of tables belongs to the array's last table."""
+    """Return the place that a header opens; a name inside an array of tables belongs to the array's last table."""
     keys = _keys(header)
     place: Place = ()
     for number, key in enumerate(keys):
@@ -281,7 +281,7 @@ def _table(header: str, counts: dict[Place, int]) -> Place:
 
 
 def _keys(statement: str) -> tuple[str, ...]:
-    """The keys that a header or `a.b = 0` names, with their quotes and escapes taken away."""
+    """Return the keys that a header or `a.b = 0` names, without quotes and escapes."""
     value: object = tomllib.loads(statement)
     keys: list[str] = []
     while isinstance(value, dict | list) and value:

@@ -1,1 +1,1 @@
-"""Making recipes: tiny configurations, inputs, measurements. Here models are built and run."""
+"""Make recipes: tiny configurations, inputs and measurements. Models are built and run here."""

@@ -1,7 +1,7 @@
 """The maintainers' command: `python -m generators.recipes` derives recipes and stores them.
 
-Without names it is every model type of the installed libraries. With `--ship` what comes out goes into the
-package's own data; else it is this machine's own, as it is when somebody first uses a type.
+Without names it derives all model types of the installed libraries. With `--ship` the results go into the package's
+data; otherwise into this machine's cache, as on a user's first use of a type.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from generators.models.code_facts import CodeFacts, code_facts, keep_code_facts
 from generators.models.model_libraries import catalog_of, usable_types
 from generators.models.recipe import SHIPPED, Recipe
 from generators.models.recipe_store import load_recipe
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.inventory.system.processor import usable_cores
 
 from .derive_many import Wanted, derive_and_keep, in_children, missing
@@ -43,7 +43,7 @@ def main(
     onnx: bool,
 ) -> int:
     """Derive the recipes of MODEL_TYPES, by default of every type, and store them."""
-    wanted = _wanted(model_types or usable_types(), all_tasks)
+    wanted = _work(model_types or usable_types(), all_tasks)
     jobs = jobs or usable_cores()
     if code or onnx:
         return _ask_code(wanted, ship, only_missing, jobs, onnx=onnx)
@@ -64,20 +64,20 @@ def main(
 def _ask_code(wanted: list[Wanted], ship: bool, only_missing: bool, jobs: int, *, onnx: bool) -> int:
     known = [recipe for one in wanted if (recipe := load_recipe(one.model_type, one.task))]
     if only_missing:
-        known = [one for one in known if _unasked(one, onnx=onnx)]
-    progress, said = _Progress(len(known)), 0
+        known = [one for one in known if _is_unknown(one, onnx=onnx)]
+    progress, done = _Progress(len(known)), 0
     for recipe, answer, lost in in_children(known, _onnx_facts if onnx else _code_facts, jobs=jobs):
         failure = lost or str((answer or {}).get("failure", ""))
         if answer and not failure:
-            said += 1
+            done += 1
             keep_code_facts(CodeFacts.from_dict(answer), SHIPPED if ship else None)
         progress.tell(f"{recipe.model_type} {failure}")
-    click.echo(f"{said} of {len(known)} types said what their code does")
+    click.echo(f"{done} of {len(known)} types said what their code does")
     return 0
 
 
 class _Progress:
-    """Tells on standard error how many pieces of work are done, and how long the others will take."""
+    """Report on standard error how many pieces of work are done, and how long the rest will take."""
 
     def __init__(self, of: int) -> None:
         self._of, self._done, self._started = of, 0, time.monotonic()
@@ -88,7 +88,7 @@ class _Progress:
         click.echo(f"[{self._done}/{self._of}, {left / 60:.0f} min left] {text}", err=True)
 
 
-def _unasked(recipe: Recipe, *, onnx: bool) -> bool:
+def _is_unknown(recipe: Recipe, *, onnx: bool) -> bool:
     found = code_facts(recipe.model_type, recipe.task)
     return found is None or (onnx and not found.onnx)
 
@@ -111,11 +111,11 @@ def _onnx_facts(recipe: Recipe) -> dict[str, Any]:
 def _facts_or_failure(ask: Callable[[], CodeFacts]) -> dict[str, Any]:
     try:
         return ask().to_dict()
-    except Exception as error:  # whatever modelling code raises: nothing is known of this one
+    except Exception as error:  # modeling code may raise anything: this type has no facts
         return {"failure": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
 
-def _wanted(model_types: tuple[str, ...], all_tasks: bool) -> list[Wanted]:
+def _work(model_types: tuple[str, ...], all_tasks: bool) -> list[Wanted]:
     primary = [Wanted(model_type=name) for name in model_types]
     others = [
         Wanted(model_type=name, task=one.task) for name in model_types for one in catalog_of(name).tasks_of(name)[1:]
@@ -124,4 +124,4 @@ def _wanted(model_types: tuple[str, ...], all_tasks: bool) -> list[Wanted]:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m generators.recipes"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m generators.recipes"))

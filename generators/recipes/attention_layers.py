@@ -1,5 +1,5 @@
-"""Where a model's attention (or what stands in for it) has its projections, and its tables of positions; and the
-features of a projection, which a fault or an acceptance test scales or swaps.
+"""Find a model's attention layers (or their replacements) with their projections, and its tables of positions; scale
+or swap features of a projection.
 
 Names are understood by the roles in roles.toml.
 """
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class AttentionLayer:
     """One attention module. `kind`: `attention`, `state-space` (query is C, key is B), `convolution` (query and key
-    are the lower and the upper half of its channels: a normalisation would undo a factor in all; of channels of the
-    input where it is the weights that are normalised) or `weight`.
+    are the lower and the upper half of its channels, because a normalization would undo a factor in all; the channels
+    are those of the input if the weights are normalized) or `weight`.
 
-    `query_norm` comes after the query's projection where a normalisation undoes a factor in that: the normalisation
-    itself, the projection to the time step of a state space that normalises B and C without weights, or a gate of
-    inputs; half of each head's query where its normalisation has no weights.
-    A site of kind `weight` stands in where a model has none of these: its largest matrix, as `query`. What could
-    not be found is None; `heads` is 0 where it isn't known.
+    `query_norm` comes after the query's projection if a normalization undoes a factor in that: the normalization
+    itself, the projection to the time step of a state space that normalizes B and C without weights, or an input
+    gate; half of each head's query if its normalization has no weights. A layer of kind `weight` is used if a model
+    has none of these: its largest matrix, as `query`. Missing parts are None; `heads` is 0 if it is unknown.
     """
 
     module: str
@@ -41,8 +40,8 @@ class AttentionLayer:
     heads: int = 0
 
 
-def attention_sites(model: torch.nn.Module) -> list[AttentionLayer]:
-    """The sites of a model in the order of its modules; at least one where it has a matrix at all."""
+def attention_layers(model: torch.nn.Module) -> list[AttentionLayer]:
+    """Return the attention layers of a model in the order of its modules; at least one if it has a matrix."""
     modules = dict(model.named_modules())
     found = []
     for name, module in modules.items():
@@ -51,7 +50,7 @@ def attention_sites(model: torch.nn.Module) -> list[AttentionLayer]:
         if site is not None:
             found.append(replace(site, output=_output(name, modules)))
     if not found or has_codes(model):
-        found += convolution_sites(model)  # what comes before codes is heard only where it makes another code
+        found += convolution_layers(model)  # what comes before codes has an effect only if it gives another code
     if found:
         return found
     matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.ndim >= 2]
@@ -64,8 +63,8 @@ def attention_sites(model: torch.nn.Module) -> list[AttentionLayer]:
     return [AttentionLayer(module=owner, kind="weight", query=whole)] if whole else []
 
 
-def convolution_sites(model: torch.nn.Module) -> list[AttentionLayer]:
-    """The convolutions that mix places, as attention does elsewhere: those whose kernel is wider than one."""
+def convolution_layers(model: torch.nn.Module) -> list[AttentionLayer]:
+    """Return the convolutions that mix places, as attention does: those with a kernel wider than one."""
     found = []
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for name, module in model.named_modules():
@@ -73,7 +72,7 @@ def convolution_sites(model: torch.nn.Module) -> list[AttentionLayer]:
         if isinstance(kernel, tuple) and max(kernel, default=1) > 1:
             whole = _whole(name, module)
             if whole is not None and "Standardized" in type(module).__name__:
-                # What each output adds up is normalised, which undoes a factor in all of it, but not in some inputs.
+                # Each output's sum is normalized, which undoes a factor in all inputs, but not in some.
                 whole = replace(whole, bias="", ranges=((0, module.weight.shape[1]),), axis=1)
             if whole is not None and whole.weight in parameters and whole.size > 1:
                 query, key = halves(whole)
@@ -81,8 +80,8 @@ def convolution_sites(model: torch.nn.Module) -> list[AttentionLayer]:
     return found
 
 
-def matrix_sites(model: torch.nn.Module) -> list[AttentionLayer]:
-    """All layers with a weight of two axes or more that several inputs go into and several outputs come out of."""
+def matrix_layers(model: torch.nn.Module) -> list[AttentionLayer]:
+    """Return all layers with a weight of at least two axes and with several inputs and outputs."""
     found = []
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for name, module in model.named_modules():
@@ -93,7 +92,7 @@ def matrix_sites(model: torch.nn.Module) -> list[AttentionLayer]:
 
 
 def position_tables(model: torch.nn.Module) -> list[str]:
-    """Qualified names of the parameters that hold learned positions: (positions or buckets, features)."""
+    """Return the qualified names of parameters with learned positions: (positions or buckets, features)."""
     known = roles()["parameters"]["position_tables"]
     return [
         name
@@ -103,28 +102,28 @@ def position_tables(model: torch.nn.Module) -> list[str]:
 
 
 def scale_attention(model: torch.nn.Module, site: AttentionLayer, factor: float) -> None:
-    """Multiply a site's attention scores, in place: by the query's normalisation where it has one, else its rows."""
-    scale_rows(model, site.query_norm or site.query, factor)
+    """Multiply a layer's attention scores in place: by the query's normalization if it has one, else by its rows."""
+    scale_slice(model, site.query_norm or site.query, factor)
 
 
 def swap_two(model: torch.nn.Module, site: AttentionLayer) -> str:
-    """Make the fault "two weights swapped" at a site and say which; the first pair that has equal shapes.
+    """Make the fault "two weights swapped" in a layer and return which: the first pair of equal shapes.
 
     Query and key; key and value (grouped heads); else the two halves of the query.
     """
     for names in (("query", "key"), ("key", "value")):
         one, other = (getattr(site, name) for name in names)
         if one and other and shapes_of(model, one) == shapes_of(model, other):
-            swap_rows(model, one, other)
+            swap_slices(model, one, other)
             return " and ".join(names)
     first, last = halves(site.query)
-    swap_rows(model, first, last)
+    swap_slices(model, first, last)
     return "halves of the query"
 
 
 def half_of_heads(site: AttentionLayer) -> AttentionLayer:
-    """The same site with the lower half of each head's query: where queries are normalised without weights, a factor
-    in all features of a head is undone."""
+    """Return the same layer with the lower half of each head's query: if queries are normalized without weights, a
+    factor in all features of a head is undone."""
     size = site.query.size // max(1, site.heads)
     starts = range(site.query.ranges[0][0], site.query.ranges[-1][1], size)
     rows = replace(site.query, ranges=tuple((start, start + size // 2) for start in starts))
@@ -132,13 +131,13 @@ def half_of_heads(site: AttentionLayer) -> AttentionLayer:
 
 
 def _whole(name: str, module: Any) -> WeightSlice | None:
-    """All output features of a module that has a weight of at least two axes.
+    """Return all output features of a module with a weight of at least two axes.
 
-    Of a weight that is normalised, the lengths of its rows, since a factor in the rows themselves is undone.
+    For a normalized weight, return the lengths of its rows, since a factor in the rows is undone.
     """
     weight = getattr(module, "weight", None)
     if weight is None and "linear" in module._modules:
-        return _whole(f"{name}.linear", module._modules["linear"])  # a projection in a case of its own
+        return _whole(f"{name}.linear", module._modules["linear"])  # a projection inside another module
     if weight is None or getattr(weight, "ndim", 0) < 2:
         return None
     bias = f"{name}.bias" if getattr(module, "bias", None) is not None else ""
@@ -163,14 +162,14 @@ def _child(name: str, module: Any, names: list[str]) -> tuple[str, WeightSlice |
 
 
 def _wrapped(name: str, module: Any) -> WeightSlice | None:
-    """The projection inside a module that only clips or normalises it: the one matrix there is."""
+    """Return the projection inside a module that only clips or normalizes it: its only matrix."""
     found = [_whole(f"{name}.{inner}", one) for inner, one in module._modules.items() if one is not None]
     matrices = [rows for rows in found if rows is not None]
     return matrices[0] if len(matrices) == 1 else None
 
 
 def _number(module: Any, *names: str) -> int:
-    """The first of these attributes that the module, or its configuration, has as a whole number; else 0."""
+    """Return the first of these attributes of the module, or of its configuration, that is a whole number; else 0."""
     for owner in (module, getattr(module, "config", None)):
         for name in names:
             value = getattr(owner, name, None)
@@ -202,8 +201,8 @@ def _separate(name: str, module: Any) -> AttentionLayer | None:
 
 
 def _norm(name: str, module: Any) -> WeightSlice | None:
-    """The weights of the normalisation of the query, where the module has one with weights; the temperature, where
-    query and key are only compared by their angle."""
+    """Return the weights of the query's normalization if it has some; the temperature if query and key are
+    compared only by their angle."""
     temperature = next((n for n in roles()["parameters"]["temperature"] if n in module._parameters), "")
     if temperature:
         count = module._parameters[temperature].shape[0]
@@ -218,7 +217,7 @@ def _norm(name: str, module: Any) -> WeightSlice | None:
 
 
 def _undone(module: Any, query: WeightSlice) -> WeightSlice | None:
-    """The lower half of each head's query, where a normalisation without weights undoes a factor in all of it."""
+    """Return the lower half of each head's query if a normalization without weights undoes a factor in all of it."""
     heads = _heads(module)
     if not heads or query.size % (2 * heads) or not set(roles()["parameters"]["query_norm"]) & set(module._modules):
         return None
@@ -227,9 +226,9 @@ def _undone(module: Any, query: WeightSlice) -> WeightSlice | None:
 
 
 def _latent(name: str, module: Any) -> AttentionLayer | None:
-    """Multi-head latent attention: one projection gives the key and then the value of the first head, and so on.
+    """Multi-head latent attention: one projection gives the key, then the value of the first head, and so on.
 
-    The part of the key that is rotated is shared by all heads and comes from elsewhere.
+    The rotated part of the key is shared by all heads and comes from another projection.
     """
     known = roles()["parameters"]
     query, both = (_child(name, module, known[part])[1] for part in ("query", "latent_key_value"))
@@ -256,7 +255,7 @@ def _fused(name: str, module: Any) -> AttentionLayer | None:
     size = whole.ranges[0][1]
     groups = _number(module, "num_key_value_heads") or heads
     width = _number(module, "head_dim") or size // (heads + 2 * groups)
-    groups = (size // width - heads) // 2  # Falcon's heads share one key and one value, which only the size shows.
+    groups = (size // width - heads) // 2  # Falcon's heads share one key and one value; only the size shows that.
     if groups < 1 or size != width * (heads + 2 * groups):
         return None
     if child in known["fused_by_head"] and groups == heads:
@@ -275,7 +274,7 @@ def _fused(name: str, module: Any) -> AttentionLayer | None:
 
 
 def _state_space(name: str, module: Any) -> AttentionLayer | None:
-    """The projection of a selective state space: time step, then B, then C, each of `state` features."""
+    """Return the projection of a selective state space: time step, then B, then C, each of `state` features."""
     known = roles()["parameters"]
     _, whole = _child(name, module, known["state_space"])
     state = _number(module, "ssm_state_size", "state_size")
@@ -295,7 +294,7 @@ def _state_space(name: str, module: Any) -> AttentionLayer | None:
 
 
 def _output(name: str, modules: dict[str, Any]) -> WeightSlice | None:
-    """The output projection: inside the attention module, else in the module around it."""
+    """Return the output projection inside the attention module, else in the module around it."""
     for scope in (name, name.rpartition(".")[0]):
         for child in roles()["parameters"]["output"]:
             full = f"{scope}.{child}" if scope else child
@@ -320,12 +319,12 @@ class WeightSlice:
 
     @property
     def size(self) -> int:
-        """How many features these are."""
+        """The number of features."""
         return sum(stop - start for start, stop in self.ranges)
 
 
-def scale_rows(model: torch.nn.Module, rows: WeightSlice, factor: float) -> None:
-    """Multiply these features of a projection, weight and bias, in place."""
+def scale_slice(model: torch.nn.Module, rows: WeightSlice, factor: float) -> None:
+    """Multiply these features of a projection in place, weight and bias."""
     import torch
 
     with torch.no_grad():
@@ -333,10 +332,10 @@ def scale_rows(model: torch.nn.Module, rows: WeightSlice, factor: float) -> None
             view.mul_(factor)
 
 
-def swap_rows(model: torch.nn.Module, one: WeightSlice, other: WeightSlice) -> None:
-    """Exchange two projections' features in place, biases where both have one.
+def swap_slices(model: torch.nn.Module, one: WeightSlice, other: WeightSlice) -> None:
+    """Swap two projections' features in place, and their biases if both have one.
 
-    Raises `ValueError` where their shapes differ.
+    Raises `ValueError` if their shapes differ.
     """
     import torch
 
@@ -353,12 +352,12 @@ def swap_rows(model: torch.nn.Module, one: WeightSlice, other: WeightSlice) -> N
 
 
 def shapes_of(model: torch.nn.Module, rows: WeightSlice) -> list[tuple[int, ...]]:
-    """The shape of each range of these features in the weight."""
+    """Return the shape of each range of these features in the weight."""
     return [tuple(view.shape) for view in _views(model, replace(rows, bias=""))]
 
 
 def halves(rows: WeightSlice) -> tuple[WeightSlice, WeightSlice]:
-    """The lower and the upper half of the first range."""
+    """Return the lower and the upper half of the first range."""
     start, stop = rows.ranges[0]
     middle = (stop - start) // 2
     return (

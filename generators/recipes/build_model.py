@@ -1,5 +1,5 @@
-"""Builds a model of a library from its class and plain arguments, asks which norms add 1, and says whether anybody
-could build a type here. Imports that library."""
+"""Build a model from its class and plain arguments, find norms that add 1, and classify why a type can't be built.
+Imports the model's library."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _LONGEST = 300
 _NAME = re.compile(r"NameError: name '(\w+)' is not defined")
-_LACKING = re.compile(r"(?:requires the|needs|No module named) '?(\w+)")
-"""How the library, Python and we name the package that is missing."""
+_MISSING = re.compile(r"(?:requires the|needs|No module named) '?(\w+)")
+"""How the library, Python and our messages name a missing package."""
 _OF_META = ("meta tensor", "meta device", "Meta", "FakeTensor", "aten::_local_scalar_dense", "data_ptr")
-"""Words of errors that say nothing of a class, only that it was built without memory."""
+"""Words of errors that concern only building without memory, not the class."""
 
 
 def class_of(name: str, library: str = "transformers") -> Any:
-    """A class of a library by its name. Raises `ModelError`."""
+    """Return a class of a library by its name. Raises `ModelError`."""
     module = importlib.import_module(library)
     found = getattr(module, name, None)
     if found is None:
@@ -43,36 +43,36 @@ def class_of(name: str, library: str = "transformers") -> Any:
 
 
 def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> torch.nn.Module:
-    """The float32 model with these constructor arguments, on CPU, in evaluation mode, weights as the library
-    sets them; one of diffusers where there is no configuration class. Raises `ModelError` with the constructor's own
+    """Return the float32 model with these constructor arguments, on CPU, in evaluation mode, with the library's
+    weights; a model of diffusers if there is no configuration class. Raises `ModelError` with the constructor's
     reason."""
     try:
         if not config_class:
             return cast("torch.nn.Module", class_of(model_class, LIBRARY)(**copy.deepcopy(dict(config))).eval())
-        # A copy, because a configuration that is composed of others takes theirs apart.
+        # A copy, because a composed configuration modifies those of its parts.
         model = class_of(model_class)(class_of(config_class)(**copy.deepcopy(dict(config))))
     except ModelError:
         raise
-    except Exception as error:  # whatever a constructor raises, it is the reason why the type has no model
+    except Exception as error:  # any error of a constructor is the reason why the type has no model
         raise ModelError(f"{model_class} cannot be built", why=f"{type(error).__name__}: {line_of(error)}") from error
     readable(model.config)
     return cast("torch.nn.Module", model.eval())
 
 
 def filled_model(recipe: Recipe) -> torch.nn.Module:
-    """The tiny model of a recipe with its seeded test weights. Raises `ModelError`."""
-    made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer makes itself in float64
+    """Return the tiny model of a recipe with its seeded test weights. Raises `ModelError`."""
+    made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer builds itself in float64
     return cast("torch.nn.Module", fill(made, gain=recipe.gain or 1.0, zero_centered=recipe.zero_centered))
 
 
 def line_of(error: BaseException) -> str:
-    """The text of an error in one line, shortened."""
+    """Return the text of an error in one line, shortened."""
     return " ".join(str(error).split())[:300]
 
 
 def part_of(config_class: str, model_class: str) -> tuple[str, str]:
-    """The part of a configuration that a class is built with alone, by its attribute and class, where it takes no
-    whole one: Emu3's text model. Two empty strings otherwise."""
+    """Return the attribute and class of the part of a configuration that a class is built with, if it doesn't take
+    the whole one (Emu3's text model); else two empty strings."""
     made = class_of(model_class)
     annotated = inspect.signature(made.__init__).parameters.get("config")
     taken = (getattr(made, "config_class", None), getattr(annotated, "annotation", None))
@@ -84,9 +84,9 @@ def part_of(config_class: str, model_class: str) -> tuple[str, str]:
 
 
 def configured_type(model_type: str, model_class: str) -> str:
-    """The type whose configuration a class is built with: its own, where it is mapped for several.
+    """Return the type whose configuration a class is built with: its own, if it is mapped for several.
 
-    SAM 2 on an image is mapped for checkpoints of SAM 2 on videos, too, whose configuration it can only read.
+    SAM 2 for images is also mapped for checkpoints of SAM 2 for videos, whose configuration it can only read.
     """
     catalog = load_catalog()
     own = getattr(getattr(class_of(model_class), "config_class", None), "__name__", "")
@@ -95,9 +95,9 @@ def configured_type(model_type: str, model_class: str) -> str:
 
 
 def zero_centered_weights(model: torch.nn.Module) -> tuple[str, ...]:
-    """Names of the weights of root mean square normalizations to which the code adds 1 (Gemma, Qwen3-Next).
+    """Return the names of weights of root mean square normalizations to which the code adds 1 (Gemma, Qwen3-Next).
 
-    The number of a layer is written as `*` if all layers are alike. `model` is left as it is.
+    A layer's number is written as `*` if all layers are alike. `model` stays unchanged.
     """
     import torch
 
@@ -115,31 +115,31 @@ def zero_centered_weights(model: torch.nn.Module) -> tuple[str, ...]:
 
 
 def _passes_at_zero(norm: Any) -> bool:
-    """Whether a normalization lets anything through where its weight is 0."""
+    """Return whether the output of a normalization is nonzero if its weight is 0."""
     import torch
 
     kept = norm.weight.detach().clone()
     try:
         norm.weight.zero_()
         return bool(norm(torch.ones(1, *kept.shape, dtype=kept.dtype)).any())
-    except Exception:  # it takes something besides, such as a gate: what it does without isn't known
+    except Exception:  # it has a further input, such as a gate, so its output without it is unknown
         return False
     finally:
         norm.weight.copy_(kept)
 
 
 def obstacle_of(model_type: str, failure: str) -> Refusal:
-    """Why a type has no recipe, after its derivation ended with `failure`. Imports transformers; allocates nothing.
+    """Return why a type has no recipe after its derivation failed with `failure`. Imports transformers.
 
-    Only what its own class does on its own untouched defaults takes a type out of those that can be built.
+    Nothing is allocated. Only a failure of its class with its own defaults makes a type unbuildable.
     """
     obstacle, reason = _found(model_type) or _undefined(failure) or (Obstacle.NOT_DERIVED, failure)
-    lacking_package = _LACKING.search(reason) if obstacle is Obstacle.MISSING_DEPENDENCY else None
+    missing = _MISSING.search(reason) if obstacle is Obstacle.MISSING_DEPENDENCY else None
     return Refusal(
         model_type=model_type,
         obstacle=obstacle,
         reason=" ".join(reason.split())[:_LONGEST],
-        package=lacking_package[1] if lacking_package else "",
+        package=missing[1] if missing else "",
     )
 
 
@@ -160,7 +160,7 @@ def _found(model_type: str) -> tuple[Obstacle, str] | None:
         config_class = getattr(transformers, catalog.config_class(configured_type(model_type, model_name)))
     except ImportError as error:
         return Obstacle.MISSING_DEPENDENCY, str(error)
-    except Exception as error:  # transformers wraps whatever a module raises when it is imported
+    except Exception as error:  # transformers wraps the errors of a module's import
         return Obstacle.DEFAULTS_FAIL, f"importing {model_name} fails: {error}"
     if not _has_forward(model_class):
         return Obstacle.NO_CLASS, f"{model_name} has no forward"
@@ -169,7 +169,7 @@ def _found(model_type: str) -> tuple[Obstacle, str] | None:
 
 
 def _undefined(failure: str) -> tuple[Obstacle, str] | None:
-    """A package that modelling code takes for granted: it imports it where it is installed, and calls it anyway."""
+    """Return a package that modeling code imports only if it is installed, and uses in any case."""
     from transformers.utils import import_utils
 
     name = next(iter(_NAME.findall(failure)), "")
@@ -179,8 +179,8 @@ def _undefined(failure: str) -> tuple[Obstacle, str] | None:
 
 
 def _of_diffusers(model_name: str) -> tuple[Obstacle, str] | None:
-    """What keeps anybody from taking a part of a pipeline by its name. Its defaults aren't tried: those of several
-    parts are no model, because every checkpoint says what they leave open."""
+    """Return why a part of a pipeline can't be built by its name. Its defaults aren't tried, because those of
+    several parts are incomplete: each checkpoint sets the rest."""
     try:
         found = hasattr(importlib.import_module(LIBRARY), model_name)
         return None if found else (Obstacle.NO_CLASS, f"diffusers has no {model_name}")
@@ -205,7 +205,7 @@ def _built(config_class: Any, model_class: Any) -> tuple[Obstacle, str] | None:
             model_class(config)
     except ImportError as error:
         return Obstacle.MISSING_DEPENDENCY, str(error)
-    except Exception as error:  # whatever a constructor raises on its own defaults, nobody can build it as it comes
+    except Exception as error:  # any error with its own defaults means that it can't be built
         text = f"{type(error).__name__}: {error}"
         if any(word in text for word in _OF_META):
             return None

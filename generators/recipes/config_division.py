@@ -1,5 +1,5 @@
-"""By what a configuration tree is divided, what its widths and heads become, and what is left of its images, lists of
-layers and rotary positions."""
+"""Divide a configuration: choose a divisor for its widths and heads, and shrink images, lists of layers and rotary
+positions."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ _FACTORS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _SMALLEST_HIDDEN = 32
 _SMALLEST_STAGE = 16
 _NARROW = 16
-"""A stream that is narrower by default, as the codes of an image are, stays as it is."""
+"""A default width below this, as of image codes, stays unchanged."""
 _LARGEST_HIDDEN = 256
 _LARGEST_UNDIVIDED = 128
-"""A stream that no common divisor brings down to this is divided by one that leaves remainders: the first where there
-is a divisor, the second where there is none."""
+"""A stream that no common divisor brings down to this is divided with remainders: the first limit applies if there
+is a divisor, the second if there is none."""
 _SMALLEST_HEAD_DIM = 8
 _WISHED_HEAD_DIM = 16
 _EVEN = 8
-"""Half precision's grouped kernels, which experts are multiplied by, want rows of a multiple of 16 bytes."""
+"""Half precision's grouped kernels, used for experts, need rows of a multiple of 16 bytes."""
 _FEW_HEADS = 4
 _LEAST_MULTIPLIER = 1 / 16
-"""Below that, every width that is multiplied would be the least one that the code allows."""
+"""Below this, each multiplied width would be the least that the code allows."""
 _OFTEN_UNSET = ("num_key_value_heads", "head_dim")
 _PATCHES_A_SIDE = 4
 _IMAGE = 64
-"""Pixels a side where nothing is cut into patches: two places a side are left by strides that multiply to 32."""
+"""Pixels per side of an image without patches: strides with a product of 32 leave two places per side."""
 _FINE_PATCH = 16
 _IMAGE_WINDOW = 2
 _SECTIONS = "mrope_section"
 _HOLDERS = ("rope_parameters", "rope_scaling")
-"""Where the sections stand in transformers 5 and in 4."""
+"""The attributes with the sections in transformers 5 and in 4."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
     """One divisor for all widths of a tree.
 
-    `rounded`: it leaves remainders, and every width becomes a multiple of 8, so that equal ones stay equal, but
-    sums and products need not. `completed`: the number and the width of heads that a configuration leaves unset are
-    set, as most models take them then. `deeper`: there are twice as many layers, in which a fault grows, and patches
-    over which a sum in float32 stays exact.
+    `rounded`: the division has remainders, and each width becomes a multiple of 8, so equal widths stay equal, but
+    sums and products may not. `completed`: number and width of heads that a configuration leaves unset are set, as
+    most models then compute them. `deeper`: twice as many layers, in which a fault grows, and patches over which a
+    float32 sum stays exact.
     """
 
     factor: int
@@ -58,10 +58,10 @@ class Division:
 
 
 def divisions_of(config: Any) -> list[Division]:
-    """The divisions that fit a whole configuration tree: the largest divisor and two that leave it larger.
+    """Return the divisions that fit a whole configuration tree: the largest divisor and the next two.
 
-    Where no common divisor makes the tree small, two that leave remainders come first. Where heads are left unset,
-    the same divisions come again, completed: most models do without, and others fail. The last one is deeper.
+    If no common divisor makes the tree small, two with remainders come first. If heads are unset, the same divisions
+    follow, completed, because some models fail without. The last one is deeper.
     """
     scopes = list(tree(config))
     found = _by_factor(scopes)
@@ -84,7 +84,7 @@ def _by_factor(scopes: list[Any]) -> list[Division]:
 
 
 def divided(config: Any, division: Division) -> dict[str, Any]:
-    """The widths and heads of one scope under a division, by attribute name."""
+    """Return the widths and heads of one scope under a division, by attribute name."""
     changed: dict[str, Any] = {}
     for role in ("hidden", "width", "rank"):
         changed |= _each(role_of(config, role), _quotient(config, division, role))
@@ -124,7 +124,7 @@ def _has_experts(config: Any) -> bool:
 def _divided_heads(
     config: Any, heads: str, head_dim: str, division: Division, changed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What heads and their widths become; a few heads of any width where nothing divides them."""
+    """Return the divided heads and their widths; a few heads of any width if nothing divides them."""
     counts, widths = role_of(config, heads), whole_numbers(role_of(config, head_dim))
     free = heads == "mixer_heads" or (division.rounded and (widths or not counts))
     shares = _shares(config, heads, head_dim, division.factor)
@@ -141,13 +141,13 @@ def _divided_heads(
 
 
 def _remain_whole(config: Any, heads: str, division: Division, share: int, hidden: list[int]) -> bool:
-    """Whether heads of no width of their own still divide a stream whose width was rounded."""
+    """Return whether heads without a width of their own still divide a stream whose width was rounded."""
     counts = [count // share for count in numbers(role_of(config, heads))]
     return all(width % (4 * max(counts, default=1)) == 0 for width in hidden)
 
 
 def _head_dim(config: Any, heads: str, head_dim: str) -> int | None:
-    """The common divisor of the widths of a scope's heads."""
+    """Return the common divisor of the widths of a scope's heads."""
     explicit = whole_numbers(role_of(config, head_dim))
     if explicit:
         return math.gcd(*explicit.values())
@@ -155,16 +155,16 @@ def _head_dim(config: Any, heads: str, head_dim: str) -> int | None:
     if not hidden or not counts:
         return None
     expansion = max(whole_numbers(role_of(config, "mixer_expansion")).values(), default=1)
-    # Stages grow in width and in heads alike: the narrowest has the fewest.
+    # Stages grow in width and in heads: the narrowest has the fewest.
     fewest = min(counts) if stages(role_of(config, heads)) else max(counts)
     return min(hidden) * (expansion if heads == "mixer_heads" else 1) // fewest
 
 
 def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple[int, int] | None:
-    """How a factor is shared between the number of heads and their width; None where it can't be.
+    """Return how a factor is split between number and width of heads, or None if it can't be.
 
-    Heads stay at least two where there were two; their width stays a multiple of 4 (rotary embeddings) and
-    at least 8 (GPU kernels) where it was. Without a factor the two are divided each by itself.
+    At least two heads remain if there were two; their width stays a multiple of 4 (rotary embeddings) and at least 8
+    (GPU kernels) if it was. Without a factor each is divided by itself.
     """
     counts = numbers(role_of(config, heads))
     width = _head_dim(config, heads, head_dim)
@@ -190,7 +190,7 @@ def _hidden(config: Any) -> list[int]:
 
 
 def _step(config: Any, heads: str, width: int) -> int:
-    """What the width of a head stays a multiple of: 4, but where heads share a stream evenly in other widths."""
+    """Return the divisor of a head's width: 4, unless heads share a stream evenly in other widths."""
     hidden, counts = numbers(role_of(config, "hidden")), numbers(role_of(config, heads))
     evenly = {stream / count for stream, count in zip(hidden * len(counts), counts, strict=False)} == {width}
     return 1 if evenly and width % 4 else 4
@@ -223,14 +223,14 @@ def _unset(config: Any) -> list[str]:
 
 
 def image_sizes(config: Any, division: Division) -> dict[str, Any]:
-    """The constructor arguments of one scope that say how large images, windows and stages are."""
+    """Return the constructor arguments of one scope for the sizes of images, windows and stages."""
     return _sizes(config, division) | _shapes(config, division)
 
 
 def _sizes(config: Any, division: Division) -> dict[str, Any]:
     sizes, depths = role_of(config, "image"), stages(role_of(config, "depths"))
     if not any(role_of(config, role) for role in ("patch", "video_patch", "channels")):
-        sizes = {}  # of something else, as of what a stack of layers takes
+        sizes = {}  # the size of something else, such as the input of a stack of layers
     patches = whole_numbers(role_of(config, "patch"))
     if division.deeper:
         patches = {name: min(value, _FINE_PATCH) for name, value in patches.items()}
@@ -245,18 +245,18 @@ def _sizes(config: Any, division: Division) -> dict[str, Any]:
         step = patch or 1
         changed[name] = [min(one, side * one // min(both) // step * step) for one in both]
     merged = whole_numbers({"side": getattr(config, "spatial_merge_size", None)})
-    window = patch * merged["side"] if merged and patch else _IMAGE_WINDOW  # where patches merge, in pixels
+    window = patch * merged["side"] if merged and patch else _IMAGE_WINDOW  # in pixels if patches merge
     return changed | dict.fromkeys(windows, window)
 
 
 def _listed_patches(config: Any) -> list[int]:
-    """The side of patches where a configuration says both sides, or for a video their length in time as well."""
+    """Return the sides of patches if a configuration lists both sides, or for a video also the length in time."""
     listed = [stages(role_of(config, role)).values() for role in ("patch", "video_patch")]
     return [patch[-1] for patches in listed for patch in patches]
 
 
 def _side(config: Any, patch: int | None) -> int:
-    """Pixels a side of an image: as many patches as leave two a side to the last stage and to a window."""
+    """Return the pixels per side of an image that leave two patches per side to the last stage and to a window."""
     strides = whole_numbers(role_of(config, "output_stride")).values()
     if patch is None:
         return max([_IMAGE, *(2 * stride for stride in strides)])
@@ -267,7 +267,7 @@ def _side(config: Any, patch: int | None) -> int:
 
 
 def _shapes(config: Any, division: Division) -> dict[str, Any]:
-    """Shapes that tiles make up and those of feature maps: they shrink as the image does, which may be a part's."""
+    """Return the shapes of tiles and feature maps, which shrink as the image does, possibly a part's image."""
     shapes = role_of(config, "image_grids") | role_of(config, "feature_sizes")
     shapes = {name: value for name, value in shapes.items() if isinstance(value, list)}
     sizes = [
@@ -283,27 +283,27 @@ def _shapes(config: Any, division: Division) -> dict[str, Any]:
 
 
 def layers_needed(config: Any) -> int:
-    """How many layers it takes to give as many outputs as are named."""
+    """Return the number of layers that the listed outputs need."""
     return max(len(_outputs_of_layers(config)), *map(len, _lists(config, "layers_used").values()), 0)
 
 
-def telling_layers(config: Any) -> set[int]:
-    """Places of the first layer of a kind apart and of the first of the others, for each list that names such."""
+def first_of_each_kind(config: Any) -> set[int]:
+    """Return the indices of the first special layer and of the first other layer, for each list of special layers."""
     lists = _lists(config, "layers_apart").values() if not role_of(config, "depths") else ()
-    plain = {next(place for place in range(len(apart) + 1) if place not in apart) for apart in lists}
-    return plain | {min(apart) for apart in lists}
+    plain = {next(place for place in range(len(special) + 1) if place not in special) for special in lists}
+    return plain | {min(special) for special in lists}
 
 
 def kept_lists(config: Any, places: list[int]) -> dict[str, Any]:
-    """The lists of layers that a constructor takes, where the layers at these places are kept: the new places of
-    those of a kind apart, and of those that are used the last ones, as many as before. Where some layers at the back
-    do more, all but one are those."""
+    """Return the constructor's lists of layers if the layers at these indices are kept: the new indices of special
+    layers, and the last indices of used layers, as many as before. If the last layers differ, all but one of the
+    kept layers are such layers."""
     staged, layers = _lists(config, "depths"), len(places)
     kept: dict[str, Any] = {
-        name: _last_of_stages(apart, next(iter(staged.values())))
+        name: _last_of_stages(special, next(iter(staged.values())))
         if staged
-        else [new for new, place in enumerate(places) if place in apart]
-        for name, apart in _lists(config, "layers_apart").items()
+        else [new for new, place in enumerate(places) if place in special]
+        for name, special in _lists(config, "layers_apart").items()
     }
     most = max(numbers(role_of(config, "layers")), default=0)
     kept |= {name: layers - 1 for name, last in role_of(config, "layers_last").items() if 1 < last < most}
@@ -313,7 +313,7 @@ def kept_lists(config: Any, places: list[int]) -> dict[str, Any]:
 
 
 def kept_outputs(config: Any, default: Any, layers: int) -> dict[str, Any]:
-    """`out_indices` of a backbone in a network, for so many layers; empty where it gives what it does by default.
+    """Return `out_indices` of a backbone with this number of layers; empty if it gives its default outputs.
 
     Stages are numbered from 1; the stem is 0.
     """
@@ -324,7 +324,7 @@ def kept_outputs(config: Any, default: Any, layers: int) -> dict[str, Any]:
 
 
 def _last_of_stages(layers: list[int], depths: list[int]) -> list[int]:
-    """The second layers of the stages that these layers are in, where every stage keeps two."""
+    """Return the second layers of the stages that contain these layers, if every stage keeps two."""
     ends = list(itertools.accumulate(depths))
     return sorted({1 + 2 * next(stage for stage, end in enumerate(ends) if layer < end) for layer in layers})
 
@@ -334,28 +334,28 @@ def _lists(config: Any, role: str) -> dict[str, list[int]]:
 
 
 def _outputs(config: Any) -> list[int]:
-    """The stages that a backbone gives; empty for what isn't one."""
+    """Return the output stages of a backbone; empty for other configurations."""
     names = getattr(config, "stage_names", None) or []
     return [one % len(names) for one in getattr(config, "out_indices", None) or []] if names else []
 
 
 def _outputs_of_layers(config: Any) -> list[int]:
-    """The same where every layer is a stage, as in a ViT."""
+    """Return the output stages if each layer is a stage, as in a ViT."""
     names = getattr(config, "stage_names", None) or []
     return _outputs(config) if len(names) - 1 in numbers(role_of(config, "layers")) else []
 
 
 def rotary_sections(config: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The rotary parameters of a scope whose heads were made narrower; empty where it has no such sections.
+    """Return the rotary parameters of a scope whose heads became narrower; empty if it has no sections.
 
     `changed` are its other changed arguments. The three sections together are the frequencies of one head, half of
-    its rotated width. A default configuration leaves them out, and modelling code then takes those of full size.
+    its rotated width. Without them modeling code uses those of the full size; default configurations omit them.
     """
     holder = next((name for name in _HOLDERS if name in arguments_of(config)), None)
     if holder is None or not _has_sections(config):
         return {}
     known = dict(getattr(config, holder, None) or {})
-    if any(isinstance(one, Mapping) for one in known.values()):  # by kind of layer, whose code knows the sections
+    if any(isinstance(one, Mapping) for one in known.values()):  # by kind of layer; the code knows the sections
         return {}
     width = _value("head_dim", config, changed)
     heads = _value("num_attention_heads", config, changed)
@@ -372,7 +372,7 @@ def rotary_sections(config: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_sections(config: Any) -> bool:
-    """Whether the configuration's class, or the modelling code beside it, knows such sections."""
+    """Return whether the configuration's class, or its modeling code, uses such sections."""
     module = type(config).__module__.replace("configuration_", "modeling_")
     found = importlib.util.find_spec(module) if ".modeling_" in module else None
     beside = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""

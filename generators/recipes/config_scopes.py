@@ -1,5 +1,5 @@
-"""A configuration and its parts, what the names of their attributes mean (roles.toml), and where the rules don't fit
-a model type (overrides/*.toml: one entry a type, each with its reason)."""
+"""Read a configuration and its parts, the meaning of their attributes (roles.toml), and exceptions of model types
+(overrides/*.toml: one entry per type, each with its reason)."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from hardware.errors import BrokenInput, ModelError
 _FOLDER = Path(__file__).parent / "overrides"
 _KEYS = frozenset({"reason", "like", "parts", "config", "inputs", "left_out", "not_asked", "refused"})
 _TAKEN_OVER = ("config", "inputs")
-_CANNOT_BE_ASKED = frozenset({"padding", "decoding"})
+_OPTIONAL = frozenset({"padding", "decoding"})
 
 
 @functools.cache
 def roles() -> Mapping[str, Mapping[str, Any]]:
-    """roles.toml: names of configuration attributes and of parameters by what they mean."""
+    """Return roles.toml: names of configuration attributes and of parameters by their meaning."""
     with (Path(__file__).parent / "roles.toml").open("rb") as file:
         return tomllib.load(file)
 
 
 def arguments_of(config: Any) -> tuple[str, ...]:
-    """What the constructor of a configuration takes, whether it is a dataclass (5.x) or not (4.x)."""
+    """Return the constructor arguments of a configuration, a dataclass (5.x) or not (4.x)."""
     if dataclasses.is_dataclass(config):
         return tuple(f.name for f in dataclasses.fields(config) if f.init)
     return tuple(p for p in inspect.signature(type(config).__init__).parameters if p not in ("self", "kwargs"))
 
 
 def declared_parts(config_class: Any) -> Mapping[str, Any]:
-    """The classes of a configuration's parts by attribute name, as far as its class says. Some of 4.x tell of their
-    backbone by instance only: it may be of any type."""
+    """Return the declared classes of a configuration's parts by attribute name. Some of 4.x have a backbone of any
+    type, known only from an instance."""
     found = getattr(config_class, "sub_configs", None)
     return found if isinstance(found, Mapping) else {}
 
 
 def children(config: Any) -> dict[str, Any]:
-    """The sub-configurations of a configuration by attribute name."""
+    """Return the sub-configurations of a configuration by attribute name."""
     names = declared_parts(type(config)) or vars(config)
     found = {name: getattr(config, name, None) for name in names}
     return {name: child for name, child in found.items() if hasattr(child, "to_dict")}
 
 
 def attribute_of(config: Any, *names: str) -> Any:
-    """The first of these that a configuration or one of its parts has; None where none does."""
+    """Return the first of these attributes that a configuration or one of its parts has, or None."""
     for scope in tree(config):
         for name in names:
             value = getattr(scope, name, None)
@@ -59,7 +59,7 @@ def attribute_of(config: Any, *names: str) -> Any:
 
 
 def known_of(config: Any, what: str, *names: str) -> list[Any]:
-    """These attributes of a configuration or its parts. Raises `ModelError` where one isn't there."""
+    """Return these attributes of a configuration or its parts. Raises `ModelError` if one is missing."""
     values = [attribute_of(config, name) for name in names]
     if None in values:
         raise ModelError(
@@ -70,41 +70,41 @@ def known_of(config: Any, what: str, *names: str) -> list[Any]:
 
 
 def text_config(config: Any) -> Any:
-    """The part of a configuration that holds the vocabulary: itself, or its `text_config`."""
+    """Return the part of a configuration that has the vocabulary: itself, or its `text_config`."""
     return next((c for c in tree(config) if getattr(c, "vocab_size", None)), config)
 
 
 def tree(config: Any) -> Iterator[Any]:
-    """A configuration and all its parts, the outer ones first."""
+    """Yield a configuration and all its parts, the outer ones first."""
     yield config
     for child in children(config).values():
         yield from tree(child)
 
 
 def role_of(config: Any, role: str) -> dict[str, Any]:
-    """The attributes of `config` with this role that the constructor takes and that are set."""
+    """Return the attributes of `config` with this role that the constructor takes and that are set."""
     values = {name: getattr(config, name, None) for name in arguments_of(config) if name in roles()["config"][role]}
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 def whole_numbers(values: Mapping[str, Any]) -> dict[str, int]:
-    """Those that are positive whole numbers."""
+    """Return the values that are positive whole numbers."""
     return {k: v for k, v in values.items() if isinstance(v, int) and v > 0}
 
 
 def stages(values: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Those that are lists with a number for each stage."""
+    """Return the values that are lists with a number for each stage."""
     lists = {k: list(v) for k, v in values.items() if isinstance(v, list | tuple) and v}
     return {k: v for k, v in lists.items() if all(isinstance(one, int) and one > 0 for one in v)}
 
 
 def numbers(values: Mapping[str, Any]) -> list[int]:
-    """All whole numbers, those of lists too."""
+    """Return all whole numbers, also those in lists."""
     return [*whole_numbers(values).values(), *(one for stages in stages(values).values() for one in stages)]
 
 
 def token_ids(config: Any) -> dict[str, int]:
-    """Special tokens by attribute name: what the constructor takes that ends in `_token_id` or `_token_index`."""
+    """Return special tokens by attribute name: constructor arguments that end in `_token_id` or `_token_index`."""
     values = {name: getattr(config, name, None) for name in arguments_of(config)}
     return {
         name: value
@@ -114,24 +114,24 @@ def token_ids(config: Any) -> dict[str, int]:
 
 
 def unset_places(config: Any) -> list[str]:
-    """Tokens that keep places for an image or a sound, which the constructor takes but its defaults leave out."""
+    """Return the placeholder tokens of images or sounds that the constructor takes but its defaults leave out."""
     names = [name for name in arguments_of(config) if name in roles()["config"]["place_tokens"]]
     return [name for name in names if getattr(config, name, None) is None]
 
 
 def special_tokens(config: Any) -> frozenset[int]:
-    """The ids of all special tokens in a configuration tree."""
+    """Return the ids of all special tokens in a configuration tree."""
     return frozenset(value for scope in tree(config) for value in token_ids(scope).values())
 
 
 def default_of(config: Any) -> Any:
-    """An object of the same class as its constructor makes it by itself; `config` where it has no defaults."""
+    """Return an object of the same class with its defaults; `config` if it has no defaults."""
     return config if getattr(config, "has_no_defaults_at_init", False) else readable(type(config)())
 
 
 def readable(config: Any) -> Any:
-    """`config`, all of whose attributes can be read: transformers 5.2x refuses to say those that differ by layer, as
-    a head's width may, unless it is told that the value of the other layers is meant."""
+    """Return `config` with all attributes readable: transformers 5.2x refuses to read attributes that differ by
+    layer, such as a head's width, unless the value of the other layers is requested."""
     for scope in tree(config):
         if getattr(scope, "is_heterogeneous", False):
             scope.allow_global_per_layer_attribute_access = True
@@ -140,10 +140,10 @@ def readable(config: Any) -> Any:
 
 @functools.cache
 def all_overrides() -> Mapping[str, Mapping[str, Any]]:
-    """Every entry by model type, with what those that it is `like` say of `config` and `inputs`.
+    """Return all entries by model type, including `config` and `inputs` of the entries that they are `like`.
 
-    Raises `BrokenInput` where a type stands in two files, an entry says something that nothing reads or gives no
-    reason, or likeness has no end.
+    Raises `BrokenInput` if a type is in two files, if an entry has an unknown key or no reason, or if `like` is
+    circular.
     """
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(_FOLDER.glob("*.toml")):
@@ -162,14 +162,14 @@ def _require_known(name: str, entry: Mapping[str, Any]) -> None:
     if not entry.keys() & {"reason", "refused"}:
         raise BrokenInput(f"the overrides of {name} have no reason")
     not_asked = set(entry.get("not_asked", ()))
-    if not not_asked <= _CANNOT_BE_ASKED:
+    if not not_asked <= _OPTIONAL:
         raise BrokenInput(f"the overrides of {name} leave out a check that is required")
     if not_asked and "left_out" not in entry:
         raise BrokenInput(f"the overrides of {name} leave out a check and don't say why")
 
 
 def _with_likes(name: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The entry of `name` over those that it is like, the furthest first."""
+    """Merge the entry of `name` over those that it is like, the most distant first."""
     chain = [name]
     while like := entries[chain[-1]].get("like"):
         if like in chain or like not in entries:
@@ -179,12 +179,12 @@ def _with_likes(name: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[str
         what: {key: value for one in reversed(chain) for key, value in entries[one].get(what, {}).items()}
         for what in _TAKEN_OVER
     }
-    return {**entries[name], **{what: told for what, told in merged.items() if told}}
+    return {**entries[name], **{what: values for what, values in merged.items() if values}}
 
 
 def overrides(model_type: str, task: str = "") -> Mapping[str, Any]:
-    """The entry of a model type: that for a task where there is one (`blip@visual-question-answering`), else that for
-    the installed version of transformers (`dbrx@4.57`); empty where it has none."""
+    """Return the entry of a model type: that for a task (`blip@visual-question-answering`), else that for the
+    installed version of transformers (`dbrx@4.57`), else the type's; empty if there is none."""
     found = all_overrides()
     version = ".".join(installed_version().split(".")[:2])
     keys = (f"{model_type}@{task}", f"{model_type}@{version}", model_type)
@@ -194,9 +194,9 @@ def overrides(model_type: str, task: str = "") -> Mapping[str, Any]:
 def overridden(
     arguments: Mapping[str, Any], changes: Mapping[str, Any], config: Any, whole: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """`arguments` with the values of an entry, less those that the constructor of `config` sets by itself.
+    """Return `arguments` with the values of an entry, without those that the constructor of `config` sets itself.
 
-    A table changes a sub-configuration, where there is one of that name, and is a literal elsewhere. `whole` are the
+    A table changes a sub-configuration of that name, if there is one, and is a literal otherwise. `whole` are the
     arguments around a sub-configuration's.
     """
     changed = dict(arguments)
@@ -210,24 +210,24 @@ def overridden(
             changed[key] = _referred(value, changed, config, whole)
         if (
             changed[key] == getattr(alone, key, None) and key != "model_type"
-        ):  # a known class may be asked for by name
+        ):  # a known class may be requested by name
             del changed[key]
     return {key: value for key, value in changed.items() if key in changes or not _is_outdated(key, value, changes)}
 
 
 def _is_outdated(name: str, value: Any, changes: Mapping[str, Any]) -> bool:
-    """Whether this lists the kinds of other layers than as many as an entry asks for: without it, the constructor
-    counts them anew."""
+    """Return whether a list of layer kinds has another length than an entry asks for: without it, the constructor
+    computes a new one."""
     wanted = next((changes[one] for one in roles()["config"]["layers"] if one in changes), None)
     is_list = name in roles()["config"]["layer_kinds"] and isinstance(value, list)
     return is_list and wanted is not None and len(value) != wanted
 
 
 def _referred(value: Any, arguments: Mapping[str, Any], config: Any, whole: Mapping[str, Any]) -> Any:
-    """A literal of an entry, or for "@name" the tiny value of another attribute ("@part.name" of a part)."""
+    """Return a literal of an entry, or for "@name" the tiny value of another attribute ("@part.name" of a part)."""
 
-    def look_up(said: str) -> Any:
-        scope, _, name = said.rpartition(".")
+    def look_up(name_of: str) -> Any:
+        scope, _, name = name_of.rpartition(".")
         given, owner = (whole.get(scope, {}), getattr(config, scope, None)) if scope else (arguments, config)
         return given.get(name, getattr(owner, name, None))
 
@@ -235,7 +235,7 @@ def _referred(value: Any, arguments: Mapping[str, Any], config: Any, whole: Mapp
 
 
 def referred(value: Any, look_up: Callable[[str], Any]) -> Any:
-    """A literal of overrides/*.toml, or for "@name" what `look_up` finds of that name, in lists too."""
+    """Return a literal of overrides/*.toml, or for "@name" the result of `look_up`, also in lists."""
     if isinstance(value, list):
         return [referred(one, look_up) for one in value]
     return look_up(value[1:]) if isinstance(value, str) and value.startswith("@") else value

@@ -1,4 +1,4 @@
-"""Derivation of recipes: builds a model, finds its inputs, and measures it. Imports transformers."""
+"""Derive recipes: build a model, find its inputs, and measure it. Imports transformers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from . import measurements
 from .build_model import build, class_of, configured_type, filled_model, part_of, zero_centered_weights
 from .config_scopes import children, overrides
 from .diffusion import tiny_arguments
-from .probe import SEED, Measured, generates, left_out, lost_gradients, measured, run_whole
+from .probe import SEED, RecipeProbe, generates, lost_gradients, probe_recipe, run_probe, skipped_checks
 from .tiny import head_arguments, tiny_configs
 
 _AGREES = 1e-6
@@ -40,9 +40,9 @@ _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
-def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
+def _recipe(model: Any, found: RecipeProbe, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
     decoding = generates(model, entry, what.model_type)
-    reached, used_cache = run_whole(model, found, decoding)
+    reached, used_cache = run_probe(model, found, decoding)
     gradients, norm = gradient_summary(
         as_reference(copy_over(model)), found.inputs, found.masked_by, training=found.trains_only
     )
@@ -71,7 +71,7 @@ def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry,
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
         without_cache=not used_cache,
-        left_out=left_out(model, found, reached, overrides(denoised(what.model_type, entry.task), entry.task)),
+        left_out=skipped_checks(model, found, reached, overrides(denoised(what.model_type, entry.task), entry.task)),
         **given,
     )
 
@@ -79,17 +79,17 @@ def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry,
 def _filled(
     config_class: str, model_class: str, config: Mapping[str, Any], gain: float
 ) -> tuple[Any, tuple[str, ...]]:
-    """A new model with its seeded test weights, and which of its norms add 1."""
+    """Return a new model with its seeded test weights, and the norms that add 1."""
     model = build(config_class, model_class, config)
     centered = zero_centered_weights(model)
     return fill(model, gain=gain, zero_centered=centered), centered
 
 
 def _origin(model_type: str) -> str:
-    """What vouches for numbers that are recorded here: a shipped recipe of the type that they agree with.
+    """Return the source that confirms numbers recorded here: a shipped recipe of the type with the same numbers.
 
-    Loud weights depend on names alone, so that the numbers of another version can be computed again; where the
-    installed modelling code gives others, or none are shipped, nothing but this installation stands behind it.
+    Seeded weights depend on names alone, so the numbers of another version can be computed again. If the installed
+    modeling code gives others, or none are shipped, the origin is this installation.
     """
     for recipe in shipped_recipes(model_type):
         try:
@@ -97,36 +97,36 @@ def _origin(model_type: str) -> str:
             inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
             output = float64_outputs(model, inputs)[recipe.recorded["output"]]
             there = [float(output[tuple(place)]) for place in recipe.recorded["positions"]]
-        except (ModelError, *_CANNOT_RUN):  # another version's class or argument is gone: then it vouches for nothing
+        except (ModelError, *_CANNOT_RUN):  # another version's class or argument is gone, so it confirms nothing
             continue
-        apart = max(abs(a - b) for a, b in zip(there, recipe.recorded["values"], strict=True))
-        if apart / recipe.recorded["scale"] < _AGREES:
+        distance = max(abs(a - b) for a, b in zip(there, recipe.recorded["values"], strict=True))
+        if distance / recipe.recorded["scale"] < _AGREES:
             return f"agrees with the recipe for {recipe.transformers_version}"
     return HERE
 
 
-def _unheard(model: Any, found: Measured) -> list[str]:
+def _without_effect(model: Any, found: RecipeProbe) -> list[str]:
     others = make_inputs(found.specs, SEED + 1, found.lengths)
-    return measurements.unheard(model, found.inputs, others, found.reference, found.masked_by, found.specs)
+    return measurements.ineffective_inputs(model, found.inputs, others, found.reference, found.masked_by, found.specs)
 
 
-def _unsteady(model: Any, found: Measured) -> list[str]:
+def _unsteady(model: Any, found: RecipeProbe) -> list[str]:
     draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in other_draws(found.lengths)]
     return measurements.unsteady(model, [found.inputs, *draws], found.masked_by, found.mask_input)
 
 
 def _best(
     config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification, likely: float | None
-) -> tuple[float, Measured] | list[str]:
-    """The `likely` gain, where it leaves nothing to wish for; else the loudest of all, or why none is accepted."""
+) -> tuple[float, RecipeProbe] | list[str]:
+    """Return the `likely` gain if it meets all limits, else the best of all gains, or why none is accepted."""
     if likely is not None:
-        only = _loudest(config, config_class, chosen, what, gains=(likely,))
-        if isinstance(only, tuple) and not only[1].is_deaf and measurements.holds_half_precision(only[1].sensitivity):
-            return only
-    return _loudest(config, config_class, chosen, what)
+        one = _best_of(config, config_class, chosen, what, gains=(likely,))
+        if isinstance(one, tuple) and not one[1].skips_mask and measurements.holds_half_precision(one[1].sensitivity):
+            return one
+    return _best_of(config, config_class, chosen, what)
 
 
-def _loudest(
+def _best_of(
     config: Mapping[str, Any],
     config_class: str,
     chosen: TaskClass,
@@ -134,36 +134,36 @@ def _loudest(
     *,
     gains: Sequence[float] = (*GAINS, *BETWEEN),
     pad_senses: bool = True,
-) -> tuple[float, Measured] | list[str]:
-    """Of `gains` that with the best ratio of signal to noise among those accepted, or why none is.
+) -> tuple[float, RecipeProbe] | list[str]:
+    """Return the gain of `gains` with the best ratio of signal to noise among those accepted, or why none is.
 
-    Where none is while images and sounds are padded, they are whole: what a model gives in their padding may be
-    anything (Deformable DETR divides by how much of a column is shown), and nothing says which outputs it stands in.
-    Those with which a dropped mask is heard come first, then those with which half precision holds; the noise is that
-    of bfloat16, where the model has it.
+    If none is accepted while images and sounds are padded, they aren't padded: outputs in their padding may be
+    arbitrary (Deformable DETR divides by the unmasked share of a column), and which outputs those are is unknown.
+    Gains that detect a dropped mask come first, then those that hold in half precision; the noise is that of
+    bfloat16, if the model has it.
     """
-    accepted: list[tuple[bool, bool, float, float, Measured]] = []
+    accepted: list[tuple[bool, bool, float, float, RecipeProbe]] = []
     refused = []
     senses_padded = False
     for gain in gains:
-        if gain in BETWEEN and any(heard and holds for heard, holds, *_ in accepted):
+        if gain in BETWEEN and any(detected and holds for detected, holds, *_ in accepted):
             break
         model, _ = _filled(config_class, chosen.model_class, config, gain)
         try:
-            found = measured(model, chosen.entry, what, pad_senses=pad_senses)
-        except ReferenceNotFinite as error:  # too loud for it
+            found = probe_recipe(model, chosen.entry, what, pad_senses=pad_senses)
+        except ReferenceNotFinite as error:  # too large for it
             refused.append(f"gain {gain}: {error}")
             continue
         senses_padded |= any(spec["kind"] in ("heard", "shown") for spec in found.specs.values())
         figures = found.sensitivity
-        reasons = measurements.faults(figures) or _unheard(model, found)
+        reasons = measurements.faults(figures) or _without_effect(model, found)
         reasons = reasons or lost_gradients(model, found.inputs, found.masked_by, training=found.trains_only)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
             noise = figures.get("bfloat16_error", figures["float32_error"])
-            loud = figures["attention_x1.1"] / noise
-            accepted.append((not found.is_deaf, measurements.holds_half_precision(figures), loud, gain, found))
+            signal = figures["attention_x1.1"] / noise
+            accepted.append((not found.skips_mask, measurements.holds_half_precision(figures), signal, gain, found))
     for *_, gain, found in sorted(accepted, key=lambda one: one[:4], reverse=True):
         model, _ = _filled(config_class, chosen.model_class, config, gain)
         reasons = _unsteady(model, found)
@@ -171,15 +171,15 @@ def _loudest(
             return gain, found
         refused.append(f"gain {gain}: {', '.join(reasons)}")
     if pad_senses and senses_padded and len(gains) > 1:
-        return _loudest(config, config_class, chosen, what, gains=gains, pad_senses=False)
+        return _best_of(config, config_class, chosen, what, gains=gains, pad_senses=False)
     return refused
 
 
 def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     """Derive the recipe of a model type's tiny model; `task` None is its primary one.
 
-    Where no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type
-    or task, and with the figures where nothing is accepted.
+    If no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type or task,
+    and with the figures if nothing is accepted.
     """
     what, chosen = classify_type(model_type), task_class(model_type, task)
     if what.architecture == UNKNOWN:
@@ -196,13 +196,13 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
         part, _ = part_of(load_catalog().config_class(configured), chosen.model_class)
         if part:
             configs = (config.get(part, {}) for config in configs)
-    # The body is that of the primary task, whose gain serves most heads, and trying all takes five times as long.
+    # The body is that of the primary task, whose gain suits most heads; trying all takes five times as long.
     primary = load_recipe(model_type) if task and what.architecture != "diffusion" else None
-    return loudest_recipe(what, chosen, configs, f"tiny {model_type}", likely=primary.gain if primary else None)
+    return best_recipe(what, chosen, configs, f"tiny {model_type}", likely=primary.gain if primary else None)
 
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
-    """The class that does a task, None for the primary one. Raises `ModelError` where the type has none."""
+    """Return the class that does a task, None for the primary one. Raises `ModelError` if the type has none."""
     tasks = catalog_of(model_type).tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)
     if chosen is None:
@@ -212,7 +212,7 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
 
 
 def _config_class(what: Classification, chosen: TaskClass) -> str:
-    """The configuration class that a model is built with; empty for one of diffusers. Raises `ModelError`."""
+    """Return the configuration class that a model is built with; empty for diffusers. Raises `ModelError`."""
     if what.architecture == "diffusion":
         return ""
     _require_forward(chosen.model_class)
@@ -221,7 +221,7 @@ def _config_class(what: Classification, chosen: TaskClass) -> str:
 
 
 def _require_forward(model_class: str) -> None:
-    """Raises `ModelError` where a class has no forward pass of its own, as where only parts of it compute."""
+    """Raise `ModelError` if a class has no forward pass of its own, as when only its parts compute."""
     import torch
 
     if inspect.getattr_static(class_of(model_class), "forward", None) is torch.nn.Module.forward:
@@ -230,7 +230,7 @@ def _require_forward(model_class: str) -> None:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """The order of sums, and with it the last digits of an error, doesn't depend on how many cores are here."""
+    """Use one thread, so that the order of sums, and the last digits of an error, don't depend on the cores."""
     import torch
 
     before = torch.get_num_threads()
@@ -241,7 +241,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def loudest_recipe(
+def best_recipe(
     what: Classification,
     chosen: TaskClass,
     configs: Iterator[dict[str, Any]],
@@ -249,15 +249,15 @@ def loudest_recipe(
     *,
     likely: float | None = None,
 ) -> Recipe:
-    """The recipe of the first of `configs` with which faults can be heard, under the `likely` gain or the loudest.
+    """Return the recipe of the first of `configs` in which faults are detected, by the `likely` or the best gain.
 
-    Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
-    of them can't be built or run.
+    Raises `ModelError` naming the model (`which`), with the figures if none is accepted, or with the reason why the
+    last of them can't be built or run.
     """
     config_class = _config_class(what, chosen)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
-        warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
+        warnings.simplefilter("ignore")  # the library's advice to users, irrelevant for a recipe
         for config in configs:
             try:
                 config |= head_arguments(config, class_of(config_class) if config_class else None, chosen, what)
@@ -275,14 +275,14 @@ def loudest_recipe(
 
 
 def _shortest(reasons: list[str]) -> str:
-    """One of the reasons why no gain is accepted, and for how many gains there is another."""
+    """Return one of the reasons why no gain is accepted, and the number of gains with another reason."""
     nearest = min(reasons, key=len)
     return nearest if len(reasons) == 1 else f"{nearest}; and no better with {len(reasons) - 1} others"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCheckpoint:
-    """A checkpoint whose files and configuration make the model of a task; `remarks` say what isn't tested of it."""
+    """A checkpoint whose files and configuration make the model of a task; `remarks` list what isn't tested."""
 
     checkpoint: Checkpoint
     what: Classification
@@ -292,9 +292,9 @@ class OpenedCheckpoint:
 
 
 def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
-    """Open a checkpoint as its suite will; `empty` reads no weights, only their names and shapes.
+    """Open a checkpoint as its suite will; `empty` reads only the names and shapes of its weights.
 
-    Raises `BrokenInput` or `ModelError` where it can't be run as it is.
+    Raises `BrokenInput` or `ModelError` if it can't be run.
     """
     checkpoint = read_checkpoint(folder, needs_weights=True)
     what = classify_folder(folder, str(folder))
@@ -303,19 +303,19 @@ def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
     if entry is None:
         raise ModelError(f"{what.model_type} has no class for any task", why="it is a part of other models")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
+        warnings.simplefilter("ignore")  # the library's advice to users, irrelevant for a recipe
         model, remarks = open_model(class_of(what.model_class), checkpoint.folder, empty=empty)
     remarks = (*remarks, *_tokens_without_rows(model, folder))
     return OpenedCheckpoint(checkpoint=checkpoint, what=what, entry=entry, model=model, remarks=remarks)
 
 
 def remarks_of(folder: str) -> tuple[str, ...]:
-    """What is to be said of a checkpoint before it runs; reads no weights. Raises as `open_checkpoint` does."""
+    """Return the remarks on a checkpoint before it runs; reads no weights. Raise as `open_checkpoint` does."""
     return open_checkpoint(Path(folder), empty=True).remarks
 
 
 def _tokens_without_rows(model: Any, folder: Path) -> Iterator[str]:
-    """Whether the tokenizer beside the weights gives ids beyond the rows of the model's embedding."""
+    """Report if the tokenizer beside the weights gives ids beyond the rows of the model's embedding."""
     try:
         rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
     except (NotImplementedError, AttributeError):  # it takes no tokens
@@ -334,7 +334,7 @@ def derive_checkpoint(folder: str) -> Recipe:
     checkpoint, what, entry, model = opened.checkpoint, opened.what, opened.entry, opened.model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = measured(model, entry, what)
+        found = probe_recipe(model, entry, what)
         plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
         config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}
         recipe = _recipe(model, found, what, entry, config=config, gain=None, weights_hash=checkpoint.weights_hash)

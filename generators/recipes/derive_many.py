@@ -1,6 +1,6 @@
-"""Derives many recipes: one forked child a piece of work, from a parent that has imported the libraries once.
+"""Derive many recipes: one forked child for each, from a parent that has imported the libraries once.
 
-The parent never computes a tensor: after one large product of matrices its children would hang in OpenMP.
+The parent never computes a tensor, because after a large matrix product its children would hang in OpenMP.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def missing(wanted: Iterable[Wanted]) -> list[Wanted]:
-    """Those for which neither a recipe nor a refusal is stored."""
+    """Return those without a stored recipe or refusal."""
     return [
         one
         for one in wanted
@@ -53,11 +53,10 @@ def missing(wanted: Iterable[Wanted]) -> list[Wanted]:
 def derive_and_keep(
     wanted: Iterable[Wanted], *, jobs: int, shipped: bool = False, timeout_s: float = TIMEOUT_S
 ) -> Iterator[tuple[Wanted, Recipe | Refusal]]:
-    """Derive each in a child of its own, `jobs` at a time, and yield what came of it as they end, in any order.
+    """Derive each in its own child, `jobs` at a time, and yield the results as they finish, in any order.
 
-    It is stored before it is yielded, so that nothing is lost where it is cut off: in the package's own data if
-    `shipped`, else in this machine's own folder. Imports torch and transformers into this process. Raises
-    `OutputError`.
+    A result is stored before it is yielded, so an interruption loses nothing: in the package's data if `shipped`,
+    else in this machine's folder. Imports torch and transformers into this process. Raises `OutputError`.
     """
     folder = SHIPPED if shipped else None
     for asked, answer, lost in in_children(wanted, _derive, jobs=jobs, timeout_s=timeout_s):
@@ -79,7 +78,7 @@ def derive_and_keep(
 
 
 def _derive(wanted: Wanted) -> Answer:
-    """The child: derive, and say what came out."""
+    """Derive in a child process, and return the result."""
     from .build_model import obstacle_of
     from .derive import derive_tiny
 
@@ -87,7 +86,7 @@ def _derive(wanted: Wanted) -> Answer:
         return {"recipe": derive_tiny(wanted.model_type, wanted.task).to_dict()}
     except HwCompatError as error:
         failure = str(error)
-    except Exception as error:  # whatever modelling code raises is the reason why there is no recipe
+    except Exception as error:  # any error of modeling code is the reason why there is no recipe
         failure = f"{type(error).__name__}: {error}"
     return {"refusal": obstacle_of(wanted.model_type, failure).to_dict()}
 
@@ -95,10 +94,10 @@ def _derive(wanted: Wanted) -> Answer:
 def in_children(
     items: Iterable[Item], work: Callable[[Item], Answer], *, jobs: int, timeout_s: float = TIMEOUT_S
 ) -> Iterator[tuple[Item, Answer | None, str]]:
-    """Do `work` on each in a child of its own, `jobs` at a time, and yield item and answer as they end, in any order;
-    for a child without an answer the reason.
+    """Do `work` on each item in its own child, `jobs` at a time, and yield item and answer as they finish, in any
+    order; for a child without an answer, the reason.
 
-    A child that dies, takes longer than `timeout_s` or more than `MEMORY_BYTES` costs one piece.
+    A child that dies, or exceeds `timeout_s` or `MEMORY_BYTES`, costs one item.
     """
     warm_up()
     waiting = list(items)[::-1]
@@ -126,8 +125,8 @@ def in_children(
 
 
 def warm_up() -> None:
-    """Import what every child needs. The library's packages are lazy: their modules have to be named, else each child
-    spends seconds on what stands behind them (SciPy, scikit-learn, TorchDynamo)."""
+    """Import what each child needs. The library's packages are lazy: unless their modules are named, each child
+    spends seconds on importing their dependencies (SciPy, scikit-learn, TorchDynamo)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with uncollected():
         for name in _NEEDED:

@@ -1,9 +1,9 @@
-"""The denoiser and the autoencoder of a pipeline of diffusers: tiny constructor arguments, and inputs of one step.
+"""Denoiser and autoencoder of a diffusers pipeline: tiny constructor arguments, and the inputs of one step.
 
-Arguments are the class' own defaults, made small: what is equal in them stays equal, and so does a width that is the
-product of heads and their width. Inputs are known by the names of a forward's arguments; a name with points is an
-entry of a mapping that it takes (`added_cond_kwargs.time_ids`). Names are understood by the roles in diffusion.toml;
-exceptions are data in overrides/diffusion.toml, by class or by family.
+Arguments are the class's defaults, made small: equal values stay equal, and a width that is the product of heads and
+their width stays so. Inputs are known by the names of a forward's arguments; a name with points is an entry of a
+mapping argument (`added_cond_kwargs.time_ids`). Names are understood by the roles in diffusion.toml; exceptions are
+in overrides/diffusion.toml, by class or by family.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ Arguments = Mapping[str, Any]
 _plain = object()
 Spec = dict[str, Any]
 _EVERY = 4
-"""Tokens of text for each step that a picture grows by: four steps for the longer of two prompts."""
+"""Tokens of text per step of the image's growth: four steps for the longer of two prompts."""
 _STEPS = 128
-"""Of the thousand steps that models are trained with, the last ones. Models make positions of a step, and of a large
-one float32 knows them to so few digits that it is heard in what comes out."""
+"""Only the last of the thousand training steps are used: models compute positions of a step, and float32 has so
+few digits for a large one that the error shows in the outputs."""
 _PARTS = 128
-"""What the part of all steps that is left is counted in: a power of two, so that a thousand times it is exact in
-float32."""
+"""The unit of the remaining share of all steps: a power of two, so that a thousand times it is exact in float32."""
 _OF_PARTS = 16
 _FRAMES = 3
 
@@ -53,29 +52,30 @@ def _roles() -> Mapping[str, list[str]]:
 
 
 def defaults_of(model_class: Any) -> dict[str, Any]:
-    """What a class' constructor takes, with its defaults; None where an argument has none."""
+    """Return the constructor arguments of a class with their defaults; None if an argument has none."""
     parameters = inspect.signature(model_class.__init__).parameters.values()
     named = [p for p in parameters if p.name != "self" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return {p.name: None if p.default is p.empty else p.default for p in named}
 
 
-def told_of(model_class: str, family: str, what: str) -> dict[str, Any]:
-    """What `overrides/diffusion.toml` says of `config` or `inputs`: first of the class, then of the family."""
+def overrides_of(model_class: str, family: str, what: str) -> dict[str, Any]:
+    """Return `config` or `inputs` of `overrides/diffusion.toml`: first of the class, then of the family."""
     entries = (overrides(model_class), overrides(family))
     return {key: value for entry in entries for key, value in entry.get(what, {}).items()}
 
 
 def tiny_arguments(model_class: Any, family: str) -> dict[str, Any]:
-    """The constructor arguments of a small model of `model_class`: JSON values, only what differs from the defaults.
+    """Return the constructor arguments of a small model of `model_class`: JSON values that differ from the defaults.
 
-    Imports nothing. `overrides/diffusion.toml` has the last word; what it says of a family counts for the classes
-    that take such an argument. Raises `ModelError` for a family of which it says why it has none.
+    Nothing is imported. `overrides/diffusion.toml` takes precedence; its entry of a family counts for the classes
+    with such an argument. Raises `ModelError` for a family without a tiny model, with the reason.
     """
     if why := overrides(family).get("refused"):
         raise ModelError(f"no tiny {family} can be made", why=why)
     defaults = defaults_of(model_class)
-    told = {key: value for key, value in told_of(model_class.__name__, family, "config").items() if key in defaults}
-    made = {**defaults, **_shrunk(defaults), **told}
+    changes = overrides_of(model_class.__name__, family, "config")
+    given = {key: value for key, value in changes.items() if key in defaults}
+    made = {**defaults, **_shrunk(defaults), **given}
     found = {name: value for name, value in made.items() if value != defaults.get(name, _plain)}
     return dict(json.loads(json.dumps(found)))
 
@@ -102,8 +102,8 @@ def _lists(defaults: Arguments, role: str) -> dict[str, list[Any]]:
 
 
 def _heads(defaults: Arguments) -> dict[str, Any]:
-    """Few heads in the same proportion, two at least where there were two; narrow ones of equal width."""
-    if _lists(defaults, "down_blocks"):  # there `attention_head_dim` is a number of heads, of blocks of other widths
+    """Return few heads in the same proportion, at least two if there were two; narrow ones of equal width."""
+    if _lists(defaults, "down_blocks"):  # there `attention_head_dim` is the number of heads
         return dict.fromkeys(_numbers(defaults, "head_dim"), HEADS)
     heads = _numbers(defaults, "heads")
     common = math.gcd(*heads.values()) if heads else 1
@@ -113,7 +113,7 @@ def _heads(defaults: Arguments) -> dict[str, Any]:
 
 
 def _widths(defaults: Arguments, changed: Arguments) -> dict[str, int]:
-    """Widths in the order of their size, `_APART` from each other; products of heads and their width stay so."""
+    """Return widths in the order of their size, `_APART` from each other; products of heads and width stay so."""
     heads, head_dim = ("num_attention_heads", "attention_head_dim")
     products: dict[int, int] = {}
     if isinstance(defaults.get(heads), int) and isinstance(defaults.get(head_dim), int):
@@ -129,7 +129,7 @@ def _widths(defaults: Arguments, changed: Arguments) -> dict[str, int]:
 
 
 def _rotary(defaults: Arguments, changed: Arguments) -> dict[str, list[int]]:
-    """Even shares of the width of a head, in about the same proportion; the first axis takes what is left."""
+    """Return even shares of a head's width in about the same proportion; the first axis gets the rest."""
     found = {}
     for name, axes in _lists(defaults, "rotary").items():
         width = changed.get("attention_head_dim", HEAD_DIM)
@@ -139,7 +139,7 @@ def _rotary(defaults: Arguments, changed: Arguments) -> dict[str, list[int]]:
 
 
 def _blocks(defaults: Arguments) -> dict[str, Any]:
-    """One block of each kind, the first ones first, and as many where a list has no kinds; twice as wide each."""
+    """Return one block of each kind, the first ones first, and as many if a list has no kinds; each twice as wide."""
     changed: dict[str, Any] = {}
     down = next(iter(_lists(defaults, "down_blocks").values()), [])
     channels = _lists(defaults, "channels")
@@ -158,21 +158,21 @@ def _blocks(defaults: Arguments) -> dict[str, Any]:
 
 
 def rows_and_columns(unit: int) -> list[list[int]]:
-    """Sizes of a picture that isn't square and grows with the text, in pixels of latents; `unit` is the smallest."""
+    """Return the sides of a non-square image that grows with the text, in latent pixels; `unit` is the smallest."""
     return [[unit, _EVERY], [2 * unit, _EVERY]]
 
 
 def diffusion_specs(model: Any, family: str) -> dict[str, Spec]:
-    """The specifications of the inputs that a part of a pipeline takes, in the order of its signature.
+    """Return the specifications of the inputs of a pipeline's part, in the order of its signature.
 
-    Raises `ModelError` where nothing known is taken.
+    Raises `ModelError` if it takes no known input.
     """
     takes = inspect.signature(model.forward).parameters
-    told = told_of(type(model).__name__, family, "inputs")
+    given = overrides_of(type(model).__name__, family, "inputs")
     specs: dict[str, Spec] = {}
     for name in takes:
         specs |= {key: spec for key, spec in _made(name, model.config, takes).items() if spec}
-    for name, fields in told.items():
+    for name, fields in given.items():
         if fields.get("omit"):
             specs.pop(name, None)
         else:
@@ -208,7 +208,7 @@ def _made(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dic
 
 
 def _unit(config: Mapping[str, Any]) -> int:
-    """Pixels of latents that a picture's sides are multiples of: a patch, or what the blocks halve."""
+    """Return the divisor of an image's sides in latent pixels: a patch, or the product of the blocks' strides."""
     patch = config.get("patch_size") or 1
     blocks = config.get("down_block_types") or config.get("block_out_channels") or ("",)
     smallest = int(patch if isinstance(patch, int) else patch[-1])
@@ -217,14 +217,14 @@ def _unit(config: Mapping[str, Any]) -> int:
 
 def _sample(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
     channels = config.get("in_channels")
-    if "encoder_hidden_states" not in takes and "timestep" not in takes:  # an autoencoder's own picture
+    if "encoder_hidden_states" not in takes and "timestep" not in takes:  # an autoencoder's image
         return {name: {"kind": "features", "shape": [channels, *rows_and_columns(_unit(config))]}}
     frames = [_FRAMES] if isinstance(config.get("patch_size"), list | tuple) else []
     return {name: {"kind": "features", "shape": [channels, *frames, *rows_and_columns(_unit(config))]}}
 
 
 def _packed(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    """Latents as a sequence of patches, row by row."""
+    """Return latents as a sequence of patches, row by row."""
     return {name: {"kind": "cells", "rows": [1, _EVERY], "columns": [2, _EVERY], "width": config["in_channels"]}}
 
 
@@ -239,7 +239,7 @@ def _places_of_text(name: str, config: Mapping[str, Any], takes: Mapping[str, An
 
 
 def _timestep(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    """Whole steps, or where places of an image are given as well (Flux) the part of all steps that is left."""
+    """Return whole steps, or the remaining share of all steps if image positions are inputs too (Flux)."""
     if "img_ids" in takes:
         return _part_left(name, config, takes)
     return {name: {"kind": "categories", "shape": [], "high": _STEPS}}
@@ -264,12 +264,12 @@ def _pooled(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> d
 
 
 def _guidance(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    """How strongly to follow the prompt; small, because positions are made of a thousand times that, too."""
+    """Return the strength of guidance; small, because positions are computed from a thousand times its value."""
     return _part_left(name, config, takes) if config.get("guidance_embeds") else {}
 
 
 def _added(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    """What stands beside the prompt in the UNet of Stable Diffusion XL."""
+    """Return the additional conditions of the UNet of Stable Diffusion XL."""
     kind = config.get("addition_embed_type")
     if kind == "text_time":
         sizes = 6
@@ -287,5 +287,5 @@ def _timestep_condition(name: str, config: Mapping[str, Any], takes: Mapping[str
 
 
 def _pair(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    """Height and width, or the corner of what was cropped."""
+    """Return height and width, or the corner of the crop."""
     return {name: {"kind": "categories", "shape": [2], "high": _STEPS}}

@@ -1,4 +1,4 @@
-"""A graph file, `.onnx` or OpenVINO's `.xml`: reads its inputs, gives changeable dimensions small sizes, tries it."""
+"""Read the inputs of a graph file (`.onnx`, or OpenVINO's `.xml`), choose sizes for its dimensions, and run it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from hardware.testing.graph_weights import graph_hash, weight_files
 log = logging.getLogger(__name__)
 
 _BYTES_A_BYTE = 6
-"""The file's weights in memory, again in float64, in the runtime, and room for what is computed."""
+"""Memory per byte of the file: the weights, again in float64, in the runtime, and room for results."""
 
 _BATCH = 2
 _SIZES = (8, 16, 32, 64, 224)
-"""What is tried, in this order, for every dimension that may change and isn't the batch."""
+"""Sizes to try, in this order, for each dynamic dimension except the batch."""
 
 
 def derive_graph(name: str) -> GivenRecipe:
-    """The recipe of a graph file. Raises `BrokenInput` where it can't be read, `ModelError` where it can't be tested:
-    it doesn't fit into the memory that is free, or has no reference that is independent of the runtimes."""
+    """Return the recipe of a graph file. Raises `BrokenInput` if it can't be read, `ModelError` if it can't be
+    tested: it doesn't fit into free memory, or has no reference that is independent of the runtimes."""
     file = Path(name).expanduser()
     _require_memory(file, ())
     evaluator = open_reference(file)
@@ -55,7 +55,7 @@ def derive_graph(name: str) -> GivenRecipe:
         parameters=evaluator.parameters,
         gradients=0,
         gradient_norm=0.0,
-        operators=(),  # predictions know torch's operators only
+        operators=(),  # predictions use only torch's operators
         outputs=tuple(outputs),
         weights_hash=graph_hash(file),
         computes_in=evaluator.computes_in,
@@ -77,7 +77,7 @@ def _require_memory(file: Path, weights: tuple[Path, ...]) -> None:
 def _first_that_runs(
     name: str, evaluator: GraphReference, asked: Mapping[str, tuple[str, tuple[int | str, ...], int]]
 ) -> tuple[dict[str, GivenInput], dict[str, int], dict[str, Array]]:
-    """The specifications and sizes with which the reference can be computed, and what it gives."""
+    """Return the first specifications and sizes with which the reference can be computed, and its outputs."""
     reasons = []
     for low, size in ((low, size) for size in _SIZES for low in (0, 1)):
         specs = {key: _spec(key, *one, low) for key, one in asked.items()}
@@ -86,9 +86,7 @@ def _first_that_runs(
             return specs, sizes, evaluator(draw_inputs(specs, sizes))
         except ModelError:
             raise
-        except (
-            Exception
-        ) as error:  # an evaluator raises whatever NumPy or the runtime raises for a size it can't take
+        except Exception as error:  # NumPy or the runtime may raise anything for an unsupported size
             reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
     raise ModelError(
         f"{echo(name)} cannot be evaluated on inputs that are drawn for it",
@@ -104,7 +102,7 @@ def _spec(key: str, dtype: str, shape: tuple[int | str, ...], rows: int, low: in
     if kind == "b":
         return GivenInput(kind="booleans", dtype=dtype, shape=shape)
     if kind in "iu":
-        # What is no index into a table is most often a mask: zeros and ones, or ones alone where zeros spoil a row.
+        # Integers that are no table index are usually a mask: zeros and ones, or only ones if zeros spoil a row.
         first, high = (0, rows) if rows else (low, 2)
         return GivenInput(kind="integers", dtype=dtype, shape=shape, low=first, high=high)
     raise ModelError(f"the input {echo(key)} holds {dtype}", why="only numbers that NumPy knows can be drawn")
@@ -125,11 +123,11 @@ def _alternatives(specs: Mapping[str, GivenInput], sizes: Mapping[str, int]) -> 
 def _other_sizes(
     evaluator: GraphReference, specs: Mapping[str, GivenInput], sizes: Mapping[str, int], outputs: Mapping[str, Array]
 ) -> dict[str, int]:
-    """A second choice of the sizes with which the graph runs and gives other shapes; empty where there is none."""
+    """Return a second choice of sizes with which the graph runs and gives other shapes; empty if there is none."""
     for other in _alternatives(specs, sizes) if sizes else ():
         try:
             found = evaluator(draw_inputs(specs, other))
-        except Exception as error:  # whatever it raises, it doesn't run with these sizes
+        except Exception as error:  # any error means that it doesn't run with these sizes
             log.debug("sizes %s: %s", other, error)
             continue
         if any(found[name].shape != value.shape for name, value in outputs.items()):

@@ -1,10 +1,9 @@
-"""Layouts that are tried on the model: of sounds, of masks over images and sounds, and of the places that images,
-videos and sounds take in a text.
+"""Try layouts on the model: of sounds, of masks over images and sounds, and of placeholder tokens in a text.
 
-A configuration says how many bins a frame has, or how convolutions stride, but neither the order of axes nor whether
-the length is free, and nothing says over which axes a mask lies. The likely layouts are tried on the model: the first
-that it takes is that of a sound, the first mask that changes what comes out is right. How many places the model wants
-in a text, it says itself.
+A configuration states the bins of a frame, or the strides of convolutions, but neither the order of axes nor whether
+the length is free, nor which axes a mask covers. The likely layouts are tried on the model: the first layout that
+runs is used for a sound, and the first mask that changes the outputs for a mask. The number of placeholder tokens
+comes from the model itself.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FRAMES_A_STEP = 8
-"""Frames for each position of a text: encoders merge two to eight frames into one."""
+"""Frames per position of a text: encoders merge two to eight frames into one."""
 
 
 SOUNDS = ("input_features", "input_values")
 SOUND_MASKS = ("input_features_mask", "feature_attention_mask")
-"""Masks over the frames of `input_features`. No sound is padded here."""
+"""Masks over the frames of `input_features`; no sound is padded here."""
 _FRAMES_IN_TEXT = 64
-"""Frames of a sound that takes places in a text, whose number can't follow the length of the text."""
+"""Frames of a sound with placeholder tokens in a text, whose number can't follow the text's length."""
 _MERGED = (1, 2, 4)
 """Frames that convolutions merge before attention reads a mask."""
 _OF = {
@@ -47,16 +46,16 @@ _OF = {
     "video": ("pixel_values_videos",),
     "audio": ("input_features", "input_values"),
 }
-"""What each modality comes in as."""
+"""The inputs of each modality."""
 _TEXT_BEHIND = 3
-"""Tokens behind the places: fewer than the shortest text of a suite has."""
+"""Tokens after the placeholders: fewer than the shortest text of a suite has."""
 
 
 def sound_layouts(name: str, model: Any, *, in_text: bool) -> list[Spec]:
-    """The specifications that an input of this name may have, the likeliest first; empty where it isn't sound.
+    """Return the possible specifications of an input of this name, the likeliest first; empty if it isn't sound.
 
-    `in_text` says whether the sound takes places in a text, so that its length is fixed. Raises `ModelError` where
-    the configuration doesn't say the shape.
+    `in_text` says whether the sound has placeholder tokens in the text, so that its length is fixed. Raises
+    `ModelError` if the configuration leaves the shape open.
     """
     if name == "input_features":
         return _frames(model.config, in_text=in_text)
@@ -68,10 +67,10 @@ def sound_layouts(name: str, model: Any, *, in_text: bool) -> list[Spec]:
 def chosen_layout(
     model: Any, name: str, specs: Mapping[str, Spec], layouts: list[Spec], run: Callable[[dict[str, Spec]], object]
 ) -> dict[str, Spec]:
-    """`specs` with the first of `layouts` that `run` takes, and with masks over its frames only where none does
+    """Return `specs` with the first of `layouts` that `run` accepts, with masks over its frames only if none works
     without.
 
-    The first of all where none is right: what the model says then is the reason why it has no recipe.
+    If none works, return the first; the model's error is then the reason why it has no recipe.
     """
     masks = [one for one in specs if one in SOUND_MASKS]
     plain = {one: spec for one, spec in specs.items() if one not in masks}
@@ -82,7 +81,7 @@ def chosen_layout(
     for one in tried if len(tried) > 1 else ():
         try:
             run(one)
-        except Exception as error:  # any error means the same: these aren't the model's axes
+        except Exception as error:  # any error means that these aren't the model's axes
             log.debug("layout %s: %s", one[name], error)
             continue
         return one
@@ -90,8 +89,8 @@ def chosen_layout(
 
 
 def _fixed(layout: Spec) -> tuple[Spec, Spec]:
-    """A sound of this layout whose length doesn't follow that of a text, and a mask of its frames which says that
-    nothing of it is padded."""
+    """Return a sound of this layout whose length doesn't follow the text's, and a mask of its frames without
+    padding."""
     if layout["kind"] == "frames":
         shape = [_FRAMES_IN_TEXT, layout["bins"]]
         layout = {"kind": "features", "shape": shape[::-1] if layout.get("bins_first") else shape}
@@ -136,7 +135,7 @@ def _values(model: Any, *, in_text: bool) -> list[Spec]:
 
 
 def _exact(kernels: Any, strides: Any) -> Spec:
-    """Samples that a stack of convolutions makes exactly `length` frames of."""
+    """Return the samples of which a stack of convolutions makes exactly `length` frames."""
     reach, step = 1, 1
     for kernel, stride in zip(kernels, strides, strict=True):
         reach += (kernel - 1) * step
@@ -145,9 +144,9 @@ def _exact(kernels: Any, strides: Any) -> Spec:
 
 
 def _step(model: Any) -> int:
-    """Samples for one frame: how far the convolutions step together; those of a decoder widen, and aren't these.
+    """Return the samples per frame: the product of the convolutions' strides, without those of a decoder.
 
-    Raises `ModelError` where none makes more than a step of one.
+    Raises `ModelError` if no convolution has a stride above one.
     """
     import torch
 
@@ -161,14 +160,13 @@ def _step(model: Any) -> int:
 
 
 def with_sense_masks(
-    model: torch.nn.Module, specs: Mapping[str, Spec], lengths: Sequence[int], told: Collection[str]
+    model: torch.nn.Module, specs: Mapping[str, Spec], lengths: Sequence[int], unchanged: Collection[str]
 ) -> tuple[dict[str, Spec], tuple[str, ...]]:
-    """`specs` with every mask over an image or a sound that `model` takes and hears, and the names of those that it
-    may hear, but not as they are known here. Masks that it doesn't read aren't given; those `told` stay as they are.
-    """
+    """Return `specs` with each mask over an image or a sound that changes the outputs of `model`, and the names of
+    masks of an unknown form. Masks that it doesn't read are left out; those in `unchanged` stay."""
     found, unknown = dict(specs), []
     for name in inspect.signature(model.forward).parameters:
-        if "mask" not in name or name in told or name in roles()["masks_not_given"]:
+        if "mask" not in name or name in unchanged or name in roles()["masks_not_given"]:
             continue
         if name in specs and specs[name]["kind"] != "ones":
             continue
@@ -190,20 +188,20 @@ def with_sense_masks(
 
 
 def _moved(model: torch.nn.Module, specs: Mapping[str, Spec], name: str, lengths: Sequence[int]) -> float | None:
-    """How far padding by the mask `name` moves the outputs from those without any; None where the model doesn't take
-    it, or gives something that isn't finite."""
+    """Return how far padding by the mask `name` moves the outputs; None if the model doesn't accept it, or gives
+    values that aren't finite."""
     padded = make_inputs(specs, 0, lengths)
     try:
-        # Copies, because a codec keeps what it makes of its codes.
+        # Copies, because a codec caches results of its codes.
         plain = run(copy.deepcopy(model), {**padded, name: padded[name] | True})
         moved = compare(run(copy.deepcopy(model), padded), plain).max_rel_error
-    except Exception:  # any error means the same: these aren't the mask's axes
+    except Exception:  # any error means that these aren't the mask's axes
         return None
     return moved if moved < math.inf else None
 
 
 def _layouts(covered: Spec, model: torch.nn.Module) -> Iterator[Spec]:
-    """The specifications that a mask over an input may have, the likeliest first: of whole numbers or of booleans."""
+    """Yield the possible specifications of a mask over an input, the likeliest first: whole numbers or booleans."""
     if covered["kind"] in ("waveform", "frames", "tokens"):
         step, extra = covered.get("step", 1), covered.get("extra", 0)
         for merged in (one for one in _MERGED if one == 1 or (step % one == 0 and not extra)):
@@ -232,8 +230,8 @@ def _shapes(covered: Spec, model: torch.nn.Module) -> Iterator[list[int]]:
         yield list(shape)
 
 
-def place_tokens(config: Any, given: Collection[str] | None = None) -> dict[str, int]:
-    """The token that keeps places in the text, by modality; with `given`, for the modalities among those inputs."""
+def placeholder_tokens(config: Any, given: Collection[str] | None = None) -> dict[str, int]:
+    """Return the placeholder token of each modality; with `given`, of the modalities among those inputs."""
     if given is not None and "input_ids" not in given:
         return {}
     tokens = {
@@ -244,12 +242,15 @@ def place_tokens(config: Any, given: Collection[str] | None = None) -> dict[str,
     return {modality: token for modality, token in tokens.items() if isinstance(token, int)}
 
 
-def places(model: Any, tokens: Mapping[str, int], specs: Mapping[str, Spec], side: str) -> list[list[Any]]:
-    """The columns of the text that each modality takes, as `[token, start, stop]`: as many as the model wants.
+def placeholder_positions(
+    model: Any, tokens: Mapping[str, int], specs: Mapping[str, Spec], side: str
+) -> list[list[Any]]:
+    """Return the columns of the placeholders of each modality, as `[token, start, stop]`, in the number that the
+    model needs.
 
-    They lie one behind the other where no row is padded. Raises `ModelError` where the model doesn't say how many.
+    They follow one another in columns without padding. Raises `ModelError` if the model's number can't be found.
     """
-    counts = {modality: _wanted(model, modality, token, specs) for modality, token in tokens.items()}
+    counts = {modality: _count_of(model, modality, token, specs) for modality, token in tokens.items()}
     start = -sum(counts.values()) - _TEXT_BEHIND if side == "left" else 1
     found = []
     for modality, count in counts.items():
@@ -258,21 +259,21 @@ def places(model: Any, tokens: Mapping[str, int], specs: Mapping[str, Spec], sid
     return [one for one in found if one[1] < one[2]]
 
 
-class _Wanted(Exception):
-    """No error: it carries the answer out of a forward pass."""
+class _Count(Exception):
+    """Carries the answer out of a forward pass; not an error."""
 
     def __init__(self, count: int) -> None:
         self.count = count
 
 
-def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) -> int:
-    """How many places one example of a modality takes in the text."""
+def _count_of(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) -> int:
+    """Return the number of placeholder tokens of one example of a modality."""
     other = {name for known, names in _OF.items() if known != modality for name in names}
     drafts = {name: dict(spec) for name, spec in specs.items() if name not in other}
-    drafts["input_ids"]["places"] = [[token, 1, 3]]  # two, since one may stand for all (Qwen2-Audio)
+    drafts["input_ids"]["places"] = [[token, 1, 3]]  # two, since one may represent all (Qwen2-Audio)
     try:
         count = _by_forward(model, drafts)
-    except Exception as error:  # whatever modelling code raises, a check of its own that isn't known among it
+    except Exception as error:  # modeling code may raise anything, also from an unknown check
         if counted := re.search(r"features:? (\d+)", str(error)):
             return int(counted[1])
         count = _by_features(model, modality, drafts)
@@ -282,11 +283,11 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
             raise ModelError(what, why=why) from error
     else:
         count = _by_features(model, modality, drafts) if count is None else count
-    return count or 0  # none, as in cross attention
+    return count or 0  # none, as in cross-attention
 
 
 def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
-    """One example of each input."""
+    """Return one example of each input."""
     import torch
 
     from hardware.model.calls import to_tensors
@@ -295,8 +296,8 @@ def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
 
 
 def _by_forward(model: Any, drafts: Mapping[str, Spec]) -> int | None:
-    """What a forward pass is about to put into the embedded text, counted just before; None where it isn't seen to
-    put anything there."""
+    """Return the number of features that a forward pass puts into the embedded text, counted just before; None if
+    that isn't observed."""
     import torch
 
     from hardware.model.calls import without_cache
@@ -304,14 +305,14 @@ def _by_forward(model: Any, drafts: Mapping[str, Spec]) -> int | None:
     with torch.no_grad(), _stopped_at_places(model), _scatters():
         try:
             model(**_tensors(drafts), **without_cache(model))
-        except _Wanted as wanted:
+        except _Count as wanted:
             return wanted.count
     return None
 
 
 @contextlib.contextmanager
 def _stopped_at_places(model: Any) -> Iterator[None]:
-    """The check of transformers that the places are as many as the features raises their number instead."""
+    """Let the library's check of placeholders against features raise the number of features instead."""
     modules = [module for module in model.modules() if hasattr(module, "get_placeholder_mask")]
 
     def stopping(check: Any) -> Any:
@@ -319,7 +320,7 @@ def _stopped_at_places(model: Any) -> Iterator[None]:
             given = inspect.signature(check).bind(*args, **kwargs).arguments
             for name, features in given.items():
                 if name.split("_")[-1] == "features" and features is not None:
-                    raise _Wanted(features.numel() // given["inputs_embeds"].shape[-1])
+                    raise _Count(features.numel() // given["inputs_embeds"].shape[-1])
             return check(*args, **kwargs)
 
         return counted
@@ -334,7 +335,7 @@ def _stopped_at_places(model: Any) -> Iterator[None]:
 
 
 def _scatters() -> Any:
-    """A mode in which scattering features over the embedded text raises how many places they fill."""
+    """Return a mode in which scattering features over the embedded text raises the number of places."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -343,25 +344,25 @@ def _scatters() -> Any:
     class Counting(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function in scatters and len(args) == 3:
-                raise _Wanted(args[2].numel() // args[0].shape[-1])
+                raise _Count(args[2].numel() // args[0].shape[-1])
             return function(*args, **(kwargs or {}))
 
     return Counting()
 
 
 def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int | None:
-    """The embeddings that the model makes of one example; None where it has no method that makes them."""
+    """Return the number of embeddings that the model makes of one example; None if it has no such method."""
     import torch
 
     name = f"get_{modality}_features"
     makers = [getattr(module, name) for module in model.modules() if hasattr(module, name)]
     takes = [inspect.signature(maker).parameters for maker in makers]
-    # A head may hand on whatever it gets: the model inside it names what it takes.
+    # A head may pass on any argument; the model inside it has the signature.
     embed, taken = next((both for both in zip(makers, takes, strict=True) if {*both[1]} & {*drafts}), (None, ()))
     if embed is None:
         return None
     with torch.no_grad():
         features = embed(**{given: tensor for given, tensor in _tensors(drafts).items() if given in taken})
-    found = getattr(features, "pooler_output", features)  # 4.x gives the embeddings alone
+    found = getattr(features, "pooler_output", features)  # 4.x returns only the embeddings
     parts: list[Any] = list(found) if isinstance(found, list | tuple) else [found]
     return int(sum(math.prod(part.shape[:-1]) for part in parts))

@@ -1,6 +1,6 @@
-"""Numbers of one model: its outputs against the float64 reference, its operators, and how loud a fault is.
+"""Measure one model: its outputs against the float64 reference, its operators, and the effect of faults.
 
-A recipe is accepted only where a fault is much louder than the tolerance of the comparison that must see it.
+A recipe is accepted only if faults move the outputs much more than the tolerance of the check for them.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from hardware.testing.seeded_weights import ROUTING_BIASES
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 from hardware.testing.widened_weights import copy_over
 
-from .attention_layers import AttentionLayer, attention_sites, half_of_heads, scale_attention, swap_two
+from .attention_layers import AttentionLayer, attention_layers, half_of_heads, scale_attention, swap_two
 
 if TYPE_CHECKING:
     import torch
 
 FLOAT32_ERROR = 5e-6
-"""A tiny model's own float32 error must stay below this."""
+"""A tiny model's own float32 error must be below this."""
 _CPU = Target(name="cpu")
 NOISE = tolerance_for(_CPU, "float32").limit
-"""The float32 tolerance: what moves the output by less can't be told from another order of summation."""
+"""The float32 tolerance: a smaller change of the output may come from another order of summation."""
 STEADY = NOISE / 2
-"""With other inputs than those that its figures are measured with, a tiny model's float32 error stays below this."""
+"""With other inputs than those that were measured, a tiny model's float32 error stays below this."""
 SUBTLE = 100 * NOISE
 """A small fault must move the output by at least this: 100 times the float32 tolerance."""
 BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
-"""Its bfloat16 error should stay below this, three quarters of that precision's tolerance: a gain with which it does
-is preferred. Where none is, as in a router that picks other experts for a last digit, the recipe is for float32."""
+"""A gain with a bfloat16 error below this, three quarters of that precision's tolerance, is preferred. If there is
+none, as with a router that chooses other experts for a last digit, the recipe is for float32."""
 _FARTHEST = 1e9
-"""A figure for what can't be measured, since JSON has no infinity."""
+"""The figure for an unmeasurable value, since JSON has no infinity."""
 LOUD = 2 * loosest_limit()
-"""A doubled attention must move it by at least this: twice the loosest tolerance."""
+"""A doubled attention must move the output by at least this: twice the loosest tolerance."""
 
 
 def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
+    """Return the floating-point outputs of one forward on CPU in the model's own dtype, as float64 arrays."""
     from hardware.model.calls import to_arrays
 
     return to_arrays({name: one for name, one in forward_pass(model, inputs).items() if one.is_floating_point()})
 
 
 def results_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The same with outputs of whole numbers beside them."""
+    """Return the same outputs, including those of whole numbers."""
     from hardware.model.calls import to_arrays
 
     return to_arrays(forward_pass(model, inputs))
 
 
 def forward_pass(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
-    """The results of one forward pass on the CPU by name, in the dtype of the parameters, without gradients."""
+    """Return one forward pass's results on the CPU by name, in the parameters' dtype, without gradients."""
     import torch
 
     from hardware.model.calls import forward, to_tensors
@@ -71,7 +71,7 @@ def forward_pass(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[st
 
 
 def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[str, ...]:
-    """Names (`aten.addmm`) of the operators that one forward dispatches to, in alphabetical order."""
+    """Return the names (`aten.addmm`) of the operators of one forward, in alphabetical order."""
     from hardware.backends._trace import operator_trace
 
     with operator_trace("cpu") as trace:
@@ -82,12 +82,12 @@ def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[s
 def masked_outputs(
     short: Outputs, long: Outputs, lengths: tuple[int, int], specs: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Which outputs have a position for each token, and the mask that covers them.
+    """Return the outputs with a position for each token, and the mask that covers them.
 
-    `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
-    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the
-    text, or (batch, length * n, ...) where a step has several positions. An encoder's output takes the encoder's
-    mask, any other the decoder's.
+    `short` and `long` are outputs for two values of the longest length. An output whose second axis follows it is
+    (rows of the mask, length, ...), (batch, length + others, ...) if those of an image come after the text, or
+    (batch, length * n, ...) if a step has several positions. An encoder's output gets the encoder's mask, any other
+    the decoder's.
     """
     masks = [name for name, spec in specs.items() if spec["kind"] == "mask"]
     own = [name for name in masks if not name.startswith("decoder")]
@@ -110,7 +110,7 @@ def masked_outputs(
 
 
 def in_front(masked_by: Mapping[str, str], outputs: Outputs, length: int) -> dict[str, str]:
-    """The same where the positions that an output has besides those of the text come before them, not behind."""
+    """Return the same for outputs whose other positions come before those of the text."""
     more = {name: outputs[name].shape[1] - length for name, mask in masked_by.items() if " * " not in mask}
     return {n: f"{more[n]} + {mask}" if more.get(n, 0) > 0 else mask for n, mask in masked_by.items()}
 
@@ -122,11 +122,11 @@ def sensitivity_of(
     masked_by: Mapping[str, str],
     mask_input: str | None,
 ) -> tuple[dict[str, float], tuple[Outputs, ...]]:
-    """How far numerics and faults move the outputs, relative to their scale; `_FARTHEST` where one isn't finite, or
-    has another shape, as speech has that got longer. And the outputs under the two small faults, and without the
-    biases of its routers if it has any.
+    """Return how far numerics and faults move the outputs, relative to their scale, and the outputs under the two
+    small faults and without router biases, if there are any. A figure is `_FARTHEST` if an output isn't finite or
+    changes its shape, as speech that becomes longer.
 
-    `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
+    `model` is float32 and stays unchanged. Raises `ReferenceNotFinite`.
     """
     from hardware.model.calls import forget_passes
 
@@ -151,19 +151,19 @@ def sensitivity_of(
 
         return scale
 
-    sites = sites_reached(model, inputs)
+    sites = layers_reached(model, inputs)
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
     doubled = moved(scaled(2.0))
     if doubled < NOISE:
         sites = [half_of_heads(site) for site in sites]
         doubled = moved(scaled(2.0))
-    louder = changed_outputs(scaled(1.1))
+    larger = changed_outputs(scaled(1.1))
     swapped = changed_outputs(lambda changed: swap_two(changed, sites[0]))
     measured = {
         "float32_error": moved(lambda _: None),
         **_in_bfloat16(moved),
-        "attention_x1.1": distance(louder),
+        "attention_x1.1": distance(larger),
         "attention_x2": doubled,
         "swapped": distance(swapped),
     }
@@ -172,7 +172,7 @@ def sensitivity_of(
         measured["mask_dropped"] = moved(lambda _: None, without)
     figures = {name: float(f"{min(value, _FARTHEST):.3g}") for name, value in measured.items()}
     unbiased = (changed_outputs(_drop_routing_biases),) if _routing_biases(model) else ()
-    return figures, (louder, swapped, *unbiased)
+    return figures, (larger, swapped, *unbiased)
 
 
 def _routing_biases(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -186,7 +186,7 @@ def _drop_routing_biases(model: torch.nn.Module) -> None:
 
 
 def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
-    """The error of half precision; empty where an operator of the model has none, or what comes out isn't finite."""
+    """Return the error of half precision; empty if an operator doesn't support it, or an output isn't finite."""
     import torch
 
     from hardware.model.calls import in_dtype
@@ -194,11 +194,11 @@ def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
     try:
         error = moved(lambda changed: in_dtype(changed, torch.bfloat16))
         return {"bfloat16_error": error} if math.isfinite(error) else {}
-    except (RuntimeError, NotImplementedError, TypeError):  # what is missing shows when a suite asks for it
+    except (RuntimeError, NotImplementedError, TypeError):  # a missing operator shows in the suite
         return {}
 
 
-def padding_heard(
+def padding_effect(
     model: torch.nn.Module,
     inputs: Mapping[str, Array],
     specs: Mapping[str, Any],
@@ -206,7 +206,7 @@ def padding_heard(
     masked_by: Mapping[str, str],
     mask_input: str | None,
 ) -> float:
-    """How far other tokens in padded places move the outputs that mean something; 0 where nothing is padded."""
+    """Return how far other tokens in padded places move unmasked outputs; 0 without padding."""
     name = covered_by(mask_input, specs) if mask_input else ""
     if mask_input is None or not name:
         return 0.0
@@ -225,10 +225,10 @@ def padding_heard(
     return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
 
 
-def sites_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[AttentionLayer]:
-    """The sites that a forward pass goes through: those of the modules that it calls, else of those whose weights it
-    hands to functions, as the convolution of a state space that kernels compute elsewhere."""
-    found = attention_sites(model)
+def layers_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[AttentionLayer]:
+    """Return the attention layers that a forward pass uses: those of called modules, else of modules whose weights
+    are passed to functions, such as the convolution of a state space that a kernel computes."""
+    found = attention_layers(model)
     called = modules_reached(model, lambda: run(model, inputs))
     reached = [site for site in found if site.kind == "weight" or site.module in called]
     if reached or not found:
@@ -238,7 +238,7 @@ def sites_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[A
 
 
 def _weights_used(model: torch.nn.Module, run_it: Callable[[], object]) -> set[str]:
-    """Names of the parameters that functions make tensors of while `run_it` runs."""
+    """Return the names of parameters from which functions make tensors while `run_it` runs."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -258,7 +258,7 @@ def _weights_used(model: torch.nn.Module, run_it: Callable[[], object]) -> set[s
 
 
 def modules_reached(model: torch.nn.Module, run_it: Callable[[], object]) -> set[str]:
-    """Names of the modules that are called while `run_it` runs: a fault in any other can't be heard."""
+    """Return the names of modules that are called while `run_it` runs; a fault in another can't be detected."""
     called: set[str] = set()
 
     def hook_of(name: str) -> Callable[..., None]:
@@ -274,7 +274,7 @@ def modules_reached(model: torch.nn.Module, run_it: Callable[[], object]) -> set
 
 
 def faults(sensitivity: Mapping[str, float]) -> list[str]:
-    """Why a tiny model with these figures is not accepted; empty where it is."""
+    """Return why a tiny model with these figures isn't accepted; empty if it is."""
     reasons = []
     if not sensitivity["float32_error"] < FLOAT32_ERROR:
         reasons.append(f"float32_error is {sensitivity['float32_error']:.1e}, must be below {FLOAT32_ERROR:.0e}")
@@ -285,11 +285,11 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
 
 
 def holds_half_precision(sensitivity: Mapping[str, float]) -> bool:
-    """Whether the model's own error in bfloat16 leaves room below that precision's tolerance."""
+    """Return whether the model's own bfloat16 error leaves room below that precision's tolerance."""
     return sensitivity.get("bfloat16_error", math.inf) < BFLOAT16_ERROR
 
 
-def unheard(
+def ineffective_inputs(
     model: torch.nn.Module,
     inputs: Mapping[str, Array],
     others: Mapping[str, Array],
@@ -297,10 +297,10 @@ def unheard(
     masked_by: Mapping[str, str],
     specs: Mapping[str, Any],
 ) -> list[str]:
-    """The inputs that change too little: drawn anew (`others`), each alone, they leave the outputs as they are.
+    """Return the inputs that change the outputs too little when each alone is drawn anew (`others`).
 
-    A modality counts only where changing it changes the output, and so does every example of a batch: a model that
-    puts more into a text than there are places for would leave the last ones out.
+    Each modality must change the outputs, and so must each example of a batch: a model that scatters more features
+    than there are placeholders would leave the last ones out.
     """
     masks = masks_of(masked_by, inputs)
     faint = []
@@ -316,8 +316,8 @@ def unheard(
 
 
 def _by_example(array: Array, other: Array, axis: int = 0) -> list[Array]:
-    """`array` with one example after another taken from `other`, where it is another there. `axis` has the examples,
-    one behind the other."""
+    """Return `array` with one example at a time replaced from `other` if it differs. `axis` has the examples one
+    after another."""
     count = len(LENGTHS)
     if array.shape[axis] % count:
         return [other]
@@ -334,9 +334,9 @@ def unsteady(
     masked_by: Mapping[str, str],
     mask_input: str | None = None,
 ) -> list[str]:
-    """Where float32 and float64 part with other inputs, as where a choice hangs on the last digit: which of two
-    places is looked at more closely, or whether a logit is above 0. The first of `draws` comes without its mask, too,
-    as a suite compares it, and within the suite's own tolerance."""
+    """Return the inputs with which float32 and float64 differ, as when a choice depends on the last digit: which
+    of two places is attended to, or whether a logit is above 0. The first of `draws` is also tried without its
+    mask, as in a suite, and within the suite's tolerance."""
     exact, reasons = as_reference(copy_over(model)), []
 
     def error(inputs: Mapping[str, Array]) -> float:
@@ -347,7 +347,7 @@ def unsteady(
         if not (found := error(inputs)) < STEADY:
             reasons.append(f"with other inputs float32_error is {found:.1e}, must be below {STEADY:.0e}")
         if place == 0 and mask_input is not None:
-            with contextlib.suppress(ReferenceNotFinite):  # there nothing is compared
+            with contextlib.suppress(ReferenceNotFinite):  # not compared
                 if not (found := error({**inputs, mask_input: np.ones_like(inputs[mask_input])})) <= NOISE:
                     reasons.append(f"without a mask float32_error is {found:.1e}, must be at most {NOISE:.0e}")
     return reasons

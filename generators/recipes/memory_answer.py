@@ -1,4 +1,4 @@
-"""`memory_answer`: estimates for the model that a user named, from a child process or from what one said before."""
+"""`memory_answer`: memory estimates for a user's model, from a child process or from its stored answer."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SOURCES = (
     *("generators/recipes/memory", "generators/recipes", "generators/models/inputs.py"),
     *("generators/compatibility/memory_fit.py", "hardware/backends", "hardware/model"),
 )
-"""What estimates come from, below our root."""
+"""The sources of the estimates, relative to our root."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAnswer:
-    """Estimates, that of the request first, and others of the same model that differ from it in one thing."""
+    """Estimates: that of the request first, then others of the same model that differ in one setting."""
 
     estimates: tuple[MemoryEstimate, ...]
     anatomy: MemoryAnatomy
@@ -38,16 +38,16 @@ class MemoryAnswer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MemoryAnswer:
-        """What a child answered."""
+        """Return the answer of a child."""
         estimates = tuple(MemoryEstimate.from_dict(one) for one in data["estimates"])
         return cls(estimates=estimates, anatomy=MemoryAnatomy(**data["anatomy"]), notes=tuple(data["notes"]))
 
 
 def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnswer:
-    """Estimates for a model; `asked` is as `generators.recipes.memory.memory_request.memory_of` takes it.
+    """Return the estimates for a model; `asked` has the form of `generators.recipes.memory.memory_request.memory_of`.
 
-    Nothing is computed in this process, and torch isn't imported. Raises `ModelError` with the reason where nothing
-    can be estimated.
+    This process computes nothing and doesn't import torch. Raises `ModelError` with the reason if nothing can be
+    estimated.
     """
     known_type = found.model == found.model_type
     if kind_of(found.model):
@@ -65,13 +65,13 @@ def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnsw
     file = cache_folder("memory") / f"{_key(name, found, asked)}.json"
     try:
         return MemoryAnswer.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):  # not asked before, or cut off: it is made anew
-        said = memory_in_child(name, found.task if found.path is None else None, asked)
+    except (OSError, ValueError, KeyError, TypeError):  # missing or truncated: estimate again
+        answer = memory_in_child(name, found.task if found.path is None else None, asked)
     try:
-        write_whole(file, json.dumps(said))
-    except OSError as error:  # it was asked for, and is known: only the next time takes as long again
+        write_whole(file, json.dumps(answer))
+    except OSError as error:  # the answer is known; only the next request takes as long again
         log.warning("%s isn't kept: %s", file, error)
-    return MemoryAnswer.from_dict(said)
+    return MemoryAnswer.from_dict(answer)
 
 
 def _key(name: str, found: Classification, asked: Mapping[str, Any]) -> str:

@@ -1,5 +1,5 @@
-"""Specifications of inputs that aren't text, by name: images, tiles and patches with their sizes, grids and masks;
-pairs of images, videos, prompts and measured depth; boxes and regions; time series. sound.py asks the model."""
+"""Specify inputs other than text by name: images, tiles and patches with their sizes, grids and masks; pairs of
+images, videos, prompts and depth; boxes and regions; time series. Sounds are in input_layouts.py."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from .config_scopes import attribute_of, known_of, roles, tree
 Spec = dict[str, Any]
 
 _COORDINATES = 1001
-"""Boxes are normalised to 0 ... 1000, as the documentation of LayoutLM has it."""
+"""Boxes are normalized to 0 ... 1000, as the documentation of LayoutLM says."""
 _REGIONS = 4
-"""Regions of an image that a detector hands to a model of its features."""
+"""Regions of an image that a detector passes to a model of its features."""
 _OBJECTS = 5
-"""Objects in an image that a user points at: so many that single numbers about each of them have a spread."""
+"""Objects that a user points at: enough for a spread of the numbers about each."""
 _POINTS = 3
-"""Points on one object; with the two corners of its box they differ from the objects."""
+"""Points on one object; with the two corners of its box their number differs from that of objects."""
 _MASK_PLACES_A_PATCH = 4
-"""Places a side of a mask that is given as a prompt, for each patch of the image: so many come out, too."""
+"""Places per side of a prompt mask for each patch of the image, as in the output."""
 _FRAMES = 4
-"""Frames of a video where the configuration names no number: each is cut like an image."""
+"""Frames of a video if the configuration has no number: each is split like an image."""
 _DEPTH_A_SIDE = 8
-"""Places a side of measured depth, which is coarser than the image."""
+"""Places per side of measured depth, which is coarser than the image."""
 _IMAGE = 64
-"""Pixels a side where a configuration names no size."""
+"""Pixels per side if a configuration has no size."""
 _SIDE = 4
-"""Patches a side where they may be as many as one likes."""
+"""Patches per side if their number is free."""
 _PLACES_A_SIDE = 3
-"""So that there are more places than object queries, and the best of them are chosen."""
+"""More places than object queries, so that the best of them are chosen."""
 
 
 def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None:
-    """The specification of an input by its name, None where it isn't one of these. `takes` are the names of all.
+    """Return the specification of an input by its name, or None for other inputs. `takes` are the names of all.
 
-    Raises `ModelError` where the configuration doesn't say the shape.
+    Raises `ModelError` if the configuration leaves the shape open.
     """
     makers: dict[str, Callable[[Any], Spec]] = {
         "bbox": _boxes,
@@ -55,16 +55,16 @@ def _regions(config: Any, width: str) -> Spec:
 
 
 def _boxes(config: Any) -> Spec:
-    if attribute_of(config, "bbox_scale"):  # the model itself makes numbers of shares of the page
+    if attribute_of(config, "bbox_scale"):  # the model converts shares of the page to numbers
         return {"kind": "boxes", "high": _COORDINATES, "divisor": _COORDINATES - 1}
     (most,) = known_of(config, "boxes", "max_2d_position_embeddings")
     return {"kind": "boxes", "high": min(most, _COORDINATES)}
 
 
 def scene_spec(name: str, takes: Collection[str], config: Any, entry: TaskEntry) -> Spec | None:
-    """The specification of an input by its name, None where it isn't one of these. `takes` are the names of all.
+    """Return the specification of an input by its name, or None for other inputs. `takes` are the names of all.
 
-    Raises `ModelError` where the configuration doesn't say the shape.
+    Raises `ModelError` if the configuration leaves the shape open.
     """
     frames = attribute_of(config, *roles()["config"]["frames"])
     if name == "pixel_values" and (entry.images > 1 or frames):
@@ -87,18 +87,18 @@ def scene_spec(name: str, takes: Collection[str], config: Any, entry: TaskEntry)
 
 
 def _one_image(config: Any) -> list[int]:
-    """Channels, height and width of one image."""
+    """Return channels, height and width of one image."""
     spec = modality_spec("pixel_values", (), config) or {}
     return list(spec["shape"])
 
 
 def _several(count: int, config: Any) -> Spec:
-    """Images of an example one behind the other, each with its channels: a pair, or the frames of a video."""
+    """Return several images per example, each with its channels: a pair, or the frames of a video."""
     return {"kind": "pixels", "shape": [count, *_one_image(config)]}
 
 
 def _task(config: Any) -> Spec:
-    """What is wanted of an image (OneFormer), as a text of fixed length."""
+    """Return the task of an image model (OneFormer) as a text of fixed length."""
     return {"kind": "categories", "shape": [config.task_seq_len], "high": config.text_encoder_vocab_size}
 
 
@@ -109,8 +109,8 @@ def _mask_prompt(config: Any) -> Spec:
 
 
 def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
-    """What makes the specification of an input from the configuration, by the input's name. `takes` are the names
-    of all inputs."""
+    """Return functions that make an input's specification from the configuration, by the input's name. `takes` are
+    the names of all inputs."""
     pixels = _pixels_of(takes)
     makers: dict[str, Callable[[Any], Spec]] = {
         "pixel_values": pixels,
@@ -134,7 +134,7 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
     }
     if "grid_thw" in takes:
         makers["hidden_states"] = _patches
-    if "perceiver_embeddings" in takes:  # a mask of the images that a text sees, elsewhere one of an image's patches
+    if "perceiver_embeddings" in takes:  # a mask of a text's images; in other models, of an image's patches
         makers["image_attention_mask"] = lambda config: {"kind": "seen", "shape": [1]}
     return makers
 
@@ -144,7 +144,7 @@ _TILE_MAKERS: Mapping[str, Callable[[Any], Spec]] = {
     "aspect_ratio_mask": lambda config: {"kind": "ones", "shape": _tiles(config)},
     "cross_attention_mask": lambda config: {"kind": "seen", "shape": _tiles(config)},
 }
-"""Of an image in tiles, whose shape has a number: a mask of cross-attention alone may be one of patches of text."""
+"""Inputs of an image in tiles with a numbered shape; a cross-attention mask alone may cover patches of text."""
 
 
 def _constant(value: Any) -> Spec:
@@ -152,7 +152,7 @@ def _constant(value: Any) -> Spec:
 
 
 def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
-    """How images come, by what comes with them: in patches, with an axis for several images or tiles, or plainly."""
+    """Return the form of images by the other inputs: patches, an axis for several images or tiles, or plain."""
     signs: Mapping[str, Callable[[Any], Spec]] = {
         "image_grid_thw": _patches,
         "grid_thw": _patches,
@@ -169,13 +169,13 @@ def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
 
 
 def _free_side(config: Any) -> int:
-    """Pixels a side where a configuration names no size: some places a side where it looks most coarsely."""
+    """Return the pixels per side if a configuration has no size: a few places per side at the coarsest level."""
     strides = attribute_of(config, *roles()["config"]["feature_strides"]) or ()
     return int(max(_IMAGE, *(_PLACES_A_SIDE * stride for stride in strides), 0))
 
 
 def _size(config: Any) -> list[int]:
-    """Height and width of an image."""
+    """Return height and width of an image."""
     size = attribute_of(config, *roles()["config"]["image"]) or _free_side(config)
     return list(size) if isinstance(size, list | tuple) else [size, size]
 
@@ -189,13 +189,13 @@ def _pixel_mask(config: Any) -> Spec:
 
 
 def _largest(config: Any) -> list[int]:
-    """Height and width of an image as it was: of the first shape that tiles may make up, else of the image itself."""
+    """Return height and width of the original image: of the first shape of tiles, else of the image itself."""
     shapes = attribute_of(config, *roles()["config"]["image_grids"])
     return list(shapes[0]) if shapes else _size(config)
 
 
 def _tiled(config: Any) -> Spec:
-    """The tiles of an image behind the whole of it made small, where its shape is one of several."""
+    """Return the whole image made small, then its tiles, if its shape is one of several."""
     if not attribute_of(config, *roles()["config"]["image_grids"]):
         return _pixels(config)
     tiles = math.prod(whole // tile for whole, tile in zip(_largest(config), _size(config), strict=True))
@@ -203,61 +203,61 @@ def _tiled(config: Any) -> Spec:
 
 
 def _tiles(config: Any) -> list[int]:
-    """One image of as many tiles as there may be."""
+    """Return one image of the largest number of tiles."""
     return [1, *known_of(config, "tiles", "max_num_tiles")]
 
 
 def _full_ratio(config: Any) -> int:
-    """The number, counted from 1, of the first shape that takes all tiles."""
+    """Return the number, counted from 1, of the first shape that uses all tiles."""
     shapes, most = known_of(config, "tiles", "supported_aspect_ratios", "max_num_tiles")
     return 1 + next(number for number, shape in enumerate(shapes) if math.prod(shape) == most)
 
 
 def _side(config: Any) -> int:
-    """Patches a side: two after neighbours are merged."""
+    """Return the patches per side: two after neighbors are merged."""
     return 2 * (attribute_of(config, "spatial_merge_size", "downsample_factor", "pooling_kernel_size") or 1)
 
 
 def _merged_side(config: Any) -> int:
-    """Patches a side: two after a window of them becomes one and neighbours are merged."""
+    """Return the patches per side: two after windows of them become one and neighbors are merged."""
     merges = (attribute_of(config, name) for name in ("window_kernel_size", "merge_kernel_size"))
     side: int = 2 * math.prod(max(merge) for merge in merges if merge)
     return side
 
 
 def _strip(config: Any) -> Spec:
-    """Images of any size as one row of patches, as high as a patch; `target_sizes` says how many belong to each."""
+    """Return images of any size as one row of patches, as high as a patch; `target_sizes` has the number of each."""
     (patch,) = known_of(config, "patches", "patch_size")
     shape = [attribute_of(config, "num_channels") or 3, patch, patch * _merged_side(config) ** 2]
     return {"kind": "pixels", "shape": shape, "side_by_side": True}
 
 
 def _packed(config: Any) -> Spec:
-    """One image's patches, each a row of all its values."""
+    """Return one image's patches, each a row of all its values."""
     (patch,) = known_of(config, "patches", "patch_size")
     return {"kind": "features", "shape": [_side(config) ** 2, (attribute_of(config, "num_channels") or 3) * patch**2]}
 
 
 def _places(config: Any) -> Spec:
-    """Column and row of each patch."""
+    """Return column and row of each patch."""
     side = range(_side(config))
     return _constant([[column, row] for row in side for column in side])
 
 
 def _order(config: Any) -> Spec:
-    """A number for each patch, by whose order patches are left out: a model that isn't given them draws some."""
+    """Return a number for each patch, whose order decides which are left out; without it the model draws some."""
     (patch,) = known_of(config, "patches", "patch_size")
     return {"kind": "features", "shape": [math.prod(side // patch for side in _size(config))]}
 
 
 def _beside_prompt(config: Any) -> Spec:
-    """An image of half the height, because the example that it is to be treated like comes in the other half."""
+    """Return an image of half the height: the prompt's example image takes the other half."""
     height, width = _size(config)
     return {"kind": "pixels", "shape": [attribute_of(config, "num_channels") or 3, height // 2, width]}
 
 
 def _flattened(config: Any) -> Spec:
-    """One image's patches, each a row that begins with the patch's place."""
+    """Return one image's patches, each a row that begins with the patch's place."""
     (width,) = known_of(config, "patches", "patch_embed_hidden_size")
     return {"kind": "flattened", "side": _SIDE, "width": width}
 
@@ -267,12 +267,12 @@ def _packed_mask(config: Any) -> Spec:
 
 
 def _grid_of(config: Any) -> list[int]:
-    """Time steps, rows and columns of patches."""
+    """Return time steps, rows and columns of patches."""
     return [1, _side(config), _side(config)]
 
 
 def _patches(config: Any) -> Spec:
-    """Images of any size as one list of patches; `image_grid_thw` says how many belong to each."""
+    """Return images of any size as one list of patches; `image_grid_thw` has the number of each."""
     (patch,) = known_of(config, "patches", "patch_size")
     channels = attribute_of(config, "in_channels", "num_channels", "in_chans") or 3
     width = channels * (attribute_of(config, "temporal_patch_size") or 1) * patch**2
@@ -280,7 +280,7 @@ def _patches(config: Any) -> Spec:
 
 
 def series_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
-    """What makes the specification of each input of a forward that takes these; empty where it takes no series."""
+    """Return functions that make the specification of each input of a time series; empty for other inputs."""
     if "past_values" not in takes:
         return {}
     makers: dict[str, Callable[[Any], Spec]] = {
@@ -300,10 +300,10 @@ def series_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
 
 
 def _series_shape(config: Any) -> list[int]:
-    """Time steps and, where there are several, channels. Lags look back to before the context."""
+    """Return time steps and, if there are several, channels. Lags reach back before the context."""
     (steps,) = known_of(config, "series", "context_length")
     lags = attribute_of(config, "lags_sequence") or [0]
-    channels = attribute_of(config, "num_input_channels")  # PatchTST keeps the axis of a single one
+    channels = attribute_of(config, "num_input_channels")  # PatchTST keeps the axis of a single channel
     return [steps + max(lags), *([channels] if channels else _channels(config))]
 
 

@@ -1,7 +1,7 @@
-"""What a forward pass asks torch's dispatcher for: operators with overload and arguments, as plain values.
+"""Record a forward pass's calls to torch's dispatcher: operators with overload and arguments, as plain values.
 
-A call is kept once for each combination of overload, dtypes and ranks, so that what is kept stays small whatever the
-model does.
+A call is stored once for each combination of overload, dtypes and ranks, so that the record stays small for every
+model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 TENSOR = "tensor"
-"""What marks the description of a tensor among arguments."""
+"""Marks the description of a tensor among arguments."""
 
 _MOST_CALLS = 400
 _LONGEST_LIST = 64
@@ -25,8 +25,8 @@ _LONGEST_LIST = 64
 class OperatorCall:
     """One way in which an operator was called.
 
-    `arguments` and `named` are plain values; a tensor is `{"tensor": dtype, "shape": [...]}`, with the `low` and
-    `high` of whole numbers where they are known. `count` is how many calls had these dtypes and ranks.
+    `arguments` and `named` are plain values; a tensor is `{"tensor": dtype, "shape": [...]}`, with `low` and `high`
+    of whole numbers if they are known. `count` is the number of calls with these dtypes and ranks.
     """
 
     operator: str
@@ -40,7 +40,7 @@ class OperatorCall:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What calls have to differ in to be kept apart: overload, dtypes and ranks."""
+        """What distinguishes stored calls: overload, dtypes and ranks."""
         tensors = [
             (one[TENSOR], len(one["shape"])) for one in leaves((*self.arguments, *(value for _, value in self.named)))
         ]
@@ -48,7 +48,7 @@ class OperatorCall:
 
     @property
     def tensors(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Dtype and shape of each tensor that it was given, in order."""
+        """Dtype and shape of each tensor argument, in order."""
         found = leaves((*self.arguments, *(value for _, value in self.named)))
         return tuple((one[TENSOR], tuple(one["shape"])) for one in found)
 
@@ -58,7 +58,7 @@ class OperatorCall:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OperatorCall:
-        """The call that `to_dict` wrote."""
+        """Return the call that `to_dict` wrote."""
         named = tuple((name, value) for name, value in data["named"])
         return cls(
             operator=data["operator"],
@@ -70,7 +70,7 @@ class OperatorCall:
 
 
 def leaves(value: Any) -> list[dict[str, Any]]:
-    """The tensors' descriptions inside plain values, in order."""
+    """Return the tensor descriptions inside plain values, in order."""
     if isinstance(value, dict):
         return [value] if TENSOR in value else []
     if isinstance(value, list | tuple):
@@ -79,7 +79,7 @@ def leaves(value: Any) -> list[dict[str, Any]]:
 
 
 def call_recorder() -> Any:
-    """A dispatch mode; `.calls` holds each distinct way in which operators were called while it was active."""
+    """Return a dispatch mode; `.calls` has each distinct way in which operators were called while it was active."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class CallRecorder(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def _described(tensor: torch.Tensor) -> dict[str, Any]:
-    """Dtype and shape; the range of whole numbers, which indices have to keep to, where there are numbers."""
+    """Return dtype and shape, and the range of whole numbers, which indices must stay in, if there are values."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     shape = [size if isinstance(size, int) else str(size) for size in tensor.shape]
@@ -133,6 +133,6 @@ def _described(tensor: torch.Tensor) -> dict[str, Any]:
     is_whole = not (tensor.is_floating_point() or tensor.is_complex() or found[TENSOR] == "bool")
     if is_whole and not isinstance(tensor, FakeTensor) and tensor.device.type != "meta" and tensor.numel():
         values = tensor.detach().cpu().flatten().tolist()  # not by torch, which would be recorded
-        if all(type(value) is int for value in values):  # among fakes a constant has names instead
+        if all(type(value) is int for value in values):  # fake tensors have names instead of values
             found |= {"low": min(values), "high": max(values)}
     return found

@@ -1,4 +1,4 @@
-"""A user's own module, named as `package.module:factory`: runs that code, and finds out what a suite needs of it.
+"""Derive a recipe of a user's own module, named as `package.module:factory`, by running its code.
 
 The code runs only in a child process, since it may print, exit or crash.
 """
@@ -35,7 +35,7 @@ _HOW = (
 
 
 def derive_own_module(name: str) -> GivenRecipe:
-    """The recipe of `package.module:factory`, whose code is run. Raises `ModelError` where it can't be tested."""
+    """Return the recipe of `package.module:factory`, whose code is run. Raises `ModelError` if it can't be tested."""
     factory, module = _factory(name)
     model, inputs, paired = _made(name, factory, module)
     specs = {key: _spec(name, key, value) for key, value in inputs.items()}
@@ -52,7 +52,7 @@ def derive_own_module(name: str) -> GivenRecipe:
     other = _other_sizes(exact, specs, sizes, reference)
     if not other:
         specs, sizes = {key: _fixed(one, sizes) for key, one in specs.items()}, {}
-    _require_loud(name, model, draw_inputs(specs, sizes), reference)
+    _require_effect(name, model, draw_inputs(specs, sizes), reference)
     output = next(iter(reference))
     recorded = record(reference, [output], {}, seed=0, lengths=(), origin=HERE)
     gradients, norm = gradient_summary(exact, draw_inputs(specs, sizes), {})
@@ -76,23 +76,23 @@ def derive_own_module(name: str) -> GivenRecipe:
 
 def _factory(name: str) -> tuple[Any, Any]:
     use_working_directory()
-    where, _, what = name.partition(":")
+    path, _, what = name.partition(":")
     try:
-        module = importlib.import_module(where)
+        module = importlib.import_module(path)
     except ModuleNotFoundError as error:
-        parts = where.split(".")
+        parts = path.split(".")
         ours = error.name in [".".join(parts[: n + 1]) for n in range(len(parts))]
         raise ModelError(
-            f"the module {echo(where)} was not found" if ours else f"{echo(where)} cannot be imported",
+            f"the module {echo(path)} was not found" if ours else f"{echo(path)} cannot be imported",
             why="it is looked for in the working directory and among installed packages" if ours else _line(error),
             fix="Run the command in the folder that holds it." if ours else "",
         ) from error
     except Exception as error:  # the user's own code may raise anything
-        raise ModelError(f"{echo(where)} cannot be imported", why=_line(error)) from error
+        raise ModelError(f"{echo(path)} cannot be imported", why=_line(error)) from error
     factory = getattr(module, what, None)
     if not callable(factory):
         raise ModelError(
-            f"{echo(where)} has no factory {echo(what)}",
+            f"{echo(path)} has no factory {echo(what)}",
             why=f"it was read from {module.__file__}" if factory is None else "it can't be called",
             fix="Name a function without arguments that returns a torch.nn.Module.",
         )
@@ -100,7 +100,7 @@ def _factory(name: str) -> tuple[Any, Any]:
 
 
 def _made(name: str, factory: Any, module: Any) -> tuple[torch.nn.Module, dict[str, Array], bool]:
-    """What the factory makes: the module on CPU, example inputs as arrays, and whether it gave both."""
+    """Return the factory's module on CPU, its example inputs as arrays, and whether it returned both."""
     import torch
 
     torch.manual_seed(0)
@@ -152,7 +152,7 @@ def _array(name: str, key: str, value: Any) -> Array:
 
 
 def _spec(name: str, key: str, example: Array) -> GivenInput:
-    """How to draw arrays like the example: of its shape and kind, inside its range."""
+    """Return how to draw arrays like the example: of its shape and kind, inside its range."""
     if not key.isidentifier() or not example.size:
         raise ModelError(
             f"the example input {echo(key)} of {echo(name)} cannot be drawn", why="it is empty", fix=_HOW
@@ -166,7 +166,7 @@ def _spec(name: str, key: str, example: Array) -> GivenInput:
         )
     if not np.isfinite(example).all():
         raise ModelError(f"the example input {echo(key)} of {echo(name)} is not finite", fix=_HOW)
-    if low >= 0 and high > low:  # a logarithm or a root may be taken of it
+    if low >= 0 and high > low:  # the module may compute its logarithm or root
         return GivenInput(
             kind="uniform", dtype="float32", shape=example.shape, low=_rounded(low), high=_rounded(high)
         )
@@ -181,7 +181,7 @@ def _rounded(value: Any) -> float:
 
 
 def _batched(specs: Mapping[str, GivenInput]) -> tuple[dict[str, GivenInput], dict[str, int]]:
-    """The first dimension as a size with the name `batch`, where all inputs share it."""
+    """Return the specifications with the first dimension named `batch`, if all inputs share it, and the sizes."""
     first = {one.shape[:1] for one in specs.values()}
     if len(first) != 1 or first == {()}:
         return dict(specs), {}
@@ -199,13 +199,13 @@ def _other_sizes(
     sizes: Mapping[str, int],
     reference: Mapping[str, Array],
 ) -> dict[str, int]:
-    """A second batch size that the module takes; empty where it takes the one of its example only."""
+    """Return a second batch size that the module accepts; empty if it accepts only that of its example."""
     if not sizes:
         return {}
     other = {"batch": sizes["batch"] + 1}
     try:
         outputs = float64_outputs(model, draw_inputs(specs, other))
-    except Exception:  # whatever the user's code raises says that it wants the size of its example
+    except Exception:  # any error means that it needs the size of its example
         return {}
     batched = [name for name, array in reference.items() if array.shape[:1] == (sizes["batch"],)]
     return other if all(outputs[name].shape[:1] == (other["batch"],) for name in batched) else {}
@@ -229,10 +229,10 @@ def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict
     return outputs
 
 
-def _require_loud(
+def _require_effect(
     name: str, model: torch.nn.Module, inputs: Mapping[str, Array], reference: Mapping[str, Array]
 ) -> None:
-    """Refuse a module whose weights can't be heard: the suite could pass whatever the target computes."""
+    """Reject a module whose weights don't affect the outputs: its suite could pass whatever the target computes."""
     import torch
 
     changed = copy.deepcopy(model)

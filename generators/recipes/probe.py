@@ -1,5 +1,5 @@
-"""What one model gives: its inputs and reference, how its outputs hang together with its masks, its gradients, the
-numbers that a recipe keeps of it, and what no check asks."""
+"""Probe one model: its inputs and reference, the relation of outputs and masks, its gradients, the numbers that a
+recipe stores, and the skipped checks."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ SEED = 0
 _SHORTER = 4
 _COUNT = 16
 _WORDS = "model.train()"
-"""What a model says that has gradients in training mode alone: Reformer computes its layers anew on the way back."""
+"""The message of a model with gradients in training mode only: Reformer recomputes its layers."""
 _STEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What one model gave: its inputs and reference, and how the outputs hang together with the masks."""
+class RecipeProbe:
+    """The measurements of one model: its inputs and reference, and the relation of outputs and masks."""
 
     lengths: tuple[int, int]
     specs: dict[str, dict[str, Any]]
@@ -53,22 +53,22 @@ class Measured:
     mask_input: str | None
     sensitivity: dict[str, float]
     small_faults: tuple[Outputs, ...]
-    padding_heard: float
+    padding_effect: float
     unknown_masks: tuple[str, ...]
     trains_only: bool
 
     @property
-    def is_deaf(self) -> bool:
-        """Whether dropping the mask changes too little to be seen."""
+    def skips_mask(self) -> bool:
+        """Whether dropping the mask changes too little to be detected."""
         return self.sensitivity.get("mask_dropped", 1.0) < measurements.SUBTLE
 
     @property
-    def is_leaky(self) -> bool:
-        """Whether what stands in padded places is heard, as where a text is read off its last token."""
-        return not self.padding_heard < measurements.NOISE
+    def reads_padding(self) -> bool:
+        """Whether padded tokens change unmasked outputs, as when a text is read from its last token."""
+        return not self.padding_effect < measurements.NOISE
 
     def recorded(self, origin: str) -> dict[str, Any]:
-        """The 16 numbers of a main output, and what vouches for them."""
+        """Return the 16 numbers of a main output, and their origin."""
         masks = masks_of(self.masked_by, self.inputs)
         return record(
             self.reference,
@@ -81,21 +81,21 @@ class Measured:
         )
 
 
-def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, pad_senses: bool) -> Measured:
+def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, pad_senses: bool) -> RecipeProbe:
     if what.architecture == "diffusion":
         lengths, specs = LENGTHS, diffusion_specs(model, denoised(what.model_type, entry.task))
         unknown_masks: tuple[str, ...] = ()
     else:
         lengths = lengths_of(model)
         specs = input_specs(model, entry, what.architecture, side, lengths[0])
-        told = overrides(what.model_type, entry.task).get("inputs", {})
-        padded, unknown_masks = with_sense_masks(model, specs, lengths, told)
+        entry_inputs = overrides(what.model_type, entry.task).get("inputs", {})
+        padded, unknown_masks = with_sense_masks(model, specs, lengths, entry_inputs)
         if pad_senses:
             specs = padded
         else:
             unknown_masks = (*unknown_masks, *(name for name in padded if padded[name] != specs.get(name)))
     inputs = make_inputs(specs, SEED, lengths)
-    trains = trains_only(model, inputs)  # asked of a model that has run nothing
+    trains = trains_only(model, inputs)  # by a model that hasn't run yet
     exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
     if all(is_whole(one) for one in reference.values()):
@@ -105,17 +105,17 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
     other = float64_outputs(exact, make_inputs(specs, SEED + 1, shorter))
     columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
     masked_by = measurements.masked_outputs(other, reference, columns, specs)
-    # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
+    # A decoder's own mask comes first, because every output depends on its self-attention.
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
     asked = "padding" not in overrides(what.model_type, entry.task).get("not_asked", ())
     mask_input = masks[0] if masks and asked else None
-    padding = measurements.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
+    padding = measurements.padding_effect(model, inputs, specs, reference, masked_by, mask_input)
     if not padding < measurements.NOISE:
         front = measurements.in_front(masked_by, reference, columns[1])
-        heard = measurements.padding_heard(model, inputs, specs, reference, front, mask_input)
-        masked_by, padding = (front, heard) if heard < measurements.NOISE else (masked_by, padding)
+        moved = measurements.padding_effect(model, inputs, specs, reference, front, mask_input)
+        masked_by, padding = (front, moved) if moved < measurements.NOISE else (masked_by, padding)
     sensitivity, small_faults = measurements.sensitivity_of(model, inputs, reference, masked_by, mask_input)
-    return Measured(
+    return RecipeProbe(
         lengths=lengths,
         specs=specs,
         inputs=inputs,
@@ -125,14 +125,14 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
         mask_input=mask_input,
         sensitivity=sensitivity,
         small_faults=small_faults,
-        padding_heard=padding,
+        padding_effect=padding,
         unknown_masks=unknown_masks,
         trains_only=trains,
     )
 
 
 def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ...]:
-    """The outputs that a task is about, all tensors of those that are tuples; the first that there is, otherwise."""
+    """Return the outputs of a task, all tensors of tuples; otherwise the first output."""
     floating = [name for name, array in given.items() if not is_whole(array)]
     meant = {
         n: [g for g in floating if g == n or (g.startswith(f"{n}_") and g[len(n) + 1 :].isdigit())]
@@ -141,11 +141,11 @@ def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ..
     return tuple(name for names in meant.values() for name in names) or (floating[0],)
 
 
-def measured(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: bool = True) -> Measured:
-    """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for decoders.
+def probe_recipe(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: bool = True) -> RecipeProbe:
+    """Measure with padding on the side where a dropped mask is detected, but not padded tokens.
 
-    A mask that is heard on neither side is still one that the model takes: its suite says that it isn't honoured.
-    Without `pad_senses` images and sounds are whole.
+    A decoder is padded on the left, others on the right, then on the left. A mask without effect on either side is
+    still an input: its suite reports that it isn't honored. Without `pad_senses` images and sounds aren't padded.
     """
     decodes = what.architecture == "decoder-only" or generates(model, entry, what.model_type) == "causal"
     sides = ("left",) if decodes else ("right", "left")
@@ -155,18 +155,18 @@ def measured(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: 
             results.append(_measure(model, entry, what, side, pad_senses=pad_senses))
         except (ModelError, ReferenceNotFinite):
             raise
-        except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
+        except Exception as error:  # any error of modeling code is the reason why the type has no recipe
             raise ModelError(
                 f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {line_of(error)}"
             ) from error
-        if not results[-1].is_deaf and not results[-1].is_leaky:
+        if not results[-1].skips_mask and not results[-1].reads_padding:
             return results[-1]
-    return next((one for one in results if not one.is_deaf), results[0])
+    return next((one for one in results if not one.skips_mask), results[0])
 
 
 def generates(model: Any, entry: TaskEntry, model_type: str) -> str:
-    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
-    as do those that write what they hear behind the places of the sound."""
+    """Return how the class decodes, if its task does: in two sequences if it has its own encoder, else in one, as
+    models do that transcribe after the placeholders of the sound."""
     if entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
     if "decoding" in overrides(model_type, entry.task).get("not_asked", ()):
@@ -184,10 +184,10 @@ def record(
     lengths: Sequence[int],
     origin: str,
 ) -> dict[str, Any]:
-    """16 numbers of one output at seeded positions where its mask is 1 and that aren't ruled out, and its scale.
+    """Return 16 numbers of one output at seeded unmasked positions that aren't ruled out, and its scale.
 
-    The output is the first of those `among` which all `faults` (outputs under each) move by `SUBTLE`, else the one
-    that they move most. Where a fault moves none of the numbers by that, it gets one of its own: where it is loudest.
+    The output is the first of those `among` that all `faults` (outputs under each) move by `SUBTLE`, else the one
+    that they move most. A fault that moves none of the numbers by that gets one of its own, where it is largest.
     """
     moves = {name: [_moves(one, reference, name, masks.get(name)) for one in faults] for name in among}
     least = {name: min((float(one.max(initial=0.0)) for one in moves[name]), default=0.0) for name in among}
@@ -210,7 +210,7 @@ def record(
 
 
 def _drawn(array: Array, mask: Array | None, rng: np.random.Generator) -> list[list[int]]:
-    """Positions that mean something, drawn at random."""
+    """Return unmasked positions, drawn at random."""
     meant = np.argwhere(np.ones(array.shape[:1]) if mask is None else mask)
     positions: list[list[int]] = []
     for place in rng.integers(0, len(meant), _COUNT):
@@ -224,7 +224,7 @@ def _drawn(array: Array, mask: Array | None, rng: np.random.Generator) -> list[l
 
 
 def _moves(fault: Outputs, reference: Outputs, name: str, mask: Array | None) -> Array:
-    """How far each entry of an output moves, relative to its scale; 0 where it means nothing, or isn't comparable."""
+    """Return how far each entry of an output moves, relative to its scale; 0 if it is masked or not comparable."""
     got, want = fault.get(name), reference[name]
     if got is None or got.shape != want.shape:
         return np.zeros(want.shape)
@@ -239,8 +239,8 @@ def _moves(fault: Outputs, reference: Outputs, name: str, mask: Array | None) ->
 
 
 def trains_only(model: torch.nn.Module, inputs: Mapping[str, Array]) -> bool:
-    """Whether a float32 model has gradients in training mode alone: it says so, or in evaluation mode it keeps from
-    pass to pass what it computed of parameters, which then get none (Mega its kernels)."""
+    """Return whether a float32 model has gradients in training mode only: it says so, or in evaluation mode it
+    caches results of parameters between passes, which then get no gradient (Mega its kernels)."""
     try:
         at_first = float64_gradients(as_reference(copy_over(model)), inputs)
         used = as_reference(copy_over(model))
@@ -248,17 +248,17 @@ def trains_only(model: torch.nn.Module, inputs: Mapping[str, Array]) -> bool:
         return len(float64_gradients(used, inputs)) < len(at_first)
     except AssertionError as error:
         return _WORDS in str(error)
-    except Exception:  # whatever modelling code raises shows when the gradients are compared
+    except Exception:  # any error of modeling code shows when the gradients are compared
         return False
 
 
 def lost_gradients(
     model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str], *, training: bool
 ) -> list[str]:
-    """Why the gradients of a float32 model are no match for those in float64; empty where they are.
+    """Return why the gradients of a float32 model don't match those in float64; empty if they do.
 
-    A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
-    Other kernels round otherwise, and another processor has others; so they are asked for with oneDNN and without.
+    A number near a kink, such as a ReLU's, may fall on either side of it: then another gain is better. Kernels round
+    differently by processor, so gradients are computed with oneDNN and without.
     """
     import torch
 
@@ -272,17 +272,17 @@ def lost_gradients(
         error = 0.0
         for with_onednn in (True, False):
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="TF32 acceleration")  # flags() sets what nobody has
+                warnings.filterwarnings("ignore", message="TF32 acceleration")  # of a flag that flags() sets
                 with torch.backends.mkldnn.flags(enabled=with_onednn):
                     got = loss_gradients(copy.deepcopy(model), given, masked_by, training=training)
             error = max(error, compare_gradients(got, want).max_rel_error)
-    except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
+    except Exception as raised:  # any error of modeling code is the reason why there are no gradients
         return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
     return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
 
 
-def run_whole(model: torch.nn.Module, found: Measured, decoding: str) -> tuple[set[str], bool]:
-    """Names of the modules that a forward pass and decoding call, and whether decoding used a cache."""
+def run_probe(model: torch.nn.Module, found: RecipeProbe, decoding: str) -> tuple[set[str], bool]:
+    """Return the names of modules that a forward pass and decoding call, and whether decoding used a cache."""
     used = True
 
     def decode() -> None:
@@ -296,18 +296,20 @@ def run_whole(model: torch.nn.Module, found: Measured, decoding: str) -> tuple[s
     return reached, used
 
 
-def left_out(model: torch.nn.Module, found: Measured, reached: Collection[str], told: Mapping[str, Any]) -> str:
-    """The condition under which a model's suite passes, in words; empty where there is none."""
-    said = [told["left_out"]] if "left_out" in told else []
+def skipped_checks(
+    model: torch.nn.Module, found: RecipeProbe, reached: Collection[str], entry: Mapping[str, Any]
+) -> str:
+    """Return the condition under which a model's suite passes, in words; empty if there is none."""
+    words = [entry["left_out"]] if "left_out" in entry else []
     if unrun := ", ".join(_unrun(model, reached)):
-        said.append(f"{unrun}, which no check runs")
+        words.append(f"{unrun}, which no check runs")
     if found.unknown_masks:
-        said.append(f"padding by {', '.join(found.unknown_masks)}")
-    return "; ".join(said)
+        words.append(f"padding by {', '.join(found.unknown_masks)}")
+    return "; ".join(words)
 
 
 def _unrun(model: torch.nn.Module, reached: Collection[str]) -> Iterator[str]:
-    """The models inside `model`, whole ones of the library, of which no module was reached."""
+    """Yield the models inside `model`, complete ones of the library, of which no module was reached."""
     named: list[str] = []
     for name, module in model.named_modules():
         if not name or not hasattr(module, "save_pretrained") or any(name.startswith(f"{one}.") for one in named):
@@ -317,7 +319,7 @@ def _unrun(model: torch.nn.Module, reached: Collection[str]) -> Iterator[str]:
     yield from named
 
 
-def _decoded_with_cache(model: torch.nn.Module, found: Measured) -> bool:
+def _decoded_with_cache(model: torch.nn.Module, found: RecipeProbe) -> bool:
     import torch
 
     from hardware.model.calls import to_tensors
@@ -325,5 +327,5 @@ def _decoded_with_cache(model: torch.nn.Module, found: Measured) -> bool:
 
     try:
         return greedy(model, to_tensors(found.inputs, "cpu", torch.float32), steps=_STEPS, use_cache=True).used_cache
-    except Exception:  # whatever decoding raises, the suite's checks of it show
+    except Exception:  # the suite's checks report any error of decoding
         return True

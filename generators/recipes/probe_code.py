@@ -1,14 +1,12 @@
-"""What a type's own code does, whatever it runs on: asked of torch on CPU, before any target is.
+"""Probe what a type's own code does on every target, with torch on CPU.
 
-Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow, what its ONNX export
-is, and work that stays on the host: faults and habits of modelling code that every target meets. Imports torch and
-transformers.
+Facts: outputs that depend on padding, decoding with a cache that gives other numbers, loops that can't be traced, the
+ONNX export, and work that stays on the host. Imports torch and transformers.
 
-For what stays on the host each call of torch is watched with the place that its tensors would have: weights, buffers
-and inputs are on a device, a tensor that is made without a device is the host's, so are those that modules keep as
-plain attributes, and so is whatever follows from host tensors alone. Devices take no part in it, so that code which
-asks for the kind of its device goes the way of the CPU. Calls from C++ and from inside `torch.nn.functional` aren't
-seen.
+For work on the host, each call of torch is observed with the place that its tensors would have: weights, buffers and
+inputs are on a device; a tensor made without a device is on the host, as are plain attributes of modules and all
+results of host tensors alone. No device is used, so code that depends on the kind of device takes the CPU's branch.
+Calls from C++ and from inside `torch.nn.functional` aren't observed.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import numpy as np
 from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, CodeFacts
 from generators.models.inputs import make_inputs, other_draws
 from generators.models.recipe import Recipe
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.compare import Array, compare
 from hardware.export.convert_model import Compute, Tensors, bare_forward, by_position, holding, traceable
 from hardware.export.decoding_graphs import decoding_graphs
@@ -42,18 +40,18 @@ from . import measurements
 from .build_model import filled_model, line_of
 
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/:'\"]+/)+")
-"""The folders of a path of this machine, whether it is whole or cut off; not those of an address."""
+"""The folders of a local path, complete or truncated; not those of a URL."""
 _MANY_AXES = 5
-"""From here on runtimes differ in what they take."""
+"""From this number of axes on, runtimes differ in their support."""
 _TO_HOST = frozenset({"cpu", "tolist", "numpy", "__array__"})
 """Methods that read a tensor back."""
 _MOVING = frozenset({"to", "type_as"})
-_ASKING = frozenset({"__get__", "size", "dim", "stride", "numel", "is_floating_point", "__len__", "type"})
-"""What asks about a tensor, and computes nothing."""
+_READING = frozenset({"__get__", "size", "dim", "stride", "numel", "is_floating_point", "__len__", "type"})
+"""Methods that read properties of a tensor and compute nothing."""
 
 
 class _Trace:
-    """A trace of torch's, opened as exports are: arrays by name to arrays by name."""
+    """A torch trace, opened as exports are: arrays by name to arrays by name."""
 
     def __init__(self, model: Any, given: Tensors, compute: Compute) -> None:
         import torch
@@ -74,11 +72,12 @@ class _Trace:
         return to_arrays(dict(zip(self.outputs, results, strict=True)))
 
     def operators(self) -> tuple[str, ...]:
-        """The operators of the trace, as a converter meets them: `aten::einsum` and not what it computes with."""
+        """The operators of the trace, as a converter sees them: `aten::einsum`, not those that it is computed
+        with."""
         return tuple(sorted({node.kind() for node in self._nodes() if node.kind().startswith("aten::")}))
 
     def largest_rank(self) -> int:
-        """How many axes the tensor with the most of them has."""
+        """The largest number of axes of a tensor."""
         sizes = [
             value.type().sizes()
             for node in self._nodes()
@@ -100,11 +99,11 @@ class _Trace:
 
 
 def code_facts_of(recipe: Recipe) -> CodeFacts:
-    """Ask the tiny model of a recipe. Raises `ModelError` where it can't be built any more."""
+    """Return the facts of a recipe's tiny model. Raises `ModelError` if it can't be built any more."""
     model, inputs = filled_model(recipe), _inputs(recipe)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # advice to users, and tracing's about what it makes constant
-        on_host = _on_host(model, inputs)  # first, while the model keeps nothing of other passes
+        warnings.simplefilter("ignore")  # advice to users, and warnings of tracing about constants
+        on_host = _on_host(model, inputs)  # first, before the model caches results of other passes
         facts = CodeFacts(
             model_type=recipe.model_type,
             task=recipe.task,
@@ -122,16 +121,16 @@ def code_facts_of(recipe: Recipe) -> CodeFacts:
 
 
 def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
-    """Facts with what the type's ONNX exports are now, for each shape that its suite asks for. Raises `ModelError` as
-    above, and `ImportError` without what exports."""
+    """Return facts with the type's present ONNX exports, for each shape of its suite. Raises `ModelError` as above,
+    and `ImportError` without the exporter's packages."""
     model = filled_model(recipe)
-    subject = ModelSubject(
+    subject = ModelInput(
         model=model, task=recipe.task, identity=identity_of(model), masked_by=recipe.masked_by, generates="none"
     )
     try:
         operators = {one for inputs in _draws(recipe) for one in onnx_operators(subject, inputs)}
     except Unsupported as error:
-        return replace(facts, onnx_operators=(), onnx_fails=_said(error))
+        return replace(facts, onnx_operators=(), onnx_fails=_without_folders(error))
     return replace(facts, onnx_operators=tuple(sorted(operators)), onnx_fails="")
 
 
@@ -148,26 +147,26 @@ def _inputs(recipe: Recipe) -> dict[str, Array]:
 
 def _padding(model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> float:
     exact = float64_outputs(as_reference(copy_over(model)), inputs)
-    heard = measurements.padding_heard(model, inputs, recipe.inputs, exact, recipe.masked_by, recipe.mask_input)
-    return _rounded(heard)
+    moved = measurements.padding_effect(model, inputs, recipe.inputs, exact, recipe.masked_by, recipe.mask_input)
+    return _rounded(moved)
 
 
 def _cache(model: Any, inputs: Mapping[str, Array]) -> tuple[float | None, str]:
-    """How far the logits of decoding with a cache are from those without one, both in float64; `None` with the reason
-    where decoding fails."""
+    """Return the difference of logits between decoding with and without a cache, both in float64; `None` with the
+    reason if decoding fails."""
     exact = as_reference(copy_over(model))
     try:
         want = float64_generation(exact, inputs, steps=STEPS)
         got = float64_generation(exact, inputs, steps=STEPS, use_cache=True)
-    except Exception as error:  # whatever decoding raises is what every target will meet
-        return None, _said(error)
+    except Exception as error:  # every target gets the same error of decoding
+        return None, _without_folders(error)
     if not np.array_equal(got.tokens, want.tokens):
-        return 1.0, ""  # other tokens: from there on the logits speak of other texts
+        return 1.0, ""  # other tokens: from there on the logits belong to other texts
     return _rounded(compare({"logits": got.logits}, {"logits": want.logits}).max_rel_error), ""
 
 
 def _on_host(model: Any, inputs: Mapping[str, Array]) -> tuple[str, ...]:
-    """What a forward pass leaves to the host."""
+    """Return the work that a forward pass leaves to the host."""
     import torch
 
     tensors = to_tensors(inputs, "cpu", torch.float32)
@@ -180,8 +179,8 @@ def _on_host(model: Any, inputs: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> CodeFacts:
-    """What a trace of the forward pass holds for, why not for more, and what is in it."""
-    subject = ModelSubject(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
+    """Return the facts with what a trace of the forward pass holds for, why not for more, and its operators."""
+    subject = ModelInput(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
     proof = Proof.of(subject, inputs, "torch's interpreter of traces", decodes=False)
     for held in (None, held_inputs(inputs)):
         made = Exported(folder=Path(), method="traced", static=held is not None)
@@ -193,15 +192,15 @@ def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping
             proof.of_forward(trace, made)
             if held is None and proof.other is not None:
                 proof.of_other_shapes(trace, made)
-        except Exception as error:  # whatever the library or torch's tracer raises
-            facts = replace(facts, trace_fails=facts.trace_fails or _said(error))
+        except Exception as error:  # the library or torch's tracer may raise anything
+            facts = replace(facts, trace_fails=facts.trace_fails or _without_folders(error))
             continue
         return replace(facts, traced=ANY_LENGTH if held is None else OWN_SIZES)
     return replace(facts, traced=NOT_TRACED)
 
 
 def _step_trace(model: Any, inputs: Mapping[str, Array]) -> str:
-    """Why what decodes a token can't be traced; empty where it can."""
+    """Return why the decoding step can't be traced; empty if it can."""
     import torch
 
     try:
@@ -209,8 +208,8 @@ def _step_trace(model: Any, inputs: Mapping[str, Array]) -> str:
             for graph in graphs:
                 module = by_position(graph.part, graph.compute, list(graph.given))
                 torch.jit.trace(module, tuple(graph.given.values()), strict=False)
-    except Exception as error:  # whatever the library or torch's tracer raises
-        return _said(error)
+    except Exception as error:  # the library or torch's tracer may raise anything
+        return _without_folders(error)
     return ""
 
 
@@ -218,17 +217,17 @@ def _rounded(number: float) -> float:
     return float(f"{number:.3g}")
 
 
-def _said(error: Exception) -> str:
-    """An error's text without the folders of this machine: it is kept, and may be shipped."""
+def _without_folders(error: Exception) -> str:
+    """Return an error's text without local folders, because it is stored and may be shipped."""
     return _FOLDERS.sub("", f"{type(error).__name__}: {line_of(error)}")
 
 
-def onnx_operators(subject: ModelSubject, inputs: Mapping[str, Array]) -> tuple[str, ...]:
-    """The operators of a model's verified export for these inputs, in alphabetical order.
+def onnx_operators(subject: ModelInput, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """Return the operators of a model's verified export for these inputs, in alphabetical order.
 
-    `onnx.Reshape` says that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),
-    `onnx.Add(int64)` that it gives something else than floating-point numbers, `onnx.Einsum(ij,jk->ik)` what it sums.
-    Raises `Unsupported` where no export is right, and `ImportError` without the packages of `requirements-onnx.txt`.
+    `onnx.Reshape` means that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),
+    `onnx.Add(int64)` that its output isn't floating-point, `onnx.Einsum(ij,jk->ik)` its equation. Raises
+    `Unsupported` if no export is correct, and `ImportError` without the packages of `requirements-onnx.txt`.
     """
     if missing := missing_packages():
         raise ImportError(missing)
@@ -236,12 +235,12 @@ def onnx_operators(subject: ModelSubject, inputs: Mapping[str, Array]) -> tuple[
 
 
 def operators_in(file: Path) -> tuple[str, ...]:
-    """The same of a file."""
+    """Return the operators of a file in the same form."""
     import onnx
 
     graph = onnx.shape_inference.infer_shapes(onnx.load(str(file))).graph
     types = {one.name: one.type.tensor_type for one in (*graph.input, *graph.output, *graph.value_info)}
-    return tuple(sorted({said for node in _nodes(graph) for said in _told(node, types)}))
+    return tuple(sorted({name_of for node in _nodes(graph) for name_of in _names_of(node, types)}))
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
@@ -252,7 +251,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
                 yield from _nodes(attribute.g)
 
 
-def _told(node: Any, types: Mapping[str, Any]) -> Iterator[str]:
+def _names_of(node: Any, types: Mapping[str, Any]) -> Iterator[str]:
     from onnx import TensorProto
 
     name = f"onnx.{node.op_type}"
@@ -269,10 +268,11 @@ def _told(node: Any, types: Mapping[str, Any]) -> Iterator[str]:
 
 
 def host_functions(model: Any, inputs: Iterable[Any], work: Callable[[], object]) -> tuple[str, ...]:
-    """The functions of torch in `work` that take or make tensors of the host where `model` and `inputs` are on a
-    device, in alphabetical order. Numbers in tensors without dimensions don't count.
+    """Return the torch functions in `work` that take or make host tensors while `model` and `inputs` are on a device,
+    in alphabetical order. Tensors without dimensions don't count.
 
-    The model should be fresh: what it keeps of an earlier pass would count as the host's. Raises what `work` raises.
+    The model should be fresh, because cached results of an earlier pass would count as the host's. Raise what `work`
+    raises.
     """
     from torch.overrides import TorchFunctionMode
 
@@ -292,8 +292,8 @@ def host_functions(model: Any, inputs: Iterable[Any], work: Callable[[], object]
 
 
 class _Places:
-    """Where tensors would be. A device's tensors say that they are on `cpu:0`, the host's on `cpu`: what code makes
-    `device=` of either goes where they are."""
+    """The place of each tensor. Device tensors report `cpu:0`, host tensors `cpu`: code that creates tensors with
+    `device=` of either puts them in the same place."""
 
     def __init__(self) -> None:
         import torch
@@ -305,10 +305,10 @@ class _Places:
 
     def put(self, values: Iterable[Any], *, there: bool = True) -> None:
         for value in values:
-            self.known[id(value)] = (value, there)  # the tensor too, or another could take its number
+            self.known[id(value)] = (value, there)  # the tensor too, or another could get its id
 
     def is_there(self, tensor: Any) -> bool:
-        """Whether it is on the device: weights, and what nobody saw being made, as inside `vmap`, are taken to be."""
+        """Return whether a tensor is on the device: weights, and tensors of unknown origin, as inside `vmap`, are."""
         known = self.known.get(id(tensor))
         return known is None or known[1]
 
@@ -319,13 +319,13 @@ class _Places:
         if getattr(func, "__self__", None) is self.asks_device:
             return self.here if self.is_there(args[0]) else result
         made = list(_tensors(result))
-        if name in _ASKING and not made:
+        if name in _READING and not made:
             return result
         there = self._goes_there(name, args, kwargs, given)
         if args and name.endswith("_") and not name.endswith("__"):
             there = self.is_there(args[0])  # in place
         touches_host = self._touches_host(name, given)
-        moved = name in _MOVING  # on the CPU there may be nothing to do, and the same tensor comes back
+        moved = name in _MOVING  # on the CPU the same tensor may be returned
         self.put([one for one in made if moved or all(one is not other for other in given)], there=there)
         if touches_host or any(one.dim() and not self.is_there(one) for one in made):
             self.functions.add(name)

@@ -1,8 +1,8 @@
 """Models at real size: configurations at real widths with one or two layers, of a model type's defaults or of a
 checkpoint's config.json; and how a type calls torch's operators at the size of its defaults.
 
-What the first need of memory is known before anything is allocated; for the second nothing is, because all tensors
-are fakes that carry shapes alone.
+The memory of the first is known before anything is allocated; the second allocates nothing, because all tensors are
+fakes with shapes only.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from . import tiny
 from .build_model import build, class_of, line_of
 from .config_division import Division
 from .config_scopes import arguments_of, children, default_of, overridden, overrides, role_of
-from .derive import loudest_recipe, task_class
+from .derive import best_recipe, task_class
 from .input_specs import input_specs
 from .operator_calls import OperatorCall, call_recorder
 
 BYTES_A_PARAMETER = 28
-"""The model and what the target makes of it (4 + 4), its float64 reference (8), gradients of both (4 + 8)."""
+"""The model and the target's copy (4 + 4), its float64 reference (8), gradients of both (4 + 8)."""
 
 _SHOWN = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary", "positions", "experts", "experts_used")
-"""Roles whose attributes stand in the suite even where they are the defaults: they are what is real."""
+"""Roles whose attributes the suite shows even if they are the defaults, because they are real."""
 
 _LABELS = ("id2label", "label2id")
 _LEFT_OUT = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "model_type", *_LABELS)
 _SEED = 0
 _MASKS = ("mask", "padded", "heard", "shown", "ones")
 _OF_FAKES = "prim."
-"""What fakes ask each other that tensors don't."""
+"""Operators among fakes that tensors don't call."""
 
 
 def derive_real(name: str, task: str | None = None) -> Recipe:
-    """The recipe of a model type, or of the folder with a config.json, at its real widths with few layers.
+    """Return the recipe of a model type, or of a folder with a config.json, at its real widths with few layers.
 
-    Raises `ModelError` where it doesn't fit into the memory that is free (with the figures), or isn't accepted.
+    Raises `ModelError` if it doesn't fit into free memory (with the figures), or isn't accepted.
     """
     what, chosen, config, whose = start(name, task)
     refused = ""
@@ -62,7 +62,7 @@ def derive_real(name: str, task: str | None = None) -> Recipe:
         if needed > free:
             refused = f"with {layers} layer(s) it needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
             continue
-        recipe = loudest_recipe(what, chosen, iter([arguments]), f"{what.model_type} at real widths")
+        recipe = best_recipe(what, chosen, iter([arguments]), f"{what.model_type} at real widths")
         kept = max(_counts(config, layers), default=layers)
         return replace(recipe, subject="config", dimensions=f"real widths{whose}, {kept} layer(s)")
     raise ModelError(
@@ -73,8 +73,8 @@ def derive_real(name: str, task: str | None = None) -> Recipe:
 
 
 def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, str]:
-    """What a model type or a folder with a config.json is, the class that does the task, its configuration, and in
-    words whose that is. Raises `ModelError` or `BrokenInput`."""
+    """Return the classification of a model type or of a folder with a config.json, the class that does the task,
+    its configuration, and the configuration's source in words. Raises `ModelError` or `BrokenInput`."""
     catalog = load_catalog()
     if name in catalog.configs:
         what = classify_type(name)
@@ -85,7 +85,7 @@ def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, 
     make = class_of(catalog.config_class(what.model_type))
     try:
         config = make.from_dict(dict(checkpoint.config))
-    except Exception as error:  # a constructor raises whatever it likes; each means that the values can't be used
+    except Exception as error:  # any error of a constructor means that the values can't be used
         raise ModelError(
             f"config.json in {echo(name)} makes no {make.__name__}", why=f"{type(error).__name__}: {error}"
         ) from error
@@ -93,7 +93,7 @@ def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, 
 
 
 def _arguments(config: Any, layers: int) -> dict[str, Any]:
-    """The constructor arguments that make `config` with so many layers, its widths among them."""
+    """Return the constructor arguments that make `config` with this number of layers, including its widths."""
     parts = children(config)
     values = {name: getattr(config, name, None) for name in arguments_of(config) if name not in parts}
     plain = {n: v for n, v in values.items() if isinstance(v, tiny._PLAIN) and n not in _LEFT_OUT}
@@ -111,7 +111,7 @@ def _arguments(config: Any, layers: int) -> dict[str, Any]:
 
 
 def _structural(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a type's overrides, those that aren't sizes of a tiny model: switches, and what refers to something else."""
+    """Return the overrides of a type that aren't sizes of a tiny model: switches and references."""
     nested = {name: _structural(value) for name, value in changes.items() if isinstance(value, Mapping)}
     kept = {n: v for n, v in changes.items() if isinstance(v, bool) or (isinstance(v, str) and v.startswith("@"))}
     return kept | {name: value for name, value in nested.items() if value}
@@ -142,7 +142,7 @@ def _counts(config: Any, layers: int) -> Iterator[int]:
 
 
 def _parameters(what: Classification, chosen: TaskClass, arguments: Mapping[str, Any]) -> int:
-    """How many parameters a configuration has, counted without allocating them."""
+    """Return the number of parameters of a configuration, counted without allocating them."""
     import torch
 
     with torch.device("meta"):
@@ -151,13 +151,13 @@ def _parameters(what: Classification, chosen: TaskClass, arguments: Mapping[str,
 
 
 def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, ...]:
-    """How one forward pass calls torch's operators at the size of the type's default configuration, in float32, for
-    the lengths and the batch of its tiny model.
+    """Return how one forward pass calls torch's operators at the size of the type's default configuration, in
+    float32, for the lengths and the batch of its tiny model.
 
-    Nothing is allocated: parameters and inputs are fakes. Where the model's own code can't be run on those, it is run
-    without masks, whose numbers it may ask for, and at last as graphs are made of it
-    (`hardware/export/convert_model.py`: experts without a loop). Sizes that depend on numbers have names (`u0`).
-    Raises `ModelError` where the type has no recipe, or its code asks other tensors for their numbers.
+    Nothing is allocated: parameters and inputs are fakes. If the model's code can't be run on those, it is run
+    without masks, whose values it may read, and finally as graphs are made of it (`hardware/export/convert_model.py`:
+    experts without a loop). Sizes that depend on values have names (`u0`). Raises `ModelError` if the type has no
+    recipe, or its code reads the values of other tensors.
     """
     from hardware.export.traceable import traceable_parts
 
@@ -170,7 +170,7 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, 
     for parts, dropped in ((_as_it_is, frozenset()), (_as_it_is, masks), (traceable_parts, frozenset())):
         try:
             return _calls(recipe, config, parts, dropped)
-        except Exception as error:  # a model's own code, or a number that isn't there
+        except Exception as error:  # an error of the model's code, or a missing value
             failed.append(error)
     raise ModelError(
         f"{echo(model_type)} doesn't run at the size of its defaults without numbers",
@@ -194,7 +194,7 @@ def _calls(
 
     unknown_numbers = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=unknown_numbers)
-    with torch.device("meta"), no_init_weights():  # what a constructor counts on the CPU keeps its numbers
+    with torch.device("meta"), no_init_weights():  # tensors that a constructor computes on the CPU keep their values
         model = class_of(recipe.model_class)(copy.deepcopy(config)).eval()
     with mode:
         model.to_empty(device="cpu")
@@ -208,7 +208,7 @@ def _calls(
 
 
 def _inputs(recipe: Recipe, model: Any) -> Mapping[str, Array]:
-    """Inputs for the sizes of this model: the recipe's kinds, with the sides and channels of its configuration."""
+    """Return inputs for the sizes of this model, by the recipe's kinds and the configuration's sides and channels."""
     entry = task_class(recipe.model_type, recipe.task).entry
     side = next((spec["side"] for spec in recipe.inputs.values() if spec["kind"] == "mask"), "right")
     lengths = recipe.recorded["lengths"]

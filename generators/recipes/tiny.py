@@ -1,7 +1,7 @@
-"""Tiny configurations for model types: the library's own defaults, divided, and what the head of a task wants beside.
+"""Tiny configurations of model types: the library's defaults, divided, and the arguments for the head of a task.
 
-Every width of the whole configuration tree is divided by one factor, so that what was equal, a sum or a
-product stays so; names are understood by the roles in roles.toml, exceptions are data in overrides/*.toml.
+Each width of the whole configuration tree is divided by one factor, so that equal widths, sums and products stay so;
+names are understood by the roles in roles.toml, exceptions are data in overrides/*.toml.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .config_division import (
     Division,
     divided,
     divisions_of,
+    first_of_each_kind,
     image_sizes,
     kept_lists,
     kept_outputs,
     layers_needed,
     rotary_sections,
-    telling_layers,
 )
 from .config_scopes import (
     arguments_of,
@@ -58,29 +58,29 @@ _STATE = 16
 _EPSILON = 0.01
 _IMAGE_TOKENS = 4
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
-_STAND_INS = {"timm_backbone": "resnet"}
-"""Part of a default configuration -> the library's own that stands in, where the default needs another library."""
+_REPLACEMENTS = {"timm_backbone": "resnet"}
+"""Part of a default configuration -> the library's replacement, if the default needs another library."""
 _EXPERTS = 4
 _QUERIES = 100
 _FRAMES = 4
-"""Two steps in time where two images make one."""
+"""Two steps in time if two images make one."""
 _CODEBOOKS = 4
 _OF_ANY_TYPE = ("AutoConfig", "PreTrainedConfig", "PretrainedConfig")
-"""Classes of parts that may be of any model type, which then must be said."""
+"""Classes of parts of any model type, which must then be named."""
 _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
-"""Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
+"""Names of a backbone's outputs; one is enough, and those in use have no underscore."""
 
 
 def _layers(config: Any, division: Division) -> list[int]:
-    """Places of the layers that are kept: two, four in a deeper model, or as many as it takes to meet each kind once.
+    """Return the indices of kept layers: two, four in a deeper model, or as many as it takes to include each kind.
 
-    Where the constructor takes no list of kinds, but makes one by counting, all up to the last new kind are kept.
+    If the constructor takes no list of kinds, but computes one, all up to the last new kind are kept.
     """
     taken = arguments_of(config)
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
     kinds = {name: list(kind) for name, kind in named.items() if isinstance(kind, list | tuple) and kind}
     chosen = [kind for name, kind in kinds.items() if name in taken]
-    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind} | telling_layers(config))
+    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind} | first_of_each_kind(config))
     if any(kind not in chosen for kind in kinds.values()):
         firsts = list(range(max(firsts) + 1))
     wanted = max(2 * LAYERS if division.deeper else LAYERS, layers_needed(config))
@@ -89,11 +89,11 @@ def _layers(config: Any, division: Division) -> list[int]:
 
 
 def _limits(config: Any, division: Division) -> dict[str, int]:
-    """The most that attributes of a role are left with, so that each still does something in a tiny model.
+    """Return the upper limits of a role's attributes, chosen so that each still has an effect in a tiny model.
 
-    Layers that take keys and values from earlier ones do so with a cache only, in the library's code, so that none
-    does. A window is shorter than the shorter row, as is the chunk in which a state is computed. Experts are
-    `_EXPERTS` in each group, and one of two groups is used; dense layers leave one layer for the experts.
+    No layer takes keys and values from earlier ones, which the library's code does with a cache only. A window is
+    shorter than the shorter row, as is the chunk of a state. There are `_EXPERTS` experts in each group, and one of
+    two groups is used; dense layers leave one layer for the experts.
     """
     groups = 2 if max(whole_numbers(role_of(config, "expert_groups")).values(), default=1) > 1 else 1
     layers = len(_layers(config, division))
@@ -122,13 +122,13 @@ def _limits(config: Any, division: Division) -> dict[str, int]:
 
 
 def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
-    """The constructor arguments of one scope that are other than in `config`."""
+    """Return the constructor arguments of one scope that differ from `config`."""
     changed = divided(config, division)
     for role, limit in _limits(config, division).items():
         values = {name: one for name, one in role_of(config, role).items() if isinstance(one, int | float)}
         changed |= {name: type(value)(min(value, limit)) for name, value in values.items()}
     changed |= dict.fromkeys(role_of(config, "foreign_kernels"), False)
-    changed |= _audible_norms(config) | _unset_experts(config, division) | _per_layer(config, changed, division)
+    changed |= _norms_after_mixers(config) | _unset_experts(config, division) | _per_layer(config, changed, division)
     changed |= _needed(config) | image_sizes(config, division)
     changed |= kept_lists(config, _layers(config, division)) | rotary_sections(config, changed)
     changed |= {name: tokens[name] for name in unset_places(config)}
@@ -136,7 +136,7 @@ def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) ->
 
 
 def _needed(config: Any) -> dict[str, Any]:
-    """What roles.toml gives an attribute whose default is nothing."""
+    """Return the values of roles.toml for attributes without a default."""
     return {
         name: value
         for name, value in roles()["needed"].items()
@@ -144,15 +144,15 @@ def _needed(config: Any) -> dict[str, Any]:
     }
 
 
-def _audible_norms(config: Any) -> dict[str, float]:
-    """What normalisations add to a variance, where they come behind the state of a mixer: the query may find next to
-    nothing there, and made as large as anything else, that would be noise of float32."""
+def _norms_after_mixers(config: Any) -> dict[str, float]:
+    """Return what normalizations after the state of a mixer add to a variance: the query's result may be close to
+    zero, and normalizing it would amplify float32 noise."""
     values = role_of(config, "norm_epsilon") if role_of(config, "mixer_heads") else {}
     return {name: max(value, _EPSILON) for name, value in values.items()}
 
 
 def _unset_experts(config: Any, division: Division) -> dict[str, int]:
-    """How many experts there are, where a configuration says their width and leaves that unset."""
+    """Return the number of experts if a configuration has their width and leaves the number unset."""
     if not whole_numbers(role_of(config, "expert_width")):
         return {}
     limits, known = _limits(config, division), roles()["config"]
@@ -165,7 +165,7 @@ def _unset_experts(config: Any, division: Division) -> dict[str, int]:
 
 
 def _per_layer(config: Any, changed: Mapping[str, Any], division: Division) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer: those of the layers that are kept; those of stages stay whole."""
+    """Return lists with an entry for each layer, reduced to the kept layers; those of stages stay whole."""
     places = _layers(config, division)
     counts = () if role_of(config, "depths") else whole_numbers(role_of(config, "layers")).values()
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
@@ -179,21 +179,21 @@ def _per_layer(config: Any, changed: Mapping[str, Any], division: Division) -> d
 
 
 def _layers_apart(config: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
-    """What single layers have otherwise than the others, where a configuration says that layer by layer, as
-    transformers 5.2x does: by the new place of each, shrunk as it is elsewhere."""
+    """Return attributes of single layers that differ from the others, as transformers 5.2x states them layer by
+    layer: by the new index of each, shrunk like all others."""
     if not getattr(config, "is_heterogeneous", False):
         return {}
-    apart = {}
+    differing = {}
     for new, place in enumerate(_layers(config, division)):
         layer = config.per_layer_config[place]
         other = [name for name in arguments_of(config) if getattr(layer, name, None) != getattr(config, name, None)]
         shrunk = _shrunk(layer, division, tokens) if other else {}
-        apart[str(new)] = {name: shrunk.get(name, getattr(layer, name)) for name in other}
-    return {"per_layer_config": {new: values for new, values in apart.items() if values}}
+        differing[str(new)] = {name: shrunk.get(name, getattr(layer, name)) for name in other}
+    return {"per_layer_config": {new: values for new, values in differing.items() if values}}
 
 
 def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
-    """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
+    """Return the constructor arguments that make `config`, shrunk: what differs from `default`, of the same class."""
     parts = children(config)
     known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
     kept = {name: getattr(config, name, None) for name in known}
@@ -214,7 +214,7 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
 
 
 def _text_width(parts: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
-    """The width of the stream that text and images share, where a part of the configuration is for the text."""
+    """Return the width of the stream that text and images share, if a part of the configuration is for text."""
     text = next((name for name in parts if name.startswith("text")), "")
     widths = [found[text].get(name, value) for name, value in role_of(parts[text], "hidden").items()] if text else []
     return next(iter(widths), None)
@@ -227,17 +227,16 @@ def tiny_configs(
     *,
     divisions: Callable[[Any], Sequence[Division]] = divisions_of,
 ) -> Iterator[dict[str, Any]]:
-    """Constructor arguments of small configurations of `model_type`, the smallest first; `task` where its entry in
-    overrides may be another, `divisions` by what a whole configuration is divided.
+    """Yield constructor arguments of small configurations of `model_type`, the smallest first; `task` selects its
+    entry in overrides, `divisions` the divisions of a whole configuration.
 
-    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Behind those come the same
-    with the padding token where a table of positions can count from it; not every model needs that, and none says so
-    but by its constructor. Imports transformers.
-    Raises `ModelError` with the reason where the type is unknown, its defaults can't be built, or no divisor
-    fits.
+    Arguments are JSON values that differ from the defaults; nested dicts are sub-configurations. The same follow with
+    the padding token, if a table of positions can count from it; only the constructor shows which models need that.
+    Imports transformers. Raises `ModelError` with the reason if the type is unknown, its defaults can't be built, or
+    no divisor fits.
     """
-    told = next(filter(None, (overrides(name, task) for name in catalog.names_of(model_type))), {})
-    changes, parts = (told.get(key, {}) for key in ("config", "parts"))
+    entry = next(filter(None, (overrides(name, task) for name in catalog.names_of(model_type))), {})
+    changes, parts = (entry.get(key, {}) for key in ("config", "parts"))
     if parts:
         of_parts = (tiny_configs(part, catalog, divisions=divisions) for part in parts.values())
         for made in zip(*of_parts, strict=False):
@@ -263,8 +262,8 @@ def tiny_configs(
 
 
 def _padding_tokens(config: Any) -> dict[int | str, int]:
-    """Padding tokens as they are by default, of the scopes that number positions from the padding token upwards if
-    they have it from RoBERTa: its id must lie below the end of the table."""
+    """Return the default padding tokens of scopes that number positions from the padding token upward, as RoBERTa
+    does: the id must lie below the end of the table."""
     return {
         scope.pad_token_id: scope.pad_token_id
         for scope in tree(config)
@@ -273,20 +272,20 @@ def _padding_tokens(config: Any) -> dict[int | str, int]:
 
 
 def _defaults(model_type: str, catalog: Catalog) -> Any:
-    """The configuration of a type as the library makes it. Raises `ModelError` with the constructor's reason."""
+    """Return the library's default configuration of a type. Raises `ModelError` with the constructor's reason."""
     import transformers
 
     name = catalog.config_class(model_type)
     make = getattr(transformers, name)
     try:
         config = readable(make())
-        stand_ins = {
-            part: {"model_type": _STAND_INS[child.model_type]}
+        replacements = {
+            part: {"model_type": _REPLACEMENTS[child.model_type]}
             for part, child in children(config).items()
-            if child.model_type in _STAND_INS
+            if child.model_type in _REPLACEMENTS
         }
-        return readable(make(**stand_ins)) if stand_ins else config
-    except Exception as error:  # any error of a constructor means the same: no defaults to start from
+        return readable(make(**replacements)) if replacements else config
+    except Exception as error:  # any error of a constructor means that there are no defaults
         raise ModelError(
             f"no tiny {model_type} can be made", why=f"{name}() fails with {type(error).__name__}: {error}"
         ) from error
@@ -295,8 +294,8 @@ def _defaults(model_type: str, catalog: Catalog) -> Any:
 def head_arguments(
     config: Mapping[str, Any], config_class: Any, chosen: TaskClass, what: Classification
 ) -> dict[str, Any]:
-    """The constructor arguments that tasks.toml asks for, as changes to `config`. `config_class` None: of diffusers,
-    whose classes take none."""
+    """Return the constructor arguments of tasks.toml as changes to `config`. `config_class` None: diffusers, whose
+    classes take none."""
     changed: dict[str, Any] = {}
     if chosen.entry.labels:
         own = overrides(what.model_type, chosen.task).get("config", {})
@@ -312,15 +311,15 @@ def head_arguments(
 
 
 def decodes_beside_its_primary_task(what: Classification, chosen: TaskClass, config_class: Any) -> bool:
-    """Whether an encoder stands in as a decoder, as BERT may: its configuration has to say so, else it looks ahead
-    and keeps no cache."""
+    """Return whether an encoder is used as a decoder, as BERT may be: its configuration must say so, else it
+    attends to later tokens and has no cache."""
     if what.architecture != "encoder-only" or chosen.entry.generate != "causal":
         return False
     return "is_decoder" in inspect.signature(config_class.__init__).parameters
 
 
 def _padding_token(made: Any) -> dict[str, int]:
-    """A padding token that no text holds, where a configuration with a vocabulary has none."""
+    """Return a padding token that isn't in any text, if a configuration with a vocabulary has none."""
     if text_config(made) is not made or getattr(made, "pad_token_id", None) is not None:
         return {}
     return {"pad_token_id": first_special(made) - 1} if getattr(made, "vocab_size", None) else {}

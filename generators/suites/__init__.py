@@ -1,1 +1,1 @@
-"""From what is known of a model to test files that an engineer could have written."""
+"""Render, write, verify and pack suites: test files that an engineer could have written."""

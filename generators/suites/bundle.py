@@ -1,4 +1,4 @@
-"""Packs suites into one zip file for a lab, with all that they need but torch, transformers and pytest."""
+"""Pack suites into one zip file for a lab, with everything they need except torch, transformers and pytest."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .render import environment
 from .suite_files import suite_conftest
 
 _HARDWARE = Path(__file__).parents[2] / "hardware"
-_MOMENT = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it's packed
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # a fixed date gives the same bytes each time
 
 
 def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Write the zip file; returns the names in it. The same suites and versions give the same bytes.
+    """Write the zip file and return the names in it. The same suites and versions give the same bytes.
 
-    `versions` are those of the machine that made it. Raises `OutputError` where the file can't be written, and
+    `versions` are those of the machine that packs. Raises `OutputError` if the file can't be written, and
     `UsageError` for a name that isn't a zip file's or for suites that import a user's own code.
     """
-    if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be one above
+    if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be the parent
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
     names, data = packed(path.stem, planned, versions)
     try:
@@ -43,10 +43,10 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
 def packed(
     stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str], texts: Mapping[str, bytes] | None = None
 ) -> tuple[tuple[str, ...], bytes]:
-    """The names of a bundle's files and the bytes of its zip file, in which all lie below the folder `stem`.
+    """Return the names of a bundle's files and the bytes of its zip file; all lie below the folder `stem`.
 
-    `texts` are suites as they lie on the disk, by file name, where they go before the planned ones: somebody may have
-    edited them. Raises `UsageError` for suites that import a user's own code.
+    `texts` are suites on disk by file name, used instead of the planned ones because a person may have edited them.
+    Raises `UsageError` for suites that import a user's own code.
     """
     on_disk = {f"{SUITES}/{name}": text for name, text in (texts or {}).items()}
     files = bundle_files(stem, planned, versions) | package_part() | on_disk
@@ -54,8 +54,8 @@ def packed(
 
 
 def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, bytes]:
-    """The files of a bundle by name, but for its package `hardware`. Raises `UsageError` for suites that import a
-    user's own code."""
+    """Return the files of a bundle by name, without its package `hardware`. Raises `UsageError` for suites that
+    import a user's own code."""
     for one in planned:
         if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":
             raise UsageError(
@@ -67,14 +67,14 @@ def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[s
 
 
 def package_part() -> dict[str, bytes]:
-    """The package `hardware` as a bundle carries it, by name, and what it has to know of the checking code that stays
-    here."""
+    """Return the package `hardware` as a bundle contains it, by name, with the fingerprints of the checking code
+    outside it."""
     files = {f"hardware/{name}": source.read_bytes() for name, source in package_files(_HARDWARE).items()}
     return files | {f"hardware/{PACKED}": json.dumps(packed_parts(), indent=2, sort_keys=True).encode() + b"\n"}
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
-    """A zip archive of some files in their order. The same files give the same bytes."""
+    """Return a zip archive of files in their order. The same files give the same bytes."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
@@ -103,8 +103,8 @@ def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, st
 
 
 def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, object]:
-    """What `bundle.json` holds: each suite with the prediction that was sealed when it was packed, and whether its
-    device was named then."""
+    """Return the content of `bundle.json`: each suite with its stored prediction, and whether its device was
+    named."""
     return {
         "schema_version": SCHEMA_VERSION,
         "name": stem,

@@ -1,4 +1,4 @@
-"""Remembers what a generation was made from, so that asking for the same again touches nothing and takes no time."""
+"""Remember what a generation was made from, so that the same request changes nothing and takes no time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hardware.files import cache_folder, write_whole
 _ROOT = Path(__file__).parents[2]
 _SOURCES = ("generators", "hardware", "templates")
 _CHANGING = frozenset({"available_bytes", "swap_free_bytes", "cgroup_used_bytes", "current_frequency_mhz", "storage"})
-"""Readings of an inventory that no suite depends on and that differ from one moment to the next."""
+"""Readings of an inventory that no suite depends on and that vary over time."""
 
 
 def generation_key(
@@ -23,9 +23,9 @@ def generation_key(
     recipe_folders: Sequence[Path],
     template_folder: Path | None,
 ) -> str:
-    """A hash over all that suites are made from: the request, this machine, our own files, recipes and templates.
+    """Return a hash over all that suites are made from: the request, this machine, our files, recipes and templates.
 
-    Files count by size and time of change. The same key means the same suites; another may mean the same too.
+    Files count by size and modification time. The same key means the same suites; other keys may mean the same too.
     """
     folders = [*(_ROOT / name for name in _SOURCES), *recipe_folders, *filter(None, [template_folder])]
     parts = {"asked": dict(asked), "inventory": _lasting(inventory), "files": [_stamps(folder) for folder in folders]}
@@ -44,28 +44,27 @@ def _stamps(folder: Path) -> list[tuple[str, int, int]]:
     found = []
     for path in folder.rglob("*"):
         if path.suffix in (".py", ".toml", ".json", ".j2"):
-            state = path.lstat()  # a user's folder may hold links to nowhere
+            state = path.lstat()  # a user's folder may hold broken links
             found.append((str(path), state.st_size, state.st_mtime_ns))
     return sorted(found)
 
 
 def what_is_there(folder: Path, key: str) -> tuple[dict[str, str], list[str]] | None:
-    """What was said of each suite that a generation with this key left in `folder`, and beside them (of models
-    that have none); None unless every file is as it was.
-    """
+    """Return what was reported for each suite that a generation with this key left in `folder`, and the notes on
+    models without a suite; None unless every file is unchanged."""
     try:
         kept = json.loads(_path(folder).read_text(encoding="utf-8"))
         files: dict[str, dict[str, str]] = kept["files"]
         same = kept["key"] == key and all(_sha256(folder / name) == one["sha256"] for name, one in files.items())
-        said = {name: one["said"] for name, one in files.items()}
-        return (said, [str(note) for note in kept["notes"]]) if same and said else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # nothing that can be used: it's made again
+        reported = {name: one["said"] for name, one in files.items()}
+        return (reported, [str(note) for note in kept["notes"]]) if same and reported else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # unusable, so it's generated again
         return None
 
 
-def remember(folder: Path, key: str, said: Mapping[str, str], notes: Sequence[str] = ()) -> None:
-    """Keep for next time what was said of each file that a generation left in `folder`, and beside them."""
-    files = {name: {"sha256": _sha256(folder / name), "said": text} for name, text in said.items()}
+def remember(folder: Path, key: str, reported: Mapping[str, str], notes: Sequence[str] = ()) -> None:
+    """Store what was reported for each file that a generation left in `folder`, and the notes."""
+    files = {name: {"sha256": _sha256(folder / name), "said": text} for name, text in reported.items()}
     path = _path(folder)
     try:
         write_whole(path, json.dumps({"key": key, "files": files, "notes": list(notes)}))

@@ -14,7 +14,7 @@ from hardware.testing.tolerances import OwnTolerance
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSuite:
-    """One suite to be: its cell, the device, the prediction made before anything runs, and its text."""
+    """A suite to write: its cell, the device, the prediction made before anything runs, and its text."""
 
     profile: Profile
     cell: Cell

@@ -1,7 +1,7 @@
-"""Renders a suite: a pure function from recipe, cell and rules to text. No clock, host or path gets in.
+"""Render a suite: a pure function from recipe, cell and rules to text, independent of clock, host and paths.
 
-Every value that reaches the text goes through a filter that makes it code (`literal`, `identifier`, `number`) or
-text of a docstring (`doc`); a value that went through none is an error, so a model's name can't become code.
+Every value in the text goes through a filter that makes it code (`literal`, `identifier`, `number`) or docstring text
+(`doc`); a value without a filter is an error, so a model's name can't become code.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from hardware.testing.checks import Check, applicable_checks
 from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
 
-from .user_templates import FolderAlone, OwnTemplates, rendered_apart
+from .user_templates import FolderAlone, OwnTemplates, rendered_in_child
 
 _WIDTH = 88
 _PACKAGED = Path(__file__).parents[1] / "templates"
 
 TEMPLATES = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "templates"
-"""Where the product's templates lie: in this package if it was installed, else beside the floors of a checkout.
-Beside an installed package may lie anybody's `templates`, so that its own folder comes first."""
+"""The folder of the product's templates: in this package if it was installed, else in the checkout. The package's
+folder comes first, because a folder `templates` beside an installed package may be anyone's."""
 
 
 class _Code(str):
-    """Text that a filter has made fit for Python source."""
+    """Text that a filter has made safe for Python source."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ def _finalize(value: Any) -> Any:
 
 
 def _literal(value: Any, indent: int = 0) -> _Code:
-    """A Python literal laid out as a formatter would: a mapping with one entry a line."""
+    """Return a Python literal formatted as a formatter would: a mapping with one entry per line."""
     if isinstance(value, Mapping):
         if not value:
             return _Code("{}")
@@ -88,7 +88,7 @@ def _double_quoted(text: str) -> str:
 
 
 def _names(value: Sequence[str], indent: int) -> _Code:
-    """A tuple of names as a keyword argument at `indent`: on its line, or one a line if they are many."""
+    """Return a tuple of names as a keyword argument at `indent`: on one line, or one per line if it is too long."""
     flat = _literal(tuple(value))
     if len(flat) < _WIDTH // 2:
         return flat
@@ -107,24 +107,24 @@ def _identifier(value: str) -> _Code:
 
 
 def _doc(value: str) -> _Code:
-    """Text inside a docstring or comment: printable, one line, unable to end it."""
+    """Return text for a docstring or comment: printable, in one line, unable to end it."""
     if not value.isprintable():
         value = ascii(value)[1:-1]
     return _Code(value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
 
 
 def _dotted(value: str) -> _Code:
-    """`package.module`, each part of it an identifier."""
+    """Return `package.module`, each part of it an identifier."""
     return _Code(".".join(_identifier(part) for part in value.split(".")))
 
 
 def _keywords(value: Mapping[str, Any]) -> _Code:
-    """`one=1, two=2`, as arguments of a call."""
+    """Return `one=1, two=2`, the arguments of a call."""
     return _Code(", ".join(f"{_identifier(key)}={_literal(one)}" for key, one in value.items()))
 
 
 def _draw(one: GivenInput) -> _Code:
-    """The expression that draws one input of a module or graph that a user brings."""
+    """Return the expression that draws one input of a user's module or graph."""
     sizes = [_identifier(size) if isinstance(size, str) else _literal(size) for size in one.shape]
     shape = f"({', '.join(sizes)},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
     low, high = _literal(one.low), _literal(one.high)
@@ -141,7 +141,7 @@ def _number(value: int) -> _Code:
 
 
 def _shape(value: Sequence[int | Sequence[int]]) -> _Code:
-    """The shape of a batch of arrays with these sizes, of which some grow with the text."""
+    """Return the shape of a batch of arrays with these sizes, some of which grow with the text."""
     return _Code(f"(len(lengths), {_sizes(value)})" if value else "len(lengths)")
 
 
@@ -153,23 +153,23 @@ def _grown(step: int, per: int) -> str:
 
 
 def _sizes(value: Sequence[int | Sequence[int]]) -> _Code:
-    """Sizes of axes, of which some grow with the text."""
+    """Return the sizes of axes, some of which grow with the text."""
     return _Code(", ".join(map(_size, value)))
 
 
 def _size(value: int | Sequence[int]) -> _Code:
-    """The size of one axis."""
+    """Return the size of one axis."""
     return _Code(str(int(value)) if isinstance(value, int) else _grown(*value))
 
 
 def _variable(name: str) -> str:
-    """The variable that holds an input: the last part of a name such as `added_cond_kwargs.time_ids`."""
+    """Return the variable that holds an input: the last part of a name such as `added_cond_kwargs.time_ids`."""
     whole, _, part = name.partition(".")
     return part if part.isidentifier() and part != "list" else f"{whole}_{part}" if part.isdigit() else whole
 
 
 def _axes(value: Sequence[str]) -> _Code:
-    """Where a cell lies on each axis, as variables; on others it is 0."""
+    """Return the position of a cell on each axis, as variables; 0 on the other axes."""
     return _Code(", ".join(_identifier(one) if one else "0 * row" for one in value))
 
 
@@ -179,8 +179,7 @@ def _join_numbers(values: Sequence[int]) -> _Code:
 
 @functools.cache
 def environment(template_folder: Path | None = None) -> jinja2.Environment:
-    """The environment of suite templates; a user's folder comes before ours, and gets an environment that runs no
-    code for it."""
+    """Return the environment of suite templates; a user's folder comes first, and its templates can't run code."""
     folders = [folder for folder in (template_folder, TEMPLATES) if folder is not None]
     kind = jinja2.Environment if template_folder is None else OwnTemplates
     made = kind(
@@ -224,8 +223,8 @@ def _imports(recipe: Recipe) -> str:
 
 
 def command_for(cell: Cell, *, model: str | None = None, config: str = "", dims: str = "") -> str:
-    """The command that makes a suite again. `model` is what the user named, where it isn't the cell's model,
-    `config` the project file that has a say in the suite's text, and `dims` the dimensions if they aren't tiny."""
+    """Return the command that makes a suite again. `model` is the name that the user passed if it isn't the cell's
+    model, `config` the project file if it affects the suite's text, and `dims` the dimensions if they aren't tiny."""
     words = ["python", "run_test_generation.py", *(["--config", config] if config else [])]
     words += ["--model", model or cell.model, "--device", str(cell.target)]
     if cell.precision != "float32":
@@ -236,7 +235,7 @@ def command_for(cell: Cell, *, model: str | None = None, config: str = "", dims:
 
 
 def _named(recipe: Recipe, cell: Cell) -> str | None:
-    """What stands for the model in the command where it isn't the cell's: no path gets into a suite."""
+    """Return the model's placeholder in the command if it isn't the cell's: a suite contains no path."""
     if recipe.subject == "checkpoint":
         return f"<folder of {cell.model}>"
     return "<folder with config.json>" if "config.json" in recipe.dimensions else None
@@ -271,12 +270,12 @@ def render(
     folder: str = "",
     hub_id: str = "",
 ) -> str:
-    """The text of the suite for `cell`: the same bytes for the same arguments on every machine.
+    """Return the text of the suite for `cell`: the same bytes for the same arguments on every machine.
 
-    A checkpoint lies in `folder`, relative to the suite, or in the local cache of the Hub under `hub_id`; without
-    either the variable HWCOMPAT_CHECKPOINTS names its folder. `tolerance` is a repository's own, shown in the suite
-    with its reason; without one the product's counts. Raises `UsageError` where no template serves the recipe's
-    architecture, or where a user's template is broken.
+    A checkpoint lies in `folder`, relative to the suite, or in the local Hub cache under `hub_id`; without either,
+    the variable HWCOMPAT_CHECKPOINTS names its folder. `tolerance` is a repository's own, shown in the suite with its
+    reason; without one the product's tolerance counts. Raises `UsageError` if the recipe's architecture has no
+    template, or if a user's template is broken.
     """
     checks = applicable_checks(
         generates=recipe.generate,
@@ -293,7 +292,7 @@ def render(
         "subject": recipe.subject,
         "hub_id": hub_id,
         "subject_line": _subject_line(recipe),
-        "recipe_digest": recipe.digest if recipe.subject == "tiny" else "",  # no other recipe is kept
+        "recipe_digest": recipe.digest if recipe.subject == "tiny" else "",  # no other recipe is stored
         "imports": _imports(recipe),
         "recorded_here": recipe.recorded["origin"] == HERE,
         "lengths": tuple(recipe.recorded["lengths"]),
@@ -316,7 +315,7 @@ def render_given(
     tolerance: OwnTolerance | None = None,
     folder: str = "",
 ) -> str:
-    """The same for what a user brings: their own module, or a graph file, which lies in `folder`."""
+    """Return the text of the suite for a user's own module, or for a graph file in `folder`."""
     can = backend_class(cell.target.name).CAN
     checks = applicable_checks(generates="none", has_mask=False, has_cache=False, can=can, task=recipe.task)
     module, _, factory = recipe.name.partition(":")
@@ -343,7 +342,7 @@ def _shared(
     model: str | None,
     dims: str = "",
 ) -> dict[str, Any]:
-    """What every template is given."""
+    """Return the values that every template gets."""
     return {
         "cell": cell,
         "recipe": recipe,
@@ -359,15 +358,15 @@ def _shared(
 
 
 def _is_composed(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration holds those of other models."""
+    """Return whether a configuration contains those of other models."""
     return any("model_type" in value for value in config.values() if isinstance(value, Mapping))
 
 
 def _filled(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
-    """The stamped text of the template of that name; a user's folder comes first. Raises `UsageError`."""
+    """Return the stamped text of the template of that name; a user's folder comes first. Raises `UsageError`."""
     name = f"{architecture}.py.j2"
     if template_folder is not None:
-        body = rendered_apart(environment(template_folder), name, values)
+        body = rendered_in_child(environment(template_folder), name, values)
     else:
         try:
             body = environment().get_template(name).render(values)

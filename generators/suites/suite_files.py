@@ -1,4 +1,4 @@
-"""Suites on disk: written whole, never over a person's edits, and compared with what would be generated now."""
+"""Suites on disk: written atomically, never over a person's edits, and compared with what would be generated now."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class SuiteState(StrEnum):
-    """How a file stands to what would be generated now."""
+    """How a file compares with what would be generated now."""
 
     NEW = "new"
     CURRENT = "current"
@@ -42,7 +42,7 @@ class SuiteState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One suite's file, its state, and for an orphan why nothing would generate it."""
+    """One suite's file, its state, and for an orphan the reason why it can't be generated."""
 
     path: Path
     state: SuiteState
@@ -50,7 +50,7 @@ class Compared:
 
 
 def state_of(path: Path, text: str) -> SuiteState:
-    """How the file at `path` stands to `text`."""
+    """Return how the file at `path` compares with `text`."""
     try:
         present = read_text(path, longest=_LONGEST)
     except FileNotFoundError:
@@ -63,10 +63,10 @@ def state_of(path: Path, text: str) -> SuiteState:
 
 
 def write_suite(folder: Path, name: str, text: str, *, force: bool = False) -> SuiteState:
-    """Write a suite into `folder`; returns how the file stood before.
+    """Write a suite into `folder`, and return the state of the file before.
 
-    A file that was edited by hand is left alone unless `force`. A current one isn't touched. Raises
-    `OutputError`; a file appears whole or not at all.
+    A file that was edited by hand is kept unless `force`; a current one isn't touched. Writing is atomic. Raises
+    `OutputError`.
     """
     path = folder / name
     before = state_of(path, text)
@@ -77,9 +77,9 @@ def write_suite(folder: Path, name: str, text: str, *, force: bool = False) -> S
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder of suites, with the `conftest.py` that lets plain pytest record evidence.
+    """Create the folder of suites, with the `conftest.py` that lets plain pytest record evidence.
 
-    A `conftest.py` that is there already is left alone. Raises `OutputError`.
+    An existing `conftest.py` is kept. Raises `OutputError`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,17 +90,17 @@ def prepare_folder(folder: Path) -> None:
 
 
 def suite_conftest() -> str:
-    """The text of the `conftest.py` that lies beside generated suites."""
+    """Return the text of the `conftest.py` beside generated suites."""
     return (TEMPLATES / "suite_conftest.py.j2").read_text(encoding="utf-8")
 
 
 def compare_folder(
     folder: Path, regenerate: Callable[[SuiteFile], str]
 ) -> tuple[tuple[Compared, ...], dict[Path, str]]:
-    """The state of every suite in `folder`, and the texts that `regenerate` gave for them.
+    """Return the state of each suite in `folder`, and the texts that `regenerate` gave for them.
 
-    `regenerate` raises `HwCompatError` where a suite can't be made any more: the file is an orphan. Files
-    without a cell are a person's own and aren't looked at. Raises `BrokenInput` where there is no such folder.
+    `regenerate` raises `HwCompatError` if a suite can't be made any more: the file is an orphan. Files without a cell
+    are a person's own and are ignored. Raises `BrokenInput` if there is no such folder.
     """
     if not folder.is_dir():
         raise BrokenInput(f"{folder} is no folder of suites", fix="Name the folder that --output-dir wrote to.")
@@ -140,7 +140,7 @@ def _unwritable(folder: Path, error: OSError) -> OutputError:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderState:
-    """The state of each file, what is said beside it, and the exit code: 0 where everything is current."""
+    """The state of each file, notes on it, and the exit code: 0 if all are current."""
 
     files: tuple[Compared, ...]
     notes: tuple[str, ...]
@@ -148,7 +148,7 @@ class FolderState:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for each file."""
+        """One line per file."""
         return tuple(
             f"{one.state:<8} {one.path.name}" + (f"  ({one.reason})" if one.reason else "") for one in self.files
         )
@@ -162,9 +162,9 @@ def compare_suites(
     update: bool = False,
     force: bool = False,
 ) -> FolderState:
-    """Compare, and with `update` write what changed; `planned` are texts by file name that have to be there.
+    """Compare suites, and with `update` write the changed ones; `planned` are required texts by file name.
 
-    Raises `NothingMatched` for a folder without suites, `BrokenInput` where there is none, `OutputError`.
+    Raises `NothingMatched` for a folder without suites, `BrokenInput` without a folder, `OutputError`.
     """
     found, texts = compare_folder(folder, lambda suite: planned.get(suite.path.name) or regenerate(suite))
     there = {one.path.name for one in found}
@@ -198,9 +198,9 @@ def regenerate(
     template_folder: Path | None = None,
     tolerance: OwnTolerance | None = None,
 ) -> str:
-    """The present text for the cell of a suite. `tolerance` is the project file's for that cell, if it has one.
+    """Return the present text for the cell of a suite. `tolerance` is the project file's for that cell, if any.
 
-    Raises `ModelError` where its model is no longer known, or is a checkpoint, whose folder a suite doesn't hold.
+    Raises `ModelError` if its model is unknown now, or is a checkpoint, whose folder isn't in the suite.
     """
     if suite.subject == "checkpoint":
         raise ModelError(
@@ -229,7 +229,7 @@ class WrittenSuite:
 
 
 def suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
-    """What suites read beside their own text: device indices that were named, and where checkpoints lie."""
+    """Return the variables that suites read: indices of named devices, and the folders of checkpoints."""
     devices = [str(one.planned.device) for one in written if one.planned.device.index is not None]
     folders = {str(one.planned.profile.folder.resolve()) for one in written if one.planned.profile.folder}
     before = os.environ.get(CHECKPOINTS_VARIABLE)

@@ -1,8 +1,8 @@
-"""Rendering from a user's folder of templates, which may have come from anywhere.
+"""Render from a user's folder of templates, which may be untrusted.
 
-What a template writes is code that runs with the suite; generating it runs none. Templates get no attribute or method
-of Python but those of plain values, no file outside of their folder, and a process of their own with little memory
-and time: there are too many ways to ask for a text of gigabytes for each of them to be forbidden.
+The rendered text is code that runs with the suite; rendering it must run none. Templates can use only attributes and
+methods of plain values and no file outside their folder, and they run in a child process with little memory and time,
+because there are too many ways to make a text of gigabytes to forbid each.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from hardware.process import Answering
 from hardware.safe_read import is_inside, is_plain_file
 
 LARGEST = 4 * 1024 * 1024
-"""In bytes, of a template and of the text that is made."""
+"""The largest template, and the largest rendered text, in bytes."""
 
 _MEMORY = 512 * 1024 * 1024
-"""What rendering may take beside what this process has."""
+"""The memory for rendering in bytes, added to what this process uses."""
 
 _SECONDS = 20.0
 _PLAIN = (str, bytes, int, float, bool, tuple, list, dict, frozenset, set, types.MappingProxyType, type(None))
@@ -36,10 +36,10 @@ _BROKE_DOWN = f"it takes more than {_SECONDS:.0f} seconds, more memory than is l
 
 
 class OwnTemplates(ImmutableSandboxedEnvironment):
-    """The environment of templates from elsewhere: calls are those of plain values' methods and of Jinja's own."""
+    """The environment of untrusted templates: they may call methods of plain values and Jinja's functions."""
 
     def is_safe_callable(self, obj: Any) -> bool:
-        """Whether a template may call it: a method of ours may read or write."""
+        """Return whether a template may call it: a method of ours may read or write."""
         if isinstance(obj, types.BuiltinMethodType):
             return isinstance(obj.__self__, _PLAIN) and super().is_safe_callable(obj)
         home = type(obj).__module__ if not isinstance(obj, types.FunctionType) else obj.__module__
@@ -47,12 +47,12 @@ class OwnTemplates(ImmutableSandboxedEnvironment):
 
 
 class FolderAlone(jinja2.FileSystemLoader):
-    """Templates that lie in a folder themselves: no link leads elsewhere."""
+    """Load templates that lie in a folder itself, not behind a link."""
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
-        """As Jinja's, but read once: which suites a command writes mustn't depend on when it came to them, and asking
-        the disk again for each is a fifteenth of the time that writing them all takes. Raises `jinja2.TemplateError`
-        for a file that lies elsewhere, or is too large."""
+        """Return Jinja's source, read once: the suites of a command mustn't depend on when they were rendered, and
+        reading again takes a fifteenth of the time. Raises `jinja2.TemplateError` for a file that is elsewhere or
+        too large."""
         for folder in self.searchpath:
             path = Path(folder, *split_template_path(template))
             if os.path.lexists(path):
@@ -64,34 +64,34 @@ class FolderAlone(jinja2.FileSystemLoader):
         return text, name, lambda: True
 
 
-def rendered_apart(environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> str:
-    """The text of a template, compiled and rendered in a forked process with a limit on memory and time: compiling
-    computes constants.
+def rendered_in_child(environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> str:
+    """Return the text of a template, compiled and rendered in a forked process with a limit on memory and time,
+    because compiling evaluates constants.
 
-    Raises `UsageError` with what the template raised, or where it broke the limits.
+    Raises `UsageError` with the template's error, or if it exceeded the limits.
     """
     if not hasattr(os, "fork"):
         return text_of(environment, name, values)
     child = Answering(lambda: _render(environment, name, values))
-    answer = child.answer_in(_SECONDS, 8 * LARGEST)  # JSON takes six bytes for a sign at most
+    answer = child.answer_in(_SECONDS, 8 * LARGEST)  # JSON takes at most six bytes per character
     try:
-        told: Mapping[str, str] = json.loads(answer)
+        found: Mapping[str, str] = json.loads(answer)
     except ValueError:
         raise UsageError(f"the template {name} cannot be rendered", why=_BROKE_DOWN) from None
-    if "text" in told:
-        return told["text"]
-    raise UsageError(told["what"], why=told["why"], fix=told["fix"])
+    if "text" in found:
+        return found["text"]
+    raise UsageError(found["what"], why=found["why"], fix=found["fix"])
 
 
 def text_of(environment: jinja2.Environment, name: str, values: Mapping[str, Any]) -> str:
-    """What a template gives, of 4 MiB at most; whatever it raises is said as `UsageError`."""
+    """Return the text of a template, at most 4 MiB. Raises `UsageError` for whatever it raises."""
     try:
         return "".join(_limited(environment.get_template(name).generate(values)))
     except UsageError:
         raise
     except jinja2.TemplateNotFound as error:
         raise UsageError(f"there is no template {one_line(str(error.name))}") from error
-    except Exception as error:  # a template may raise whatever operators and methods raise
+    except Exception as error:  # operators and methods may raise anything
         why = f"{type(error).__name__}: {error}" if not isinstance(error, jinja2.TemplateError) else str(error)
         raise UsageError(f"the template {name} cannot be rendered", why=one_line(why, longest=500)) from error
 
@@ -112,7 +112,7 @@ def _render(environment: jinja2.Environment, name: str, values: Mapping[str, Any
         have = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (have + _MEMORY, have + _MEMORY))
     try:
-        said = {"text": text_of(environment, name, values)}
+        answer_of_child = {"text": text_of(environment, name, values)}
     except UsageError as error:
-        said = {"what": error.what, "why": error.why, "fix": error.fix}
-    return json.dumps(said).encode()
+        answer_of_child = {"what": error.what, "why": error.why, "fix": error.fix}
+    return json.dumps(answer_of_child).encode()

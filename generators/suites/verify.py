@@ -1,7 +1,6 @@
-"""Verifies suites: each compiles, is collected, passes on CPU, and fails when its model is broken; and publishes
-those that proved themselves, each whole, while the others are kept back with a reason.
+"""Verify suites: each compiles, is collected, passes on CPU, and fails when its model is broken. Publish good suites.
 
-A suite is taken as it lies there, edited or not: one that can't fail any more is what this is meant to find.
+A suite is verified as it is on disk, edited or not, because an edited suite may be unable to fail.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from .suite_files import SuiteState, prepare_folder, state_of, write_suite
 
 _CPU = Target(name="cpu")
 _MARGIN = 2
-"""In half precision a break has to move the outputs by so many times the tolerance: only big faults show there."""
+"""In half precision a break must move the outputs by this many times the tolerance, because only big faults show."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedSuite:
-    """What came of one file. A later step is False where an earlier one failed; `problem` says what was wrong.
+    """The result for one file. A step is False if an earlier one failed; `problem` says what was wrong.
 
-    `mutant` is the break that was made and where, `caught_by` the check that saw it. A suite that can't be verified
-    here is `skipped` with the reason.
+    `mutant` is the break and its place, `caught_by` the check that detected it. A suite that can't be verified here
+    is `skipped` with the reason.
     """
 
     path: Path
@@ -60,7 +59,7 @@ class VerifiedSuite:
 
     @property
     def is_good(self) -> bool:
-        """Whether it did all four."""
+        """Whether all four steps succeeded."""
         return bool(self.compiles and self.collected and self.passes and self.caught_by and not self.problem)
 
 
@@ -73,10 +72,10 @@ def verify_suites(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[VerifiedSuite, ...]:
-    """Verify the suites among these files, in their order; `jobs` of them at a time, None for as many as suit.
+    """Verify the suites among these files, in order; `jobs` at a time, None for a suitable number.
 
-    Files that hold no cell are a person's own tests and aren't looked at. `select` and `skip` are patterns of cells.
-    Nothing of what runs here becomes evidence. Raises `NothingMatched` where there is no suite.
+    Files without a cell are a person's own tests and are ignored. `select` and `skip` are patterns of cells. Nothing
+    that runs here becomes evidence. Raises `NothingMatched` if there is no suite.
     """
     read = [one for one in (_read(path) for path in paths) if one is not None]
     if not read:
@@ -101,7 +100,7 @@ def verify_suites(
 
 
 def order_for(cell: Cell) -> Order:
-    """The breaks to try on a suite, the first one by the hash of the cell's id: the first that applies is made."""
+    """Return the breaks to try on a suite, ordered by the hash of the cell's id; the first that applies is made."""
     names = list(OPERATORS)
     first = int.from_bytes(hashlib.sha256(cell.id.encode()).digest()[:8], "big") % len(names)
     least = SMALLEST_CHANGE
@@ -111,7 +110,7 @@ def order_for(cell: Cell) -> Order:
 
 
 def _read(path: Path) -> SuiteFile | VerifiedSuite | None:
-    """The suite at `path`, or what is wrong with it; None where it is none."""
+    """Return the suite at `path`, the problem with it, or None if it isn't a suite."""
     try:
         compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
         return read_suite(path)
@@ -143,21 +142,21 @@ def _run(
     jobs: int | None,
     progress: Progress | None,
 ) -> list[tuple[SuiteFile, Ran]]:
-    """Run all suites; those of one cell (an edited copy beside the suite) in rounds of their own."""
+    """Run all suites; suites of the same cell (an edited copy) run in separate rounds."""
     waiting, done = list(suites), []
     while waiting:
         by_cell = {suite.cell.id: suite for suite in reversed(waiting)}
-        turn = list(reversed(by_cell.values()))
-        waiting = [suite for suite in waiting if suite not in turn]
+        chosen = list(reversed(by_cell.values()))
+        waiting = [suite for suite in waiting if suite not in chosen]
         ran = run_round(
-            turn,
-            {suite.path: orders[suite.path] for suite in turn},
+            chosen,
+            {suite.path: orders[suite.path] for suite in chosen},
             folder,
             limits=limits,
-            jobs=jobs or default_jobs(turn),
+            jobs=jobs or default_jobs(chosen),
             progress=progress,
         )
-        done += list(zip(turn, ran, strict=True))
+        done += list(zip(chosen, ran, strict=True))
     return done
 
 
@@ -172,7 +171,7 @@ def _unbroken(one: VerifiedSuite, suite: SuiteFile, ran: Ran) -> VerifiedSuite:
 
 
 def _not_collected(line: CheckLine) -> bool:
-    """A file that can't be imported, or one of whose checks pytest never heard: defined twice, or renamed at work."""
+    """Return whether a file can't be imported, or a check wasn't collected (defined twice, or renamed)."""
     return line.stage is Stage.IMPORT or (line.outcome is Outcome.NOT_RUN and line.error_type == "deselected")
 
 
@@ -192,27 +191,27 @@ def _name(made: Made) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """All suites that were looked at, in the order of their files."""
+    """The results of all suites, in the order of their files."""
 
     suites: tuple[VerifiedSuite, ...]
 
     @property
     def exit_code(self) -> int:
-        """0 where every suite that could be verified is good, 1 where one isn't, 5 where none could be verified."""
+        """0 if every suite that could be verified is good, 1 if one isn't, 5 if none could be verified."""
         tried = [one for one in self.suites if not one.skipped]
         return int(not all(one.is_good for one in tried)) if tried else NothingMatched.exit_code
 
     def text(self) -> str:
-        """A table, then what was wrong or left out, then the counts."""
+        """Return a table, the problems and skipped suites, and the counts."""
         rows: list[tuple[str, ...]] = [("suite", "compiles", "collected", "passes", "fails when broken")]
         rows += [_row(one) for one in self.suites]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         table = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
-        said = [f"{one.path.name}: {one.problem}" for one in self.suites if one.problem]
-        said += [f"{one.path.name}: skipped, {one.skipped}" for one in self.suites if one.skipped]
-        return "\n".join([*table, *([""] if said else []), *said, "", *self._counts()])
+        lines = [f"{one.path.name}: {one.problem}" for one in self.suites if one.problem]
+        lines += [f"{one.path.name}: skipped, {one.skipped}" for one in self.suites if one.skipped]
+        return "\n".join([*table, *([""] if lines else []), *lines, "", *self._counts()])
 
     def _counts(self) -> list[str]:
         tried = [one for one in self.suites if not one.skipped]
@@ -230,9 +229,9 @@ class Verification:
 
 
 def verify_asked(asked: Options, paths: Sequence[Path], progress: Progress) -> Verification:
-    """Verify these files as a command line asks for it. Raises `NothingMatched` where none of them is a suite."""
+    """Verify these files under a command line's options. Raises `NothingMatched` if none of them is a suite."""
     limits = Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit())
-    by_folder = asked.folder_to_verify() is not None  # the patterns have chosen already where models were chosen
+    by_folder = asked.folder_to_verify() is not None  # otherwise the patterns have been applied already
     found = verify_suites(
         paths,
         limits=limits,
@@ -255,10 +254,10 @@ def _row(one: VerifiedSuite) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """What became of the suites that were asked for: `folder` holds those in `published`, and none in `kept_back`.
+    """The result of publishing suites: `folder` holds those in `published`, and none in `kept_back`.
 
-    `taken_away` names what lay in the folder under the name of a suite that is kept back. What a person edited there,
-    `edited`, was verified as it lies there, and stays.
+    `taken_away` names files that were in the folder under the name of a suite that is kept back. Files in `edited`
+    were edited by a person; they were verified and stay.
     """
 
     folder: Path
@@ -270,17 +269,17 @@ class Publication:
 
     @property
     def exit_code(self) -> int:
-        """That of the verification; 1 also where a suite is kept back because it can't be verified here."""
+        """The exit code of the verification; 1 also if a suite is kept back because it can't be verified here."""
         return self.verification.exit_code or int(bool(self.kept_back))
 
     def text(self) -> str:
-        """The verification, and below it what was written and what wasn't."""
-        said = [self.verification.text(), f"{len(self.published)} published in {self.folder}"]
+        """Return the verification, followed by what was written and kept back."""
+        lines = [self.verification.text(), f"{len(self.published)} published in {self.folder}"]
         if self.kept_back:
-            said.append(f"{len(self.kept_back)} kept back: {', '.join(self.kept_back)}")
+            lines.append(f"{len(self.kept_back)} kept back: {', '.join(self.kept_back)}")
         if self.taken_away:
-            said.append(f"taken away, since it no longer proves itself: {', '.join(self.taken_away)}")
-        return "\n".join(said)
+            lines.append(f"taken away, since it no longer proves itself: {', '.join(self.taken_away)}")
+        return "\n".join(lines)
 
 
 def publish_suites(
@@ -290,10 +289,10 @@ def publish_suites(
     force: bool,
     verify: Callable[[Sequence[Path]], Verification],
 ) -> Publication:
-    """Write the suites that `verify` finds good into `folder`, after all of them were verified elsewhere.
+    """Write the suites that `verify` finds good into `folder`, after all were verified in another folder.
 
-    Interrupted before, it leaves the folder as it was. A file that was edited by hand is verified in its place and
-    left alone unless `force`. Raises `OutputError`.
+    An interruption before that leaves the folder unchanged. A file that was edited by hand is verified in place and
+    kept unless `force`. Raises `OutputError`.
     """
     texts = {suite.file_name: suite.text for suite in planned}
     edited = [
@@ -306,7 +305,7 @@ def publish_suites(
         paths = [(folder if name in edited else staged) / name for name in texts]
         try:
             found = {one.path.name: one for one in verify(paths).suites}
-        except NothingMatched:  # none of them holds a cell
+        except NothingMatched:  # none of them has a cell
             found = {}
     verification = Verification(suites=tuple(_of_cell(suite, found.get(suite.file_name)) for suite in planned))
     judged = {one.path.name: one for one in verification.suites if one.path.name not in edited}
@@ -327,7 +326,7 @@ def publish_suites(
 
 
 def _of_cell(suite: PlannedSuite, found: VerifiedSuite | None) -> VerifiedSuite:
-    """What was found of a suite; wrong where it is another cell's, or none's: its template lost what says so."""
+    """Return the result for a suite; a problem if it is of another cell or, by its template, of none."""
     if found is None:
         return VerifiedSuite(path=Path(suite.file_name), compiles=True, problem="it holds no CELL, so it is no suite")
     if found.cell is not None and found.cell != suite.cell:
@@ -336,7 +335,7 @@ def _of_cell(suite: PlannedSuite, found: VerifiedSuite | None) -> VerifiedSuite:
 
 
 def _taken_away(path: Path, text: str) -> bool:
-    """Take away what was generated there earlier; what a person edited stays, also where it may be overwritten."""
+    """Remove what was generated there earlier; what a person edited stays."""
     if state_of(path, text) in (SuiteState.NEW, SuiteState.EDITED):
         return False
     try:

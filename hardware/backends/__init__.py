@@ -1,1 +1,1 @@
-"""Backends run models on targets. One file a target; the listing of this folder is the list of targets."""
+"""Targets that run models: one module for each. The listing of this folder is the list of targets."""

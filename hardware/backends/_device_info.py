@@ -1,4 +1,4 @@
-"""What a backend says of the device that it computes on."""
+"""Facts about the device that a backend computes on, and recommended settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..target import Target
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceInfo:
-    """The device that a backend computes on. Memory in bytes; `None` where it isn't told.
+    """The device that a backend computes on. Memory is in bytes; `None` means unknown.
 
-    `device_type` is the runtime's own name of it (`cuda:0`, `CPU`). `properties` are JSON values; where a runtime
-    tells of them, `bf16` and `fp8_supported` say whether the device has arithmetic for these, and `topology` how it
-    is connected.
+    `device_type` is the runtime's name of the device (`cuda:0`, `CPU`). `properties` are JSON values; if the runtime
+    reports them, `bf16` and `fp8_supported` say whether the device computes in these types, and `topology` how it is
+    connected.
     """
 
     backend: str
@@ -43,7 +43,7 @@ class DeviceInfo:
         return None if self.total_memory_bytes is None else self.total_memory_bytes / 2**20
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, the derived sizes with them."""
+        """Return plain JSON values, including the derived sizes."""
         return {**asdict(self), "total_memory_gb": self.total_memory_gb, "total_memory_mb": self.total_memory_mb}
 
 
@@ -53,7 +53,7 @@ OWN = "chosen by the caller"
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSetting:
-    """One value and why."""
+    """A value and its reason."""
 
     value: Any
     reason: str
@@ -61,7 +61,7 @@ class DeviceSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSettings:
-    """`precision` of weights, `batch_size` in rows, `threads` (0: as the runtime does), `memory_format` of images."""
+    """`precision` of weights, `batch_size` in rows, `threads` (0: runtime's default), `memory_format` of images."""
 
     precision: DeviceSetting
     batch_size: DeviceSetting
@@ -69,7 +69,7 @@ class DeviceSettings:
     memory_format: DeviceSetting
 
     def with_own(self, own: Mapping[str, Any]) -> DeviceSettings:
-        """The same with values of one's own. Raises `UsageError` for an unknown name or a value of another kind."""
+        """Return the settings with some values replaced. Raises `UsageError` for an unknown name or a wrong type."""
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, value in own.items():
             if name not in known:
@@ -84,7 +84,7 @@ class DeviceSettings:
         return replace(self, **{name: DeviceSetting(value=value, reason=OWN) for name, value in own.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -94,7 +94,7 @@ def _entries() -> tuple[Mapping[str, Any], ...]:
 
 
 def settings_for(target: Target) -> DeviceSettings:
-    """What to start with: every value from the most specific entry that has it."""
+    """Return the recommended settings: each value from the most specific entry that has it."""
     found: dict[str, DeviceSetting] = {}
     for name in ("*", target.name, str(target.kind)):
         for entry in _entries():

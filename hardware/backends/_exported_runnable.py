@@ -1,4 +1,4 @@
-"""A model as ONNX files that a worker runs, one for each shape, with the runtime's word on where each node went."""
+"""A model as ONNX files that a worker runs, one for each shape, with the runtime's report of where each node ran."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..export.exported import ONNX
 from ..export.onnx_export import export_onnx, with_positions
 from ._worker_backend import Shapes, shapes_of
-from .base import Execution, ModelSubject, Runnable
+from .base import Execution, ModelInput, Runnable
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class ExportedRunnable(Runnable):
-    """Base of such runnables. Every pass tells where its nodes ran."""
+    """Base of such runnables. Every pass reports where its nodes ran."""
 
     unseen: str
-    """What the runtime doesn't tell."""
+    """Parts of a pass that the runtime doesn't report."""
 
-    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
         self.backend, self.subject, self.precision = backend, subject, precision
         self.example = dict(example)
         self.folder = Path(tempfile.mkdtemp(prefix="hwcompat-onnx-"))
@@ -34,25 +34,25 @@ class ExportedRunnable(Runnable):
         self.files: dict[Shapes, Path] = {}
         self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
         self.proofs: dict[Shapes, Mapping[str, Any]] = {}
-        """By shapes, what the session that ran said of itself."""
+        """Report of the session that ran, by shapes."""
 
     @abstractmethod
     def prepared(self, file: Path, inputs: Inputs) -> Path:
-        """The file to run in this precision, for the export of float32."""
+        """Return the file to run in this precision, for the float32 export."""
 
     def conditions_of(self, exported: Exported) -> Mapping[str, str]:
-        """What evidence has to say of an export on this target."""
+        """Return the conditions that evidence states of an export on this target."""
         return exported.conditions()
 
     @abstractmethod
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Operators of the last pass of such shapes, on the target and on the host."""
+        """Return the operators of the last pass of these shapes, on the target and on the host."""
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
         return self.pass_of(inputs)
 
     def execution(self) -> Execution:
-        """Where the nodes of the session that runs the example are."""
+        """Return where the nodes of the session that runs the example are."""
         self.pass_of(self.example)
         native, offloaded = self.placed(self.example)
         return Execution(
@@ -68,7 +68,7 @@ class ExportedRunnable(Runnable):
         self.file_for(inputs)
 
     def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
-        """Every session that runs tells where it put each node."""
+        """Run a pass: every session reports where it put each node."""
         return self(**inputs), self.placed(inputs)[1]
 
     def close(self) -> None:
@@ -82,12 +82,12 @@ class ExportedRunnable(Runnable):
         return got
 
     def compute(self, file: Path, arrays: Inputs) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """One pass in the worker."""
+        """Run a pass in the worker."""
         found: tuple[dict[str, Array], Mapping[str, Any]] = self.backend.compute(file, arrays)
         return found
 
     def file_for(self, inputs: Inputs) -> Path:
-        """The file for these shapes, exported when first needed."""
+        """Return the file for these shapes, exported on first use."""
         shapes = shapes_of(inputs)
         if shapes not in self.files:
             exported = export_onnx(self.subject, inputs)

@@ -1,4 +1,4 @@
-"""Targets whose torch device is made in Python: their driver counts what it launched, and that is their proof."""
+"""Targets whose torch device is made in Python, with the driver's launch log as their proof."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .base import Inputs
 
 _BOOKKEEPING = "aten.detach"
-"""What autograd does with a gradient that it takes over: a trace sees it, and no kernel is asked for."""
+"""Called by autograd for a gradient that it takes over: a trace sees it, and no kernel is launched."""
 
 
 class LaunchLogRunnable(TorchRunnable):
@@ -30,8 +30,8 @@ class LaunchLogRunnable(TorchRunnable):
     backend: LaunchLogBackend
 
     def save_and_reload(self, folder: Path) -> Runnable:
-        """From the host: what saves asks where a tensor's bytes lie, and those of a device made in Python have no
-        address."""
+        """Save from the host: saving reads the address of a tensor's memory, and tensors of a Python device have
+        none."""
         self.model.to("cpu")
         try:
             return super().save_and_reload(folder)
@@ -48,8 +48,8 @@ class LaunchLogRunnable(TorchRunnable):
         return to_arrays(found), left + self._never_launched(trace.native) + elsewhere
 
     def execution(self) -> Execution:
-        """What the driver launched in a forward pass, in decoding and in a backward pass. Operators that torch asked
-        for and nobody launched count as offloaded."""
+        """Return what the driver launched in a forward pass, in decoding and in a backward pass. Operators that torch
+        requested and the driver didn't launch are offloaded."""
         forward, more = operator_trace(self.device.type), operator_trace(self.device.type)
         tensors = self._tensors(self.example)
         ledger = self.backend.ledger
@@ -64,7 +64,7 @@ class LaunchLogRunnable(TorchRunnable):
         return replace(proof, native=launched, offloaded=offloaded, unseen=listed(proof.unseen, unseen))
 
     def _never_launched(self, asked: Counter[str]) -> Counter[str]:
-        """Operators that torch asked for and the driver didn't launch."""
+        """Return the operators that torch requested and the driver didn't launch."""
         return Counter({name: n for name, n in asked.items() if name != _BOOKKEEPING}) - self.backend.ledger
 
 
@@ -76,4 +76,4 @@ class LaunchLogBackend(TorchBackend):
     @property
     @abstractmethod
     def ledger(self) -> Counter[str]:
-        """How often each operator (`aten.addmm`) was launched since it was cleared."""
+        """Number of launches of each operator (`aten.addmm`) since the log was cleared."""

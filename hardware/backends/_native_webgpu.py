@@ -1,7 +1,7 @@
 """`webgpu:native`: ONNX Runtime's WebGPU provider without a browser, in a worker of `make setup-web`'s environment.
 
-It takes a Vulkan device, or where there is none the SwiftShader that a Chromium brings along. Which adapter it took,
-and what that one can do, it doesn't tell: a session that can't be opened says so.
+It uses a Vulkan device, or else the SwiftShader of a Chromium. It doesn't report which adapter it uses, nor its
+features: a session that can't be opened fails.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _IN_BROWSER = "webgpu"
 
 
 def has_own_device() -> bool:
-    """Whether the system may have a Vulkan device of its own: on Linux, a render node and a loader."""
+    """Return whether the system may have a Vulkan device: on Linux, a render node and a loader."""
     if sys.platform != "linux":
         return True
     return any(_DRIVERS.glob("renderD*")) and find_library("vulkan") is not None
 
 
 def software_variables() -> Mapping[str, str]:
-    """What lets the provider find SwiftShader, which the browser of `webgpu` brings; empty where none is here."""
+    """Return variables with which the provider finds the browser's SwiftShader; empty without one."""
     browser = environment_of(_IN_BROWSER).browser
     if browser is not None and browser.path is not None:
         for folder in (browser.path.resolve().parent, Path("/usr/lib") / browser.path.name):
@@ -41,7 +41,7 @@ def software_variables() -> Mapping[str, str]:
 
 
 class NativeWebGPUBackend(NodesBackend):
-    """ONNX Runtime's own choice of adapter; nothing floating-point may run on the host."""
+    """ONNX Runtime's own choice of adapter; no floating-point operator may run on the host."""
 
     BACKEND_NAME = _IN_BROWSER
     ENVIRONMENT = "webgpu:native"
@@ -70,7 +70,7 @@ class NativeWebGPUBackend(NodesBackend):
 
     @property
     def is_software(self) -> bool:
-        """Whether the host's processor plays the adapter: where nothing else is here."""
+        """Whether the adapter is emulated on the host's processor, as no other is available."""
         return not has_own_device()
 
     @property
@@ -78,14 +78,14 @@ class NativeWebGPUBackend(NodesBackend):
         return "google swiftshader (software)" if self.is_software else "an adapter without a name"
 
     def facts(self) -> dict[str, str]:
-        found = {"runtime": self._runtime_told(), "adapter": self.device}
+        found = {"runtime": self._runtime_name(), "adapter": self.device}
         if self.is_software:
             return {**found, "stands_in": "a software adapter (swiftshader), not a GPU"}
         return {**found, "requested": "WebGPU's own choice of adapter, which ONNX Runtime doesn't tell"}
 
-    def _runtime_told(self) -> str:
+    def _runtime_name(self) -> str:
         return f"onnxruntime-webgpu {self.described['onnxruntime']}, without a browser"
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
-        name = f"{self.device} through {self._runtime_told()}"
+        name = f"{self.device} through {self._runtime_name()}"
         return self.device_info(self.BACKEND_NAME, name, fallback=self.is_software)

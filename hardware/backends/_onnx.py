@@ -1,4 +1,4 @@
-"""Runs `.onnx` files on the host through ONNX Runtime, without its optimisations of the graph."""
+"""Run `.onnx` files on the host through ONNX Runtime, without its graph optimizations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..command_names import as_runnable
 from ..evidence.record import Stage
-from .base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
+from .base import BaseBackend, Execution, FileInput, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -24,7 +24,7 @@ COMPUTE = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention", "LSTM", "GRU"
 
 
 def missing_runtime() -> str:
-    """Why there is no ONNX Runtime here; the empty string where there is one."""
+    """Return why ONNX Runtime is missing, or an empty string."""
     try:
         import onnxruntime  # noqa: F401
     except ImportError:
@@ -37,7 +37,7 @@ class OnnxRunnable(Runnable):
 
     can = frozenset({"save"})
 
-    def __init__(self, backend: BaseBackend, subject: FileSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: BaseBackend, subject: FileInput, example: Inputs, precision: str) -> None:
         reason = missing_runtime()
         if reason:
             raise Unsupported(reason, error_type="missing_dependency", stage=Stage.LOAD)
@@ -66,7 +66,7 @@ class OnnxRunnable(Runnable):
         return _floating(self.session, inputs)
 
     def execution(self) -> Execution:
-        """The nodes that ran and the provider of each, from the runtime's profile of one more run."""
+        """Return the nodes that ran and the provider of each, from the runtime's profile of another run."""
         native: Counter[str] = Counter()
         offloaded: Counter[str] = Counter()
         dtypes: Counter[str] = Counter()
@@ -94,14 +94,14 @@ class OnnxRunnable(Runnable):
         )
 
     def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
-        """It leaves nothing: the host is its target, and no other provider is in its session."""
+        """Return no operators left to the host: it is the target, and the session has no other provider."""
         return self(**inputs), {}
 
     def save_and_reload(self, folder: Path) -> Runnable:
-        """The runtime writes the graph as it has read it, and loads what it wrote."""
+        """Let the runtime write the graph as it has read it, and load the written file."""
         file = folder / "model.onnx"
         self._session(self.subject.file, optimized_model_filepath=str(file))
-        return type(self)(self.backend, FileSubject(file=file), self.example, self.precision)
+        return type(self)(self.backend, FileInput(file=file), self.example, self.precision)
 
     def close(self) -> None:
         del self.session
@@ -115,6 +115,6 @@ def _floating(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _dtype_of(session: Any) -> str:
-    """What the floating outputs are, for a graph without a matrix: `tensor(float)` is float32."""
+    """Return the dtype of the floating-point outputs, for a graph without products (`tensor(float)` is float32)."""
     kinds = [str(output.type).removeprefix("tensor(").removesuffix(")") for output in session.get_outputs()]
     return next((_NAMES[kind] for kind in kinds if kind in _NAMES), "unknown")

@@ -1,4 +1,4 @@
-"""Small ONNX graphs with known answers: whether a session computes at all, and in which arithmetic."""
+"""Small ONNX graphs with known answers: does a session compute, and in which arithmetic?"""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SIZE = 8
 FLOAT16_LARGEST = 65504.0
 
 _BITS = {"float32": 20, "float16": 10, "bfloat16": 7}
-"""An error below 2 to the power of minus so much tells a precision from the next: 23, 10 and 7 bits of mantissa."""
+"""Errors below 2**-bits distinguish a type from the next one (23, 10 and 7 bits of mantissa)."""
 
 
 def write_question(file: Path, right: Array) -> None:
-    """Column sums of tanh(left @ right) for `left` (8, 8), the question of `hardware.known_answer`."""
+    """Write column sums of tanh(left @ right) for `left` (8, 8), the question of `hardware.known_answer`."""
     from onnx import helper
 
     nodes = [
@@ -31,7 +31,7 @@ def write_question(file: Path, right: Array) -> None:
 
 
 def write_copy(file: Path) -> None:
-    """`values` (8, 8) times the identity: what is lost is the arithmetic's."""
+    """Write `values` (8, 8) times the identity: the error is that of the arithmetic."""
     from onnx import helper
 
     nodes = [helper.make_node("MatMul", ["values", "identity"], ["copy"])]
@@ -39,8 +39,8 @@ def write_copy(file: Path) -> None:
 
 
 def write_overflow(file: Path) -> None:
-    """The root of `values` (8, 8) times 300 of the identity, all of it float16: a product of 300 is 90,000, which
-    float16 can't hold."""
+    """Write the root of `values` (8, 8) times 300 times the identity, all in float16: for 300 the product is 90,000,
+    which float16 can't represent."""
     from onnx import helper
 
     nodes = [
@@ -53,7 +53,7 @@ def write_overflow(file: Path) -> None:
 
 
 def overflows(root: Array) -> bool:
-    """Whether what `write_overflow` gives for 300 everywhere was rounded to float16 between its operators."""
+    """Return whether the result of `write_overflow` for 300 was rounded to float16 between its operators."""
     return not bool(np.all(np.abs(root.astype(np.float64) - 300) < 1))
 
 
@@ -80,17 +80,17 @@ def _write(
 
 
 def values_to_copy() -> Array:
-    """Numbers in [1, 2) with all bits of float32, and one that float16 can't hold."""
+    """Return numbers in [1, 2) with all bits of float32, and one that float16 can't represent."""
     values = 1 + np.random.default_rng(0).random((SIZE, SIZE))
     values[0] = 0.0
-    values[0, 0] = 70_000.0  # alone in its row, so that an infinity spoils no other number
+    values[0, 0] = 70_000.0  # alone in its row, so that an infinity affects no other number
     return values.astype(np.float32)
 
 
 def precision_of(copy: Array) -> str:
-    """The arithmetic that turned `values_to_copy` into `copy`; `unknown` where it is none that is known.
+    """Return the arithmetic that turned `values_to_copy` into `copy`, or `unknown`.
 
-    HTP's float16 has no infinity: what is beyond its largest number comes out as some finite one up to 131,008.
+    HTP's float16 has no infinity: a number beyond its largest one becomes a finite one up to 131,008.
     """
     values = values_to_copy()
     lost = float(np.abs(copy[1:] / values[1:] - 1).max())

@@ -1,4 +1,4 @@
-"""An exported model, compiled by OpenVINO: through the class that optimum-intel has for its task, or bare."""
+"""An exported model, compiled by OpenVINO: with optimum-intel's class for its task, or directly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..export.optimum_exporter import openvino_names
 from ..model.outputs import ruled_out
 from ..model.positions import host_positions
 from ._trace import host_products
-from .base import Generation, ModelSubject, Unsupported
+from .base import Generation, ModelInput, Unsupported
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 Options = Mapping[str, str]
 
 
-def open_model(exported: Exported, subject: ModelSubject, device: str, options: Options) -> OpenedModel:
-    """Compile an export for a device. Raises `Unsupported` at the stage `compile` where the runtime refuses it."""
+def open_model(exported: Exported, subject: ModelInput, device: str, options: Options) -> OpenedModel:
+    """Compile an export for a device. Raises `Unsupported` at the stage `compile` if the runtime refuses it."""
     name = class_name(subject) if exported.method == EXPORTER else ""
-    with _compiling("the model", device):
+    with _compile_errors("the model", device):
         if name:
             return ClassModel(exported, name, device, options)
         if exported.decodes:
@@ -39,13 +39,13 @@ def open_model(exported: Exported, subject: ModelSubject, device: str, options: 
 
 
 def open_file(file: Path, device: str, options: Options) -> OpenedModel:
-    """Compile an `.onnx` or `.xml` file for a device as it is. Raises `Unsupported` as `open_model`."""
-    with _compiling(file.name, device):
+    """Compile an `.onnx` or `.xml` file for a device. Raises `Unsupported` as `open_model` does."""
+    with _compile_errors(file.name, device):
         return FileModel(file, device, options)
 
 
 @contextlib.contextmanager
-def _compiling(what: str, device: str) -> Iterator[None]:
+def _compile_errors(what: str, device: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
@@ -53,8 +53,8 @@ def _compiling(what: str, device: str) -> Iterator[None]:
         raise Unsupported(reason, error_type="unknown", stage=Stage.COMPILE) from error
 
 
-def class_name(subject: ModelSubject) -> str:
-    """optimum-intel's class for a model's task; empty where it has none."""
+def class_name(subject: ModelInput) -> str:
+    """Return optimum-intel's class for a model's task, or an empty string."""
     splits = bool(getattr(getattr(subject.model, "config", None), "is_encoder_decoder", False))
     names = openvino_names()
     found = names["encoder_decoder_classes"].get(subject.task) if splits else None
@@ -69,10 +69,10 @@ class OpenedModel(ABC):
 
     @abstractmethod
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The floating-point outputs of one forward pass, by name, as float64."""
+        """Return the floating-point outputs of one forward pass, by name, as float64."""
 
     def takes(self, inputs: Mapping[str, Array]) -> bool:
-        """Whether the graph was made for inputs of these shapes."""
+        """Return whether the graph accepts inputs of these shapes."""
         return True
 
     @abstractmethod
@@ -95,14 +95,14 @@ class Graph:
         self.inputs = [names[port.get_node().get_friendly_name()] for port in self.compiled.inputs]
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs as the graph gives them."""
+        """Return the outputs in the graph's own dtypes."""
         result = self.compiled([np.ascontiguousarray(inputs[name]) for name in self.inputs])
         return {name: np.array(result[number]) for number, name in enumerate(self.outputs)}
 
 
 def _names(model: Any) -> tuple[dict[str, str], list[str]]:
-    """The names of a graph's inputs, by node, and of its outputs. Nodes of our own graphs are called so themselves:
-    what a model hands on as it is has one tensor, with one name, for input and output."""
+    """Return the names of a graph's inputs, by node, and of its outputs. In our own graphs the nodes have these
+    names: an input that is returned unchanged is one tensor, with one name for both."""
     nodes = [str(port.get_node().get_friendly_name()) for port in model.outputs]
     inputs = {str(port.get_node().get_friendly_name()): str(port.get_any_name()) for port in model.inputs}
     if not all(node.startswith(RESULT) for node in nodes):
@@ -111,7 +111,7 @@ def _names(model: Any) -> tuple[dict[str, str], list[str]]:
 
 
 class FileModel(OpenedModel):
-    """A graph file, with names of its own."""
+    """A graph file with its own names."""
 
     def __init__(self, file: Path, device: str, options: Options) -> None:
         import openvino
@@ -135,9 +135,9 @@ class FileModel(OpenedModel):
 
 
 class BareModel(OpenedModel):
-    """One graph on OpenVINO's own runtime."""
+    """A graph in OpenVINO's own runtime."""
 
-    def __init__(self, exported: Exported, subject: ModelSubject, device: str, options: Options) -> None:
+    def __init__(self, exported: Exported, subject: ModelInput, device: str, options: Options) -> None:
         import openvino
 
         self.model: Any = subject.model
@@ -177,14 +177,14 @@ class BareModel(OpenedModel):
 
 
 class DecodingModel(BareModel):
-    """Graphs of our own for a forward pass, a prompt and a token, inside the library's own loop over tokens.
+    """Graphs of our own for a forward pass, a prompt and a token, called by the library's decoding loop.
 
-    The torch module only prepares what each call is given; what its `forward` would compute, the graphs compute.
+    The torch module only prepares the arguments of each call; the graphs replace its `forward`.
     """
 
     generates = True
 
-    def __init__(self, exported: Exported, subject: ModelSubject, device: str, options: Options) -> None:
+    def __init__(self, exported: Exported, subject: ModelInput, device: str, options: Options) -> None:
         super().__init__(exported, subject, device, options)
         self.graphs = {
             file: Graph(self.core, exported.folder / file, device, options)
@@ -198,7 +198,7 @@ class DecodingModel(BareModel):
 
 
 class ClassModel(OpenedModel):
-    """The graphs of an export inside the class of optimum-intel that a user would load them with."""
+    """The graphs of an export in the class of optimum-intel that a user would load them with."""
 
     def __init__(self, exported: Exported, name: str, device: str, options: Options) -> None:
         import optimum.intel
@@ -240,7 +240,7 @@ class ClassModel(OpenedModel):
 
 
 def compiled_models(model: Any) -> list[Any]:
-    """Every compiled graph inside an optimum-intel object, however deep in its parts it lies."""
+    """Return every compiled graph inside an optimum-intel object, at any depth of its parts."""
     import openvino
 
     found: dict[int, Any] = {}
@@ -260,21 +260,18 @@ def compiled_models(model: Any) -> list[Any]:
 
 
 OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
-    # On processors with AMX the CPU plug-in computes in bfloat16, and keeps the key-value cache in 8 or 16 bits,
-    # unless it is told not to. A float32 answer needs both settings.
+    # On processors with AMX the CPU plugin computes in bfloat16, and keeps the key-value cache in 8 or 16 bits, by
+    # default. A float32 answer needs both settings.
     "float32": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"},
     "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "bf16"},
     "float16": {"INFERENCE_PRECISION_HINT": "f16", "KV_CACHE_PRECISION": "f16"},
-    # Weights alone have 8 bits: what they are multiplied with isn't to be rounded as well.
+    # Only weights have 8 bits: activations aren't rounded too.
     "int8": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
 }
 
-CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
-"""OpenVINO's devices that stand for a choice between devices: evidence says which one it took (`executed_on`)."""
-
 
 def beside_graphs(work: Callable[[], object]) -> tuple[int, Counter[str]]:
-    """How many inferences `work` asks OpenVINO for, and the products that torch computes meanwhile, in any thread."""
+    """Return how many inferences `work` starts, and the products that torch computes meanwhile in any thread."""
     with inferences() as asked:
         beside = host_products(work)
     return sum(asked.values()), beside
@@ -282,7 +279,7 @@ def beside_graphs(work: Callable[[], object]) -> tuple[int, Counter[str]]:
 
 @contextlib.contextmanager
 def inferences() -> Iterator[Counter[str]]:
-    """Counts the calls that start an inference; every way of Python's to run a compiled graph ends in one of them."""
+    """Count the calls that start an inference; every Python API that runs a compiled graph ends in one of them."""
     import openvino
 
     asked: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""A model that OpenVINO compiled, and where its nodes ran."""
+"""A model that OpenVINO compiled, and the proof of where its nodes ran."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..export.openvino_export import export_openvino
 from ..export.verify_export import held_inputs
 from ..export.weight_compression import with_int8_weights
 from ..model.positions import steps_within
-from ._openvino_model import CHOICES, OPENVINO_OPTIONS, OpenedModel, beside_graphs, inferences, open_file, open_model
+from ._openvino_model import OPENVINO_OPTIONS, OpenedModel, beside_graphs, inferences, open_file, open_model
 from ._torch import listed, what_raises
-from .base import STEPS, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported, coarsest
+from .base import STEPS, Execution, FileInput, Generation, ModelInput, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -28,13 +28,13 @@ _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution"
 _PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8": "int8", "u8": "int8"}
 
 
-def _open_on_cpu(subject: ModelSubject) -> Callable[[Exported], OpenedModel]:
-    """How an export is opened to be verified: on OpenVINO's own CPU device, in float32."""
+def _open_on_cpu(subject: ModelInput) -> Callable[[Exported], OpenedModel]:
+    """Return the function that opens an export for verification: on OpenVINO's own CPU device, in float32."""
     return lambda exported: open_model(exported, subject, "CPU", OPENVINO_OPTIONS["float32"])
 
 
 def _made_for(inputs: Inputs) -> tuple[object, ...]:
-    """What a static export is made for: shapes, and the values of inputs that may be constants in it."""
+    """Return the key of a static export: shapes, and the values of inputs that may be constants in it."""
     numbers = held_inputs(inputs)
     return tuple(
         (name, array.shape, array.tobytes() if name in numbers else b"") for name, array in sorted(inputs.items())
@@ -42,8 +42,8 @@ def _made_for(inputs: Inputs) -> tuple[object, ...]:
 
 
 def _product_precision(facts: Mapping[str, str]) -> str:
-    """What a node multiplies in, as the runtime calls it. Where weights alone have 8 bits, `runtimePrecision` is
-    theirs, and the kernel's name ends with the products' (`brgemm_avx2_f32`)."""
+    """Return what a node multiplies in, as the runtime names it. If only weights have 8 bits, `runtimePrecision` is
+    theirs, and the kernel's name ends with that of the products (`brgemm_avx2_f32`)."""
     stated = facts["runtimePrecision"]
     kernel = facts.get("primitiveType", "").rpartition("_")[2].lower()
     return kernel if stated in ("i8", "u8") and kernel in _PRECISION_NAMES else stated
@@ -52,7 +52,7 @@ def _product_precision(facts: Mapping[str, str]) -> str:
 class OpenVINORunnable(Runnable):
     """A model compiled by OpenVINO. Without the exporter's cache it decodes by whole forward passes."""
 
-    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.subject = subject
         self.example = dict(example)
@@ -69,11 +69,11 @@ class OpenVINORunnable(Runnable):
         self.can = frozenset({"save", "generate"} if self.opened.generates else {"save"})
         if exported.why_no_cache:
             self.failed = {"generate": Unsupported(exported.why_no_cache, error_type=exported.no_cache_error)}
-        self._said = {**exported.conditions(), "optimisation": "O0"}
+        self._conditions = {**exported.conditions(), "optimisation": "O0"}
         placed = self._placement()
-        if self.backend.target.variant in CHOICES:
-            self._said["executed_on"] = placed.device
-        self.conditions = self._said
+        if self.backend.is_choice:
+            self._conditions["executed_on"] = placed.device
+        self.conditions = self._conditions
         self.actual_dtype = placed.dtype
 
     def _open_one(self, exported: Exported) -> OpenedModel:
@@ -83,11 +83,11 @@ class OpenVINORunnable(Runnable):
         if not self.exported.static and self.opened.takes(inputs):
             try:
                 return self.opened(inputs)
-            except RuntimeError as error:  # the plug-in's, which may fail at one length and not at another
+            except RuntimeError as error:  # the plugin's, which may fail at one length and not at another
                 if self.exported.method == EXPORTER:
                     raise
-                self._said["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
-        self._said["shapes"] = "static"
+                self._conditions["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
+        self._conditions["shapes"] = "static"
         wanted = _made_for(inputs)
         if wanted not in self._by_shape:
             again = export_openvino(self.subject, inputs, _open_on_cpu(self.subject), traced_anew=True)
@@ -110,8 +110,8 @@ class OpenVINORunnable(Runnable):
         return again
 
     def execution(self) -> Execution:
-        """The graphs' nodes where the runtime has them, and the products that torch computes around the graphs, in a
-        forward pass and in decoding. Graphs that nobody asked to run prove nothing."""
+        """Return the graphs' nodes by place, and the products that torch computes around the graphs, in a forward
+        pass and in decoding. Graphs that were never run prove nothing."""
         placed = self._placement()
         asked, beside = beside_graphs(lambda: self(**self.example))
         unseen = placed.unseen
@@ -128,7 +128,7 @@ class OpenVINORunnable(Runnable):
         return replace(placed, offloaded={**placed.offloaded, **beside}, unseen=unseen)
 
     def prepare(self, inputs: Inputs) -> None:
-        """A pass: whether the graph takes a length shows when it runs."""
+        """Run a pass: only that shows whether the graph accepts a length."""
         self(**inputs)
 
     def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
@@ -138,7 +138,7 @@ class OpenVINORunnable(Runnable):
         return found, placed.offloaded if asked else {**placed.native, **placed.offloaded}
 
     def _placement(self, opened: OpenedModel | None = None) -> Execution:
-        """Where and in which precision each node of the compiled graphs runs, from the runtime itself."""
+        """Return where and in which precision each node of the compiled graphs runs, from the runtime itself."""
         native: Counter[str] = Counter()
         offloaded: Counter[str] = Counter()
         precisions: Counter[str] = Counter()
@@ -146,8 +146,8 @@ class OpenVINORunnable(Runnable):
         for compiled in (opened or self.opened).compiled:
             used = [str(device) for device in compiled.get_property("EXECUTION_DEVICES")]
             devices += used
-            # Graphs over several devices name none per node: the whole model counts as offloaded when any other
-            # device than the one asked for took part.
+            # Graphs over several devices name none per node: the whole model counts as offloaded if any device other
+            # than the requested one took part.
             on_target = bool(used) and all(self.backend.is_asked_device(device) for device in used)
             for node in compiled.get_runtime_model().get_ordered_ops():
                 facts = node.get_rt_info()
@@ -167,13 +167,13 @@ class OpenVINORunnable(Runnable):
         )
 
     def _computed_in(self, precisions: Counter[str]) -> str:
-        """The coarsest dtype of all products, and that of the key-value cache where it isn't the one asked for."""
+        """Return the coarsest dtype of products, and that of the key-value cache if it isn't the requested one."""
         names = [_PRECISION_NAMES.get(name, name) for name in precisions]
         computed = coarsest(names) or next(iter(names), "unknown")
         kept_in = self.backend.COMPUTES_IN.get(self.precision, self.precision)
         asked = next(name for name, precision in _PRECISION_NAMES.items() if precision == kept_in)
         for compiled in self.opened.compiled if self.opened.generates else ():
-            with contextlib.suppress(RuntimeError):  # a plug-in without this property keeps no cache of its own
+            with contextlib.suppress(RuntimeError):  # a plugin without this property keeps no cache of its own
                 kept = compiled.get_property("KV_CACHE_PRECISION").get_type_name()
                 if kept != asked:
                     return f"{computed}, its cache in {kept}"
@@ -181,8 +181,8 @@ class OpenVINORunnable(Runnable):
 
 
 def _of_file(precision: str, device: str) -> str:
-    """The precision to ask a device for: float32 for a float16 file where it has no float16, since the CPU plug-in
-    would compute in bfloat16, which holds fewer digits than the file."""
+    """Return the precision to request: float32 for a float16 file on a device without float16, where the CPU plugin
+    would compute in bfloat16, which has fewer digits than the file."""
     import openvino
 
     if precision != "float16" or "FP16" in openvino.Core().get_property(device, "OPTIMIZATION_CAPABILITIES"):
@@ -191,11 +191,11 @@ def _of_file(precision: str, device: str) -> str:
 
 
 class OpenVINOGraph(OpenVINORunnable):
-    """A graph file on OpenVINO; where it ran is read off the compiled graph as for any model."""
+    """A graph file on OpenVINO, with the same proof as a model."""
 
     can = frozenset({"save"})
 
-    def __init__(self, backend: Any, subject: FileSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: FileInput, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.example = dict(example)
         self.precision = precision
@@ -210,5 +210,5 @@ class OpenVINOGraph(OpenVINORunnable):
 
     def save_and_reload(self, folder: Path) -> Runnable:
         self.opened.save(folder)
-        again = FileSubject(file=folder / FORWARD)
+        again = FileInput(file=folder / FORWARD)
         return type(self)(self.backend, again, self.example, self.precision)

@@ -15,13 +15,13 @@ from ..export.exported import ONNX
 from ..export.onnx_export import with_positions
 from ._exported_runnable import ExportedRunnable
 from ._worker_backend import shapes_of, write_arrays
-from .base import ModelSubject, Runnable
+from .base import ModelInput, Runnable
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
 
 CALIBRATIONS = 16
-"""Inputs whose ranges a quantised model is made for."""
+"""Number of inputs whose ranges calibrate a quantized model."""
 
 
 class QNNRunnable(ExportedRunnable):
@@ -31,7 +31,7 @@ class QNNRunnable(ExportedRunnable):
     unseen = "what QNN does inside one graph, which it compiles as a whole"
 
     def __init__(
-        self, backend: Any, subject: ModelSubject, example: Inputs, precision: str, file: Path | None = None
+        self, backend: Any, subject: ModelInput, example: Inputs, precision: str, file: Path | None = None
     ) -> None:
         super().__init__(backend, subject, example, precision)
         if file is not None:
@@ -47,7 +47,7 @@ class QNNRunnable(ExportedRunnable):
         return dict(found[True]), dict(found[False])
 
     def save_and_reload(self, folder: Path) -> Runnable:
-        """QNN's context binary, compiled ahead of time, in a session of its own."""
+        """Save QNN's context binary, compiled ahead of time, and load it in a separate session."""
         context = folder / "context.onnx"
         file = self.file_for(self.example)
         self.backend.ask(
@@ -56,7 +56,7 @@ class QNNRunnable(ExportedRunnable):
         return type(self)(self.backend, self.subject, self.example, self.precision, context)
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
-        """Quantised by ranges that are found here, for int8; QNN makes its own float16 of float32."""
+        """Return the file, quantized for int8 by measured ranges; QNN converts float32 to float16 itself."""
         if self.precision != "int8":
             return file
         folder = Path(tempfile.mkdtemp(dir=self.folder))
@@ -76,9 +76,9 @@ class QNNRunnable(ExportedRunnable):
 
 
 def _drawn(arrays: Inputs, number: int) -> dict[str, Array]:
-    """Inputs to calibrate with: the example first, then its numbers mixed, and up to a half larger.
+    """Return inputs for calibration: first the example, then its numbers shuffled and up to half larger.
 
-    Whole numbers that are more than a mask are drawn anew: what they mean together is lost, their ranges aren't.
+    Integers that are more than a mask are drawn anew: their joint meaning is lost, their ranges aren't.
     """
     if not number:
         return dict(arrays)

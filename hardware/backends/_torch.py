@@ -1,4 +1,4 @@
-"""What all targets that PyTorch reaches share: placement, forward pass, decoding, gradients and their proof."""
+"""Base of all targets of PyTorch: placement, forward pass, decoding, gradients and their proof."""
 
 from __future__ import annotations
 
@@ -18,16 +18,7 @@ from ..model.greedy_decoding import greedy
 from ..output_masks import masks_of
 from ._torch_checks import loss_weights, saved_and_loaded, saved_and_rebuilt
 from ._trace import host_calls_elsewhere, host_calls_inside, operator_trace
-from .base import (
-    STEPS,
-    BaseBackend,
-    DeviceInfo,
-    Execution,
-    Generation,
-    ModelSubject,
-    Runnable,
-    coarsest,
-)
+from .base import STEPS, BaseBackend, DeviceInfo, Execution, Generation, ModelInput, Runnable, coarsest
 
 if TYPE_CHECKING:
     import torch
@@ -45,10 +36,10 @@ def loss_gradients(
     *,
     training: bool = False,
 ) -> dict[str, Array]:
-    """Gradients, by parameter name, of the loss of `_loss.py`. Parameters that the pass doesn't touch are left out.
+    """Return the gradients of the loss by parameter name; parameters that the pass doesn't use are left out.
 
-    Each output is `masked_by` an input, where it is. `training` is the mode, for a model that has gradients in no
-    other.
+    `masked_by` names the mask of each output, if it has one. `training` selects the mode, for a model that has
+    gradients in no other.
     """
     forget_passes(model)
     model.train(training)
@@ -75,12 +66,12 @@ def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by
 
 
 def listed(*parts: str) -> str:
-    """Those parts that aren't empty, as one sentence."""
+    """Return the non-empty parts, separated by semicolons."""
     return "; ".join(filter(None, parts))
 
 
 def what_raises(what: str, use: Callable[[], object]) -> str:
-    """Nothing where it works; else what of it isn't seen. Its own check says why."""
+    """Return an empty string, or `what` with the class of the error that `use` raises."""
     try:
         use()
     except Exception as error:
@@ -94,7 +85,7 @@ class TorchRunnable(Runnable):
     can = frozenset({"generate", "backward", "save"})
     gives_all = True
 
-    def __init__(self, backend: TorchBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: TorchBackend, subject: ModelInput, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.subject = subject
         self.example = dict(example)
@@ -150,7 +141,7 @@ class TorchRunnable(Runnable):
         return to_arrays(found), left | host_calls_inside(lambda: self._forward(tensors), self.device.type)
 
     def _beyond_forward(self, proof: Execution, tensors: Mapping[str, torch.Tensor]) -> Execution:
-        """The proof with what kernels did inside themselves, and with decoding and gradients."""
+        """Return the proof extended by calls inside kernels, decoding and gradients."""
         offloaded = Counter(proof.offloaded)
         trace = operator_trace(self.device.type)
 
@@ -172,8 +163,8 @@ class TorchRunnable(Runnable):
             return forward(self.model, tensors)
 
     def _decode_and_learn(self, tensors: Mapping[str, torch.Tensor]) -> str:
-        """Decoding with a cache, where the model does that, and a backward pass. Returns what of it nobody sees,
-        since it raises; the checks of the two say why."""
+        """Decode with a cache, if the model does that, and run a backward pass. Return which of them raised; their
+        own checks report why."""
         unseen = ""
         if self.subject.generates != "none":
             cached = not current_changes().cache
@@ -199,7 +190,7 @@ class TorchRunnable(Runnable):
 
 
 class TorchBackend(BaseBackend):
-    """Base of the targets that are a torch device type."""
+    """Base of the targets that are a device type of torch."""
 
     ROUTE = "eager"
     EXPORTS: ClassVar[bool] = False
@@ -209,10 +200,10 @@ class TorchBackend(BaseBackend):
     RUNNABLE: ClassVar[type[TorchRunnable]] = TorchRunnable
 
     _taken = False
-    """Whether anybody asked for the device: before, there is nothing to give back."""
+    """Whether the device was used, so that there may be memory to release."""
 
     def torch_device(self) -> torch.device:
-        """The torch device of this target's index, 0 where none was named."""
+        """Return the torch device of the target's index (default 0)."""
         import torch
 
         self._register()
@@ -220,11 +211,11 @@ class TorchBackend(BaseBackend):
         return torch.device(self.DEVICE_TYPE, self.device_id)
 
     def _register(self) -> None:
-        """Make torch know the device, where it doesn't by itself; again is harmless. Raises `BackendUnavailable`."""
+        """Register the device with torch if needed; repeated calls are harmless. Raises `BackendUnavailable`."""
 
     @property
     def device(self) -> torch.device:
-        """The torch device that is in use."""
+        """The torch device in use."""
         return self.torch_device()
 
     @property
@@ -246,7 +237,7 @@ class TorchBackend(BaseBackend):
         self._of_device("synchronize")
 
     def _of_device(self, function: str) -> None:
-        """Call what torch has for this type of device, where this torch has it."""
+        """Call a function of torch's module for this device type, if it has the function."""
         import torch
 
         getattr(getattr(torch, self.DEVICE_TYPE), function, lambda: None)()
@@ -265,18 +256,18 @@ class TorchBackend(BaseBackend):
         model = self._optimize(model, "O2", None, training=True, dtype=dtype)
         if optimizer is None:
             return model
-        for state in optimizer.state.values():  # of an optimiser that has made steps elsewhere
+        for state in optimizer.state.values():  # of an optimizer that has made steps elsewhere
             moved = {key: self.to_device(one) for key, one in state.items() if isinstance(one, torch.Tensor)}
             state.update({key: one for key, one in moved.items() if one.dim()})
         return model, optimizer
 
-    def _optimize(self, model: Any, level: OptimizationLevel | str, sample_input: Any, **wishes: Any) -> Any:
+    def _optimize(self, model: Any, level: OptimizationLevel | str, sample_input: Any, **options: Any) -> Any:
         if reason := self.unavailable():
             raise BackendUnavailable(f"{self.target} can't be used", why=reason)
         from ..optimization.optimizers import optimizer_for
 
         optimizer = optimizer_for(self.BACKEND_NAME, self.torch_device())
-        model, self.optimized = optimizer.optimize(model, level, sample_input, **wishes)
+        model, self.optimized = optimizer.optimize(model, level, sample_input, **options)
         for warning in self.optimized.warnings:
             log.info("%s: %s", self.target, warning)
         return model
@@ -298,8 +289,8 @@ class TorchBackend(BaseBackend):
         return "" if index < count else f"{self.target} isn't there: torch sees {count} device(s)"
 
     def _device_missing(self, torch: Any) -> str:
-        """Why no device of this type can be used by this torch; the empty string when one can. Here for a device that
-        is registered: why it can't be."""
+        """Return the reason why no device of this type can be used by this torch, or an empty string. For a
+        registered device that is why it can't be registered."""
         try:
             self._register()
         except BackendUnavailable as error:
@@ -318,11 +309,11 @@ class TorchBackend(BaseBackend):
         return self.device_info(str(device), found.name, device_id=device_id, memory=found.total_memory, **facts)
 
     def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
-        """More arguments for `device_info`, from what torch calls the device's properties."""
+        """Return further arguments of `device_info`, from torch's properties of the device."""
         return {}
 
     def _topology(self, device_id: int) -> str:
-        """Which other devices this one reads directly, as torch finds it (`torch.cuda.can_device_access_peer`)."""
+        """Return which other devices this one reads directly (`torch.cuda.can_device_access_peer`)."""
         import torch
 
         others = [number for number in range(torch.cuda.device_count()) if number != device_id]
@@ -342,6 +333,6 @@ class TorchBackend(BaseBackend):
         first, second, third = (float(value) for value in answer.cpu())
         return first, second, third
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         return self.RUNNABLE(self, subject, example_inputs, precision)

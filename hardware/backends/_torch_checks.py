@@ -1,4 +1,4 @@
-"""Saves a module and loads it again in the way of the library that it is of."""
+"""Save a module and load it again with its library, and weigh the outputs of the loss."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..output_masks import covering
-from .base import ModelSubject, Unsupported
+from .base import ModelInput, Unsupported
 
 if TYPE_CHECKING:
     import torch
 
 
 def saved_and_loaded(model: Any, folder: Path, dtype: torch.dtype) -> Any:
-    """A model of transformers or diffusers, saved and loaded as its users do it, with the kinds of attention that it
-    had."""
+    """Return a model of transformers or diffusers, saved and loaded again as users do, with the same attention
+    implementation."""
     model.save_pretrained(folder, safe_serialization=True)
-    return type(model).from_pretrained(folder, local_files_only=True, **_wishes(model, folder, dtype))
+    return type(model).from_pretrained(folder, local_files_only=True, **_load_options(model, folder, dtype))
 
 
-def _wishes(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
-    """transformers and diffusers take the dtype under other names, and only one of them offers kinds of attention."""
+def _load_options(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the options of `from_pretrained`: the libraries name the dtype differently, and only transformers has
+    kinds of attention."""
     if not hasattr(type(model), "config_class"):
         return {"torch_dtype": dtype}
     return {"dtype": dtype, "attn_implementation": _attention_by_part(model.config), **_own_config(model, folder)}
 
 
-def saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Path) -> torch.nn.Module:
-    """A module that isn't of transformers, made again by its own code with the weights that were saved."""
+def saved_and_rebuilt(model: torch.nn.Module, subject: ModelInput, folder: Path) -> torch.nn.Module:
+    """Return a module that isn't of transformers, rebuilt by its own code with the saved weights."""
     import torch
     from safetensors.torch import load_model, save_model
 
@@ -38,20 +39,20 @@ def saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Pat
     with torch.no_grad():
         for tensor in again.state_dict().values():
             if tensor.is_floating_point():
-                tensor.fill_(float("nan"))  # so that what isn't read from the file stands out
+                tensor.fill_(float("nan"))  # so that weights that aren't read from the file are detected
     load_model(again, str(folder / "model.safetensors"))
     return again
 
 
 def _attention_by_part(config: Any) -> dict[str, str]:
-    """The kind of attention of a model (under "") and of its parts, which may have less to choose from."""
+    """Return the attention implementation of a model (key "") and of its parts, which may support fewer."""
     parts = {name: getattr(config, name, None) for name in getattr(config, "sub_configs", None) or {}}
     kinds = {name: getattr(part, "_attn_implementation", None) for name, part in {"": config, **parts}.items()}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 def _own_config(model: Any, folder: Path) -> dict[str, Any]:
-    """The saved configuration, where its class isn't the one that the model's class would read it with.
+    """Return the saved configuration if its class isn't the one that the model's class reads.
 
     A backbone may name the configuration of the whole network that it belongs to (UVDoc).
     """
@@ -66,11 +67,10 @@ if TYPE_CHECKING:
 
 
 def loss_weights(shape: tuple[int, ...], mask: Array | None = None) -> Array:
-    """What each element of an output of this shape weighs: the cosine of its index, so that no two count alike,
-    divided by their number.
+    """Return the weight of each element of an output in the loss: the cosine of its index, so that no two weights are
+    equal, divided by the number of elements.
 
-    What an output holds where its `mask` is 0 means nothing and weighs nothing: there a mask of large numbers
-    swallows the scores in one precision and not in another.
+    Elements with a `mask` of 0 weigh nothing: large numbers of a mask may hide the scores in one precision only.
     """
     import numpy as np
 

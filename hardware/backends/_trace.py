@@ -1,10 +1,9 @@
-"""Where operators of torch ran: what its dispatcher was asked, what kernels did inside themselves, and which
-operators the device has no kernel for.
+"""Find operators of torch that ran on the host: in the dispatcher, inside kernels, and by missing kernels.
 
-A dispatch mode sees the outer operator alone. A kernel that copies to the host, computes there and copies back looks
-native to it: `at::native::cpu_fallback` does that, and so do the fallbacks of MPS and XPU. The profiler's records
-tell every call inside an operator, with the devices of its tensors. Where the fallback isn't told to the profiler,
-the dispatcher's table of kernels shows that the device has none.
+A dispatch mode sees outer operators only. A kernel that copies to the host, computes there and copies back looks
+native to it, as `at::native::cpu_fallback` and the fallbacks of MPS and XPU do. The profiler records every call
+inside an operator, with the devices of its tensors. If a fallback isn't recorded, the dispatcher's table of kernels
+shows that the device has none.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ PARAMETER_OPERATORS = frozenset(
         "aten._grouped_mm",
     }
 )
-"""Operators that carry weights: what a fault of the simulated device hits, and what the dtype is read off."""
+"""Operators that carry weights: faults of the simulated device apply to them, and the dtype is read from them."""
 
 _COMPUTE = PARAMETER_OPERATORS - {"aten.embedding"}
 
@@ -51,7 +50,7 @@ _COPIES = frozenset(
         *("aten::_to_cpu", "aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::lift_fresh"),
     }
 )
-"""Operators whose work is to cross devices: the dispatch mode tells of those."""
+"""Operators that cross devices; the dispatch mode reports them."""
 
 _MOVES = frozenset(
     {
@@ -63,18 +62,18 @@ _MOVES = frozenset(
 """Operators that compute nothing: copies and views."""
 
 _STEERED = frozenset({"aten::repeat", "aten::_grouped_mm"})
-"""Operators that CUDA steers by whole numbers on the host, as dimensions or ends of groups (an H100, torch 2.11)."""
+"""Operators that CUDA controls by integers on the host, such as dimensions or ends of groups (H100, torch 2.11)."""
 
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _BY_OUT = "CompositeExplicitAutogradNonFunctional"
-"""Made of the same operator's form with `out=`, which needs a kernel, where there is such a form."""
+"""Kernel made of the operator's `out=` form, if it has one, which needs a kernel itself."""
 
 
 def operator_trace(device_type: str) -> Any:
-    """A dispatch mode that counts operators by where tensors lay: `.native`, `.offloaded`, `.on_host`, `.dtypes`.
+    """Return a dispatch mode that counts operators by the place of their tensors.
 
-    Offloaded are those that a tensor of another device takes part in, and those that the device has no kernel for; on
-    the host are those that compute with the host's floating-point tensors.
+    Attributes: `native`; `offloaded`, with a tensor on another device or without a kernel for this one; `on_host`,
+    which computed with floating-point tensors of the host; `dtypes` of products.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -90,8 +89,7 @@ def operator_trace(device_type: str) -> Any:
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            """Whether torch is to keep its compiler from compiling this mode, which takes two seconds of imports.
-            Nothing is compiled where this mode looks."""
+            """Return False: otherwise torch imports its compiler (2 s), and nothing is compiled under this mode."""
             return False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -99,7 +97,7 @@ def operator_trace(device_type: str) -> Any:
             name = "aten." + func._schema.name.removeprefix("aten::")
             tensors = [leaf for leaf in tree_leaves((args, kwargs, output)) if isinstance(leaf, torch.Tensor)]
             if tensors and all(tensor.dim() == 0 and tensor.device.type != device_type for tensor in tensors):
-                return output  # single numbers of the host's: nobody's work
+                return output  # single numbers on the host aren't work of the device
             elsewhere = any(tensor.dim() > 0 and tensor.device.type != device_type for tensor in tensors)
             native = not elsewhere and (any(map(_dispatches, tensors)) or has_kernel(func, device_type))
             (self.native if native else self.offloaded)[name] += 1
@@ -125,7 +123,7 @@ def _is_hosts_number(value: Any) -> bool:
 
 
 def _dispatches(tensor: Any) -> bool:
-    """Whether a tensor brings its kernels itself, in Python, where the dispatcher's table doesn't tell of them."""
+    """Return whether a tensor has its kernels in Python, where the dispatcher's table doesn't list them."""
     import torch
 
     return type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
@@ -133,7 +131,7 @@ def _dispatches(tensor: Any) -> bool:
 
 @functools.cache
 def has_kernel(operator: Any, device_type: str) -> bool:
-    """Whether the dispatcher has a kernel of the device for an operator, or one made of other operators.
+    """Return whether the dispatcher has a kernel for the device, or one made of other operators.
 
     An operator without either ends in a fallback for all operators, or raises.
     """
@@ -150,18 +148,18 @@ def has_kernel(operator: Any, device_type: str) -> bool:
 
 
 def host_calls_inside(work: Callable[[], object], device_type: str) -> Counter[str]:
-    """Operators that were given tensors of `device_type` and, inside themselves, worked on tensors of the host.
+    """Return the operators that got tensors of `device_type` and worked on tensors of the host inside themselves.
 
-    Copies that modelling code makes itself don't count here, nor numbers in tensors without dimensions. Source of the
-    records: the event tree of torch.profiler (torch 2.1 and later), whose inputs name their device.
+    Copies made by modeling code and tensors without dimensions don't count. Source of the records: the event tree of
+    torch.profiler (torch 2.1 and later), whose inputs name their device.
     """
     with _profiled(work) as events:
-        return Counter(name.replace("::", ".") for event in events for name in _leaving(event, device_type))
+        return Counter(name.replace("::", ".") for event in events for name in _left_device(event, device_type))
 
 
 def host_calls_elsewhere(work: Callable[[], object], trace: Any) -> Counter[str]:
-    """Operators that computed with the host's floating-point tensors in other threads than this one, which `trace`
-    doesn't see, while `work` was done here under `trace`."""
+    """Return the operators that computed with floating-point tensors of the host in other threads, which `trace`
+    doesn't see, while `work` ran in this thread under `trace`."""
     import torch
 
     mark = "hwcompat.this_thread"
@@ -180,7 +178,7 @@ def host_calls_elsewhere(work: Callable[[], object], trace: Any) -> Counter[str]
 
 
 def host_products(work: Callable[[], object]) -> Counter[str]:
-    """Products that torch takes of the host's tensors while `work` is done, in whichever thread."""
+    """Return the products of host tensors that torch computes in any thread while `work` runs."""
     trace = operator_trace("cpu")
     elsewhere = host_calls_elsewhere(work, trace)
     found = trace.on_host + elsewhere
@@ -189,12 +187,12 @@ def host_products(work: Callable[[], object]) -> Counter[str]:
 
 @contextlib.contextmanager
 def _profiled(work: Callable[[], object]) -> Iterator[list[Any]]:
-    """The outermost records of what torch did in all threads during `work`. They hold the tensors that they tell of,
-    and with these a module can't be moved: nothing is kept of them."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it prints two lines whenever it is used
+    """Yield the outermost records of torch in all threads during `work`, and release them afterwards: they hold
+    tensors, and a module whose tensors are referenced can't be moved."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it prints two lines on each use
 
     from torch._C._profiler import _ExperimentalConfig
-    from torch.autograd.profiler import profile  # that of torch.profiler imports torch's compiler: two seconds
+    from torch.autograd.profiler import profile  # torch.profiler's own imports the compiler: 2 s
 
     every = _ExperimentalConfig(profile_all_threads=True)
     with profile(record_shapes=True, experimental_config=every) as profiled:
@@ -204,7 +202,7 @@ def _profiled(work: Callable[[], object]) -> Iterator[list[Any]]:
         yield events
     finally:
         events.clear()
-        profiled.kineto_results = None  # they and the profiler point at one another
+        profiled.kineto_results = None  # the records and the profiler reference each other
 
 
 def _computes_on_host(event: Any) -> bool:
@@ -218,19 +216,18 @@ def _computes_on_host(event: Any) -> bool:
     )
 
 
-def _leaving(event: Any, device_type: str) -> Iterator[str]:
-    """The innermost operators at or below an event that took tensors of the device and touched the host's.
+def _left_device(event: Any, device_type: str) -> Iterator[str]:
+    """Yield the innermost operators at or below an event that got tensors of the device and used tensors of the host.
 
-    An operator of torch's own has no reason to copy to the host; one of somebody else's may be made of operators, a
-    copy among them, and is one of these where the host computes. What a copy is made of is a copy too: CUDA's copies
-    of what isn't contiguous call `expand_as` with both tensors. A copy within the device that goes by the host is one
-    of these.
+    An operator of torch has no reason to copy to the host; one of a vendor may be made of operators, including a
+    copy, and counts if the host computes. Operators inside a copy belong to the copy: CUDA's copies of non-contiguous
+    tensors call `expand_as` with both tensors. A copy within the device that goes through the host counts too.
     """
     if event.name in _COPIES:
         if any(_goes_by_host(one, device_type) for one in (event, *_below(event, device_type))):
             yield event.name
         return
-    deeper = [name for child in event.children for name in _leaving(child, device_type)]
+    deeper = [name for child in event.children for name in _left_device(child, device_type)]
     if deeper:
         yield from deeper
     elif _takes(event, device_type):
@@ -249,13 +246,13 @@ def _goes_by_host(event: Any, device_type: str) -> bool:
 
 
 def _is_operator(name: str) -> bool:
-    """Whether a record is of an operator (`aten::mm`, `vendor::linear`) that isn't a copy; others are machinery."""
+    """Return whether a record is of an operator (`aten::mm`, `vendor::linear`) that isn't a copy."""
     return "::" in name and name not in _COPIES and not name.startswith(("autograd::", "torch::"))
 
 
 def _below(event: Any, device_type: str, *, copies: bool = True) -> Iterator[Any]:
-    """What was called inside an event, but nothing below what took tensors of the device, which is judged by itself.
-    Of what a copy calls, the copies alone; none of them without `copies`."""
+    """Yield the calls inside an event, except those inside an operator on device tensors, which is judged separately.
+    Inside a copy only copies are yielded; without `copies`, none of them."""
     for child in event.children:
         is_copy = child.name in _COPIES
         if (is_copy and not copies) or (event.name in _COPIES and not is_copy):
@@ -270,7 +267,7 @@ def _touches_host(event: Any) -> bool:
 
 
 def _works_or_brings_back(event: Any) -> bool:
-    """Whether an operator worked on numbers of the host that aren't whole, or brought tensors from there."""
+    """Return whether an operator worked on host tensors that aren't integers, or copied tensors from the host."""
     tensors = [one for one in _tensors(event) if one.sizes]
     hosts = [one for one in tensors if one.device.type == "cpu"]
     floats = any(one.dtype.is_floating_point or one.dtype.is_complex for one in hosts)
@@ -279,7 +276,7 @@ def _works_or_brings_back(event: Any) -> bool:
 
 
 def _tensors(event: Any) -> Iterator[Any]:
-    """What the record of an event has of its tensor arguments; lists of tensors are taken apart."""
+    """Yield the tensors among an event's inputs, also those in lists."""
     for one in getattr(event.extra_fields, "inputs", None) or ():
         for part in one if isinstance(one, list | tuple) else (one,):
             if hasattr(part, "device"):

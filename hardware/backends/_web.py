@@ -1,8 +1,8 @@
-"""What the web targets share: ONNX Runtime Web in a browser of its own for each model, driven by a worker; and what
-they share with the same provider without a browser.
+"""Base of the web targets: ONNX Runtime Web in a separate browser for each model, driven by a worker, and the same
+provider without a browser.
 
 The worker's environment (`make setup-web`) holds Playwright, ONNX Runtime Web and the Chromium that has WebNN; the
-browser reaches loopback alone.
+browser reaches only loopback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..workers import WorkerError, browsers, web_folder, without_browser
 from ..workers.worker import SCRIPTS
 from ._web_placement import WHOLE
 from ._worker_backend import OnnxWorkerBackend, reason_of
-from .base import ModelSubject, Runnable, Unsupported
+from .base import ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PASS_LIMIT_S = 90.0
 _BESIDE_S = 20.0
-"""What a call may take beside what the page is waited for."""
+"""Seconds that a call may take beyond the waits for the page."""
 
 _REFUSED = "(not supported|unsupported|not implemented)"
 ERROR_PATTERNS = (
@@ -46,9 +46,9 @@ ERROR_PATTERNS = (
     (rf"\b(op|operator|node|kernel|MLGraphBuilder)\b.{{0,200}}\b{_REFUSED}", "unsupported_operator"),
     (rf"\b{_REFUSED}.{{0,80}}\b(op|operator|node|kernel)\b", "unsupported_operator"),
 )
-"""What a runtime's words mean, as regular expressions with the error type of each: the first that fits counts.
+"""Error types by the runtime's message, as regular expressions: the first match counts.
 
-Whatever else isn't supported than an operator is none. A page of checks reads these patterns too.
+Only an unsupported operator is `unsupported_operator`. Pages with checks read these patterns too.
 """
 
 _SHAPES_AND_MASKS = (
@@ -81,16 +81,16 @@ class NodesBackend(OnnxWorkerBackend):
     HOST_ALLOWED = frozenset(f"onnx.{name}{WHOLE}" for name in _SHAPES_AND_MASKS)
 
     FIXED_SHAPES: ClassVar[bool]
-    """Whether every axis of a file must have a size."""
+    """Whether every axis of a file needs a size."""
 
     UNSEEN: ClassVar[str]
-    """What the runtime doesn't tell."""
+    """Parts of a pass that the runtime doesn't report."""
 
     COARSE_OPERATORS: ClassVar[tuple[str, ...]] = ()
-    """Operators that the API's standard lets be coarser than float32."""
+    """Operators that the API's standard allows to be coarser than float32."""
 
     def coarse_in(self, file: Path) -> dict[str, str]:
-        """The condition that says which functions of a file may be coarse here; empty where none is in it."""
+        """Return the condition that names the functions of a file that may be coarse here; empty without any."""
         import onnx
 
         operators = {node.op_type for node in onnx.load(str(file), load_external_data=False).graph.node}
@@ -100,11 +100,11 @@ class NodesBackend(OnnxWorkerBackend):
 
     @abstractmethod
     def facts(self) -> dict[str, str]:
-        """What evidence says of the runtime, of a browser and of the device, and what stands in for a device."""
+        """Return conditions for evidence: the runtime, the browser, the device, and an emulator if there is one."""
 
     @abstractmethod
     def session_settings(self) -> dict[str, Any]:
-        """How a session is opened, as the worker takes it."""
+        """Return the settings of a session as the worker expects them."""
 
     def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
         try:
@@ -115,14 +115,14 @@ class NodesBackend(OnnxWorkerBackend):
             reason = f"{self.RUNTIME} doesn't run the model: {text}"
             raise Unsupported(reason, error_type=kind, stage=stage) from error
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         from ._web_runnable import WebRunnable
 
         self.require(precision)
         return WebRunnable(self, subject, example_inputs, precision)
 
     def belongs_to(self, subject: str) -> Mapping[str, str]:
-        """A browser is of one subject: nothing that another model broke is met."""
+        """Give each model its own browser, so that no model meets what another broke."""
         return {"subject": subject}
 
     def numbers(self, array: Array) -> Array:
@@ -131,7 +131,7 @@ class NodesBackend(OnnxWorkerBackend):
         return ruled_out(array).astype(np.float64)
 
     def computed_in(self, dtype: str) -> str:
-        """What a file's products of `dtype` are computed in: a browser may do float16 in float32, which is asked."""
+        """Return the dtype in which products of `dtype` are computed: float16 may be float32 (measured)."""
         return "float32" if dtype == "float16" and not self._rounds_to_float16 else dtype
 
     @cached_property
@@ -155,11 +155,11 @@ class WebBackend(NodesBackend):
     API: ClassVar[str]
 
     BROWSER_PACKAGE: ClassVar[str]
-    """What brings the browser, as inventories name it."""
+    """Package of the browser, as inventories name it."""
 
     @classmethod
     def expected(cls, inventory: HardwareInfo) -> TargetStatus:
-        """What a browser offers is told by the browser alone."""
+        """Return whether the browser and the runtime are installed; only the browser reports its device."""
         installed = inventory.packages.get(cls.BROWSER_PACKAGE)
         runtime = inventory.packages.get(f"onnxruntime-web ({cls.BACKEND_NAME})")
         reason = "" if runtime else as_runnable("onnxruntime-web has no environment here: make setup-web")
@@ -171,24 +171,24 @@ class WebBackend(NodesBackend):
 
     @property
     def device_type(self) -> str:
-        """The kind of context that is asked for, where the API has kinds; else empty."""
+        """The kind of context that is requested, or an empty string if the API has no kinds."""
         return ""
 
     BUNDLE: ClassVar[str]
-    """The file of ONNX Runtime Web that has the provider."""
+    """File of ONNX Runtime Web that has the provider."""
 
     WASM: ClassVar[str]
-    """The WebAssembly that this file is made for."""
+    """WebAssembly file of this bundle."""
 
     @abstractmethod
     def provider(self) -> Mapping[str, Any]:
-        """The provider's options, as a session takes them."""
+        """Return the provider's options for a session."""
 
     def describe(self) -> Mapping[str, Any]:
         return self.call("describe", stage=Stage.LOAD, settings=self.places())
 
     def places(self) -> dict[str, Any]:
-        """The environment's files as the worker takes them. Raises `BackendUnavailable` where one isn't here."""
+        """Return the environment's files for the worker. Raises `BackendUnavailable` if one is missing."""
         here = self.environment
         if here.python is None or here.browser is None or here.browser.path is None:
             raise BackendUnavailable(f"{self.target} isn't here", why=self.missing())

@@ -1,7 +1,7 @@
-"""Where the nodes of a model's file ran, from what the runtime told of them.
+"""Where the nodes of a model's file ran, from the runtime's report.
 
-`counted` in `hardware/workers/web/placement.mjs` is the twin of `placement`: a page is alone where it runs. Tests
-hold both against the same logs.
+`counted` in `hardware/workers/web/placement.mjs` is the same function in JavaScript, for pages without Python. Tests
+compare both on the same logs.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from pathlib import Path
 from typing import Any
 
 WHOLE = " of whole numbers"
-"""Behind an operator's name, that it reads no floating-point number: indices, shapes and masks, never activations."""
+"""Suffix of an operator that reads no floating-point number: indices, shapes and masks, never activations."""
 
 MEMCPY_OPERATORS = ("MemcpyToHost", "MemcpyFromHost")
-"""What the runtime puts between providers: it computes nothing."""
+"""Nodes that the runtime inserts between providers: they compute nothing."""
 
 REARRANGING_OPERATORS = ("Transpose", "Reshape", "Squeeze", "Unsqueeze")
-"""What the runtime drops, merges and adds where a provider wants another layout, whatever is optimised. It moves
-numbers, and computes none."""
+"""Nodes that the runtime drops, merges and adds when a provider wants another layout, even without optimizations.
+They move numbers and compute none."""
 
 _OF_SHAPES = ("Shape", "Size")
-"""What reads no number of what it is given."""
+"""Operators that read no number of their input."""
 
 
 class Incomplete(Exception):
-    """What the runtime told isn't all of it, and proves nothing. The message says what is missing."""
+    """The runtime's report is incomplete and proves nothing. The message says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodePlacement:
-    """How often each operator, by its name in evidence, is on the target and on the host."""
+    """Number of nodes of each operator, by its name in evidence, on the target and on the host."""
 
     native: Mapping[str, int]
     host: Mapping[str, int]
 
 
 def operator_in(kind: str) -> str:
-    """ONNX's name of an operator of that name in evidence."""
+    """Return ONNX's name of an operator of evidence."""
     return kind.removeprefix("onnx.").removesuffix(WHOLE)
 
 
-def placement(told: Mapping[str, Any], nodes: Mapping[str, str], target_provider: str) -> NodePlacement:
-    """Of a file whose `nodes` (`operators_of`) are known.
+def placement(report: Mapping[str, Any], nodes: Mapping[str, str], target_provider: str) -> NodePlacement:
+    """Return the placement of a file whose `nodes` (`operators_of`) are known.
 
-    `told` has `providers`, by name: how many nodes each was given (`stated`), whether they are `all`, and `listed`,
-    as operator and name; and `taken`, the same of what a provider says that it fuses. Nodes count for the target
-    where it was given them by name, or where it fuses and says that it takes them. A node that the runtime replaced
-    has another of its operator in its place. Raises `Incomplete`.
+    `report["providers"]` has for each provider the number of its nodes (`stated`), whether they are `all`, and
+    `listed` nodes as operator and name; `report["taken"]` has the same for nodes that a provider fuses. Nodes count
+    for the target if it lists them, or if it fuses and says that it takes them. A node that the runtime replaced is
+    matched by another one of its operator. Raises `Incomplete`.
     """
-    _require_what_is_stated(told)
+    _require_complete(report)
     needed = [name for name, kind in nodes.items() if operator_in(kind) not in REARRANGING_OPERATORS]
     found = _Counting(nodes)
     fused = False
     listed_names = set()
-    for provider, one in told["providers"].items():
+    for provider, one in report["providers"].items():
         native = provider == target_provider
         if one["all"] and (not native or one["stated"] >= len(needed)):
             for name in nodes:
@@ -71,31 +71,31 @@ def placement(told: Mapping[str, Any], nodes: Mapping[str, str], target_provider
                 fused = True
             else:
                 found.count(name, operator, native=native)
-    for operator, name in told["taken"]["listed"] if fused else ():
+    for operator, name in report["taken"]["listed"] if fused else ():
         if name not in listed_names:
             found.count(name, operator, native=True)
     found.require(needed)
     return NodePlacement(native=dict(found.native), host=dict(found.host))
 
 
-def _require_what_is_stated(told: Mapping[str, Any]) -> None:
-    """A list that lost a line is shorter than what stands above it."""
-    if not told["providers"]:
+def _require_complete(report: Mapping[str, Any]) -> None:
+    """Raise `Incomplete` if a list is shorter than its stated number, as it is when the log lost a line."""
+    if not report["providers"]:
         raise Incomplete("the runtime's log doesn't tell where the nodes ran")
-    for provider, one in told["providers"].items():
-        if one["all"] and len(told["providers"]) > 1:
+    for provider, one in report["providers"].items():
+        if one["all"] and len(report["providers"]) > 1:
             raise Incomplete(f"the runtime's log is incomplete: {provider} has all nodes, and others have some")
         if not one["all"] and len(one["listed"]) != one["stated"]:
             said = f"it lists {len(one['listed'])} of {one['stated']} nodes of {provider}"
             raise Incomplete(f"the runtime's log is incomplete: {said}")
-    taken = told["taken"]
+    taken = report["taken"]
     if len(taken["listed"]) != taken["stated"]:
         said = f"it lists {len(taken['listed'])} of {taken['stated']} nodes that are fused"
         raise Incomplete(f"the runtime's log is incomplete: {said}")
 
 
 class _Counting:
-    """What was met so far: `beyond` are nodes that aren't the file's."""
+    """Nodes counted so far: `beyond` are nodes that aren't the file's."""
 
     def __init__(self, nodes: Mapping[str, str]) -> None:
         self.nodes = nodes
@@ -112,7 +112,7 @@ class _Counting:
         (self.native if native else self.host)[self.nodes.get(name, f"onnx.{operator}")] += 1
 
     def require(self, names: Iterable[str]) -> None:
-        """Each of the nodes was met, or another of its operator that isn't the file's."""
+        """Raise `Incomplete` unless each node was counted, or another node of its operator that isn't the file's."""
         for name in names:
             operator = operator_in(self.nodes[name])
             if name in self.seen:
@@ -125,9 +125,9 @@ class _Counting:
 
 @functools.lru_cache(maxsize=16)
 def operators_of(file: Path) -> Mapping[str, str]:
-    """By node of an ONNX file, its operator's name in evidence: with `WHOLE` where it reads no floating-point number.
+    """Return the operator of each node, by its name in evidence; with `WHOLE` if it reads only integers.
 
-    A node without a name has its place's. Constants aren't among them: to the runtime they are no nodes.
+    A node without a name has its position as name. Constants are left out: to the runtime they are no nodes.
     """
     import onnx
 

@@ -20,7 +20,7 @@ from ._onnx import COMPUTE
 from ._torch import listed, what_raises
 from ._web_placement import Incomplete, NodePlacement, operators_of, placement
 from ._worker_backend import shapes_of
-from .base import STEPS, Execution, Generation, ModelSubject, Unsupported, coarsest
+from .base import STEPS, Execution, Generation, ModelInput, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class WebRunnable(ExportedRunnable):
-    """One ONNX file for each shape, in a browser that meets no other model."""
+    """One ONNX file for each shape, in a browser that runs no other model."""
 
-    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
         super().__init__(backend, subject, example, precision)
         self.unseen = backend.UNSEEN
         if precision == "int8":
@@ -38,13 +38,13 @@ class WebRunnable(ExportedRunnable):
         self.pass_of(self.example)
         self.actual_dtype = backend.computed_in(_products(self.files[shapes_of(self.example)]) or precision)
         self.decoded: dict[str, dict[Path, NodePlacement]] = {}
-        """By graph that decoded, where the nodes of each of its files were."""
+        """Placement of the nodes of each file, by decoding graph."""
 
         self.graphs = self._decoding() if subject.generates != "none" else {}
         self.can = frozenset({"generate"} if self.graphs else ())
 
     def _decoding(self) -> dict[str, Path]:
-        """The graphs that decode; none, with the reason among the conditions, where there are none that are right."""
+        """Return the graphs that decode, or none, with the reason among the conditions."""
         try:
             files = graph_files(export_onnx_decoding(self.subject, self.example))
             return {name: self.prepared(file, {}) for name, file in files.items()}
@@ -54,9 +54,9 @@ class WebRunnable(ExportedRunnable):
             return {}
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        """Greedily, a graph for the prompt and one for each token, inside the library's own loop over tokens.
+        """Decode greedily, with a graph for the prompt and one for each token, called by the library's decoding loop.
 
-        Raises `Unsupported` where a graph leaves more to the host than it may.
+        Raises `Unsupported` if a graph leaves more to the host than is allowed.
         """
         graphs = {name: functools.partial(self._graph, name) for name in self.graphs}
         return decode(self.subject.model, graphs, inputs, steps=steps)
@@ -78,8 +78,8 @@ class WebRunnable(ExportedRunnable):
         return got
 
     def execution(self) -> Execution:
-        """Where the nodes of the forward pass are, and those of the graphs that decode: each graph as it was asked
-        last, with all that any of its files left to the host. Decodes where nothing was decoded yet."""
+        """Return where the nodes of the forward pass are, and those of the decoding graphs: each graph as it last
+        ran, with all that any of its files left to the host. Decodes if nothing was decoded yet."""
         said = ""
         if self.graphs and not self.decoded:
             said = what_raises("decoding", lambda: self.generate(self.example, steps=STEPS))
@@ -111,13 +111,13 @@ class WebRunnable(ExportedRunnable):
         return {**exported.conditions(), **self.backend.coarse_in(exported.folder / ONNX)}
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
-        """Weights in 8 bits for int8, all of it in float16 for that; inputs and outputs stay as they are."""
+        """Return the file with weights in 8 bits (int8) or all in float16; inputs and outputs don't change."""
         if self.precision == "int8":
             return with_int8_weights_in(file, self.folder)
         return in_float16(file, self.folder) if self.precision == "float16" else file
 
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """By the runtime's own word. Raises `Unsupported` where it doesn't tell of all nodes: that proves nothing."""
+        """Return the placement that the runtime reports. Raises `Unsupported` if nodes are missing."""
         shapes = shapes_of(inputs)
         found = self._placed(self.files[shapes], self.proofs[shapes])
         return found.native, found.host
@@ -133,7 +133,7 @@ class WebRunnable(ExportedRunnable):
 
 @functools.lru_cache(maxsize=16)
 def _products(file: Path) -> str:
-    """What a file's products are computed in: the coarsest, empty where it has none."""
+    """Return the coarsest dtype of a file's products; empty if it has none."""
     import onnx
 
     graph = onnx.shape_inference.infer_shapes(onnx.load(str(file))).graph

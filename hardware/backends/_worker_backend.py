@@ -1,5 +1,5 @@
-"""What targets share that compute in a worker: a process of their own environment, to which arrays go as files, and
-which may run ONNX files in an ONNX Runtime of whichever build."""
+"""Base of targets that compute in a worker: a process of their own environment, which gets arrays as files and may
+run ONNX files in any build of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def shapes_of(inputs: Inputs) -> Shapes:
-    """What a graph of fixed shapes is made for."""
+    """Return the key of a graph with fixed shapes: the shape of each input."""
     return tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
 
 
 def write_arrays(file: Path, arrays: Inputs) -> None:
-    """Named arrays as the worker reads them."""
+    """Write named arrays as the worker reads them."""
     import numpy as np
 
     named: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -37,13 +37,13 @@ def write_arrays(file: Path, arrays: Inputs) -> None:
 
 
 class WorkerBackend(BaseBackend):
-    """Base of such targets. Nothing is started before the first question."""
+    """Base of such targets. The worker starts with the first call."""
 
     RUNTIME: ClassVar[str]
-    """What a person calls the runtime in the worker."""
+    """Name of the worker's runtime for users."""
 
     ENVIRONMENT: ClassVar[str] = ""
-    """Its name in `environments.toml`, where it isn't the target's."""
+    """Name in `environments.toml`, if it isn't the target's."""
 
     OWN_ENVIRONMENT = True
     SCRIPT: ClassVar[Path]
@@ -56,21 +56,21 @@ class WorkerBackend(BaseBackend):
 
     @property
     def environment(self) -> Environment:
-        """Where the worker's Python is, or why there is none."""
+        """The worker's Python, or the reason why there is none."""
         return environment_of(self.ENVIRONMENT or self.BACKEND_NAME)
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """Versions, machine and devices, from the worker."""
+        """Return versions, machine and devices, from the worker."""
 
     @cached_property
     def described(self) -> Mapping[str, Any]:
-        """The same, asked once."""
+        """The cached result of `describe`."""
         return self.describe()
 
     def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """Have the worker do something. Raises `WorkerError` with what it raised, and `Unsupported` at `stage` where
-        it ended: its error type tells a hang, a crash and want of memory apart."""
+        """Call the worker. Raises `WorkerError` with the error of the call, and `Unsupported` at `stage` if the
+        worker ended: its error type distinguishes a hang, a crash and lack of memory."""
         try:
             return self._worker_here().call(do, **arguments)
         except WorkerTimeout as error:
@@ -82,7 +82,7 @@ class WorkerBackend(BaseBackend):
     def exchange(
         self, do: str, arrays: Mapping[str, Inputs], *, stage: Stage, **arguments: Any
     ) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """Have the worker compute: arrays go and come as files, with the proof of where it computed."""
+        """Let the worker compute on arrays, passed as files. Return the outputs and the proof of their place."""
         import numpy as np
 
         with tempfile.TemporaryDirectory(prefix="hwcompat-worker-") as name:
@@ -96,8 +96,7 @@ class WorkerBackend(BaseBackend):
 
     @abstractmethod
     def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """`call` for a model: what the worker raises becomes `Unsupported`, with its kind and what stands in the
-        way."""
+        """Call the worker for a model: an error of the call becomes `Unsupported`, with its type and reason."""
 
     def _worker_here(self) -> Worker:
         if self._worker is None:
@@ -108,7 +107,7 @@ class WorkerBackend(BaseBackend):
         return self._worker
 
     def new_worker(self, python: Path) -> Worker:
-        """A process that does the work."""
+        """Return a process for this target."""
         return Worker(python, timeout_s=self.CALL_LIMIT_S, script=self.SCRIPT)
 
     @property
@@ -116,7 +115,7 @@ class WorkerBackend(BaseBackend):
         return 0 if self.unavailable() else 1
 
     def reset(self) -> bool:
-        """A new worker."""
+        """Replace the worker; always possible."""
         self.close()
         return True
 
@@ -126,37 +125,37 @@ class WorkerBackend(BaseBackend):
 
 
 class OnnxWorkerBackend(WorkerBackend):
-    """Base of such targets: a file is asked with named arrays, and with small files whose answers are known."""
+    """Base of such targets that run ONNX files, including small files with known answers."""
 
     PROVIDER: ClassVar[str]
     """ONNX Runtime's name of the execution provider."""
 
     PACKAGE: ClassVar[str] = ""
-    """What is said not to start, where that isn't what a person calls the runtime."""
+    """Name of what doesn't start, if it isn't `RUNTIME`."""
 
     @abstractmethod
     def numbers(self, array: Array) -> Array:
-        """A floating-point output as float64, with what is ruled out as minus infinity."""
+        """Return a floating-point output as float64, with masked entries as minus infinity."""
 
     def belongs_to(self, subject: str) -> Mapping[str, str]:
-        """What else the worker is told where it keeps models apart."""
+        """Return further arguments for a worker that separates models."""
         return {}
 
-    def run_file(self, file: Path, arrays: Inputs, **told: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """Outputs by name as they are, and the proof of where they were computed; `told` goes to the worker."""
+    def run_file(self, file: Path, arrays: Inputs, **options: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """Return all outputs by name, and the proof of their place; `options` are passed to the worker."""
         from ..export.onnx_export import output_name
 
-        given = {"model": str(file.absolute()), **told}
+        given = {"model": str(file.absolute()), **options}
         got, proof = self.exchange("run", {"inputs": arrays}, stage=Stage.COMPILE, **given)
         return {output_name(name): array for name, array in got.items()}, proof
 
-    def compute(self, file: Path, arrays: Inputs, **told: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """Floating-point outputs alone, as float64, and the same proof."""
-        got, proof = self.run_file(file, arrays, **told)
+    def compute(self, file: Path, arrays: Inputs, **options: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """Return the floating-point outputs as float64, and the same proof."""
+        got, proof = self.run_file(file, arrays, **options)
         return {name: self.numbers(array) for name, array in got.items() if array.dtype.kind == "f"}, proof
 
     def answer_of(self, write: Callable[[Path], None], arrays: Inputs, subject: str) -> dict[str, Array]:
-        """What a small file gives that `write` makes."""
+        """Return the outputs of the small file that `write` makes."""
         with tempfile.TemporaryDirectory(prefix="hwcompat-onnx-") as name:
             file = Path(name) / "asked.onnx"
             write(file)
@@ -171,11 +170,11 @@ class OnnxWorkerBackend(WorkerBackend):
         return float(answer[0]), float(answer[1]), float(answer[2])
 
     def missing(self) -> str:
-        """What of the target's own isn't here, with what to do; nothing is started for it."""
+        """Return the part of the environment that is missing, with the command to install it. Starts nothing."""
         return self.environment.reason
 
     def refused(self) -> str:
-        """Why a runtime that started offers no such target; empty where it does."""
+        """Return why a runtime that started offers no such target, or an empty string."""
         return str(self.described.get("reason") or "")
 
     def _check_availability(self) -> str:
@@ -190,6 +189,6 @@ class OnnxWorkerBackend(WorkerBackend):
 
 
 def reason_of(error: WorkerError) -> str:
-    """What was raised, and the first of what native code said of an error meanwhile."""
+    """Return the error's message, and the first errors that native code logged meanwhile."""
     said = [line.split("]", 1)[-1].strip() for line in error.log.splitlines() if "[E:" in line]
     return " ".join("; ".join([error.message, *said[:2]]).split())[:900]

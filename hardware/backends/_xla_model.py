@@ -23,7 +23,7 @@ from ._torch import listed, what_raises
 from ._torch_checks import loss_weights
 from ._trace import host_products
 from ._worker_backend import Shapes, shapes_of
-from .base import Execution, Generation, ModelSubject, Runnable, Unsupported, coarsest
+from .base import Execution, Generation, ModelInput, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
     import torch
@@ -36,8 +36,8 @@ UNSEEN = (
 )
 
 ON_DEVICE = frozenset({"TopK", "Sharding", "tpu_custom_call"})
-"""Custom calls that XLA itself compiles for the device: its sort of the largest, marks of placement, and kernels of
-Mosaic. Any other counts as offloaded, Python's callbacks among them."""
+"""Custom calls that XLA itself compiles for the device: its top-k sort, sharding marks, and kernels of Mosaic. Any
+other counts as offloaded, including Python callbacks."""
 
 _TRANSFERS = ("infeed", "outfeed")
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
@@ -46,12 +46,12 @@ Proof = Mapping[str, Any]
 
 
 class XLARunnable(Runnable):
-    """One program for each shape. What is saved is StableHLO, lowered for a TPU as well."""
+    """One program for each shape. Models are saved as StableHLO, lowered for a TPU as well."""
 
     gives_all = True
 
     def __init__(
-        self, backend: Any, subject: ModelSubject, example: Inputs, precision: str, saved: Path | None = None
+        self, backend: Any, subject: ModelInput, example: Inputs, precision: str, saved: Path | None = None
     ) -> None:
         self.backend, self.subject, self.precision, self.saved = backend, subject, precision, saved
         self.example = dict(example)
@@ -100,7 +100,7 @@ class XLARunnable(Runnable):
             self._program(inputs)
 
     def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
-        """Every exchange with the worker brings its proof along."""
+        """Run a pass: every exchange with the worker returns a proof."""
         return self(**inputs), self._left[shapes_of(inputs)]
 
     def _given(self, inputs: Inputs) -> dict[str, Array]:
@@ -123,11 +123,11 @@ class XLARunnable(Runnable):
     def _open_decoding(self) -> None:
         programs = export_decoding(self.model, self._tensors(self.example), self._folder)
         in_torch = {name: _in_torch(program) for name, program in programs.items()}
-        self._hold_decoding(in_torch)
+        self._verify_decoding(in_torch)
         self._graphs = {name: self._on_device(name, program) for name, program in programs.items()}
 
-    def _hold_decoding(self, graphs: Mapping[str, Graph]) -> None:
-        """Raises `Unsupported` where the programs, computed by torch, decode other tokens than the module."""
+    def _verify_decoding(self, graphs: Mapping[str, Graph]) -> None:
+        """Raise `Unsupported` if the programs, computed by torch, decode other tokens than the module."""
         import torch
 
         from ..model.greedy_decoding import greedy
@@ -161,7 +161,7 @@ class XLARunnable(Runnable):
     # Gradients
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
-        """By reverse differentiation of the lowered program; the loss is that of `_loss.py`."""
+        """Return gradients by reverse differentiation of the lowered program; the loss uses `loss_weights`."""
         if "backward" not in self.can:
             raise Unsupported("this program has no gradients", error_type="unsupported_format")
         outputs = self._run(inputs)
@@ -173,7 +173,7 @@ class XLARunnable(Runnable):
         return self._by_parameter(got)
 
     def _by_parameter(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
-        """By the first name of each parameter; what comes to a tied one under several names is one sum."""
+        """Return gradients by the first name of each parameter, added up over the names of a tied one."""
         first: dict[int, str] = {}
         found: dict[str, Array] = {}
         for name, parameter in self.model.named_parameters(remove_duplicate=False):
@@ -186,7 +186,7 @@ class XLARunnable(Runnable):
     # Proof
 
     def execution(self) -> Execution:
-        """The compiled module's instructions and where its results lie; decoding and gradients where they can be."""
+        """Return the compiled module's instructions by place, with decoding and gradients if they are possible."""
         beside = host_products(lambda: self._run(self.example))
         native = _placed(self._proofs["forward"], self.backend.platform)[0]
         unseen = "" if self.saved else self._beyond_forward()
@@ -204,7 +204,7 @@ class XLARunnable(Runnable):
         )
 
     def _beyond_forward(self) -> str:
-        """Decode and differentiate, so that there are proofs of both. Returns what of it raises and isn't seen."""
+        """Decode and differentiate, so that there are proofs of both. Return which of them raised."""
         said = []
         if "generate" in self.can:
             said.append(what_raises("decoding", lambda: self.generate(self.example, steps=2)))
@@ -213,15 +213,15 @@ class XLARunnable(Runnable):
         return listed(*said)
 
     def _computed_in(self) -> str:
-        """The coarsest dtype that products are taken of, or that they give in the compiled module.
+        """Return the coarsest dtype of the inputs or results of products in the compiled module.
 
-        XLA's CPU client takes products of bfloat16 in float32: they are no less exact for that.
+        XLA's CPU client computes bfloat16 products in float32: they are no less exact.
         """
         names = [name for part in ("lowered", "products") for name in self._proofs["forward"][part]]
         return coarsest(_DTYPES.get(name, name) for name in names) or self.precision
 
     def save_and_reload(self, folder: Path) -> Runnable:
-        """StableHLO, as jax.export writes it for this platform and for a TPU, and the weights beside it."""
+        """Save StableHLO, as jax.export writes it for this platform and for a TPU, with the weights beside it."""
         platforms = sorted({self.backend.platform, "tpu"})
         with tempfile.TemporaryDirectory(dir=self._folder) as name:
             inputs = Path(name) / "inputs.npz"
@@ -237,7 +237,7 @@ class XLARunnable(Runnable):
 
 
 def _placed(proof: Proof, platform: str) -> tuple[Counter[str], Counter[str]]:
-    """What a compiled module computes on the device, and beside it."""
+    """Return the instructions of a compiled module on the device, and off it."""
     native: Counter[str] = Counter()
     offloaded: Counter[str] = Counter(proof["torch"])
     on_device = proof["platforms"] == [platform]
@@ -264,5 +264,5 @@ def _in_torch(program: Program) -> Graph:
 
 
 def _numbers(array: Array) -> Array:
-    """float64, with what is ruled out as minus infinity; whole numbers as they are."""
+    """Return float64 with masked entries as minus infinity; integers as they are."""
     return ruled_out(array).astype(np.float64) if array.dtype.kind == "f" else array

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..cell import GRAPH_TASK
 from ..inventory.target_status import TargetStatus, host_status
 from ._torch import TorchBackend
-from .base import DeviceInfo, FileSubject, Runnable
+from .base import DeviceInfo, FileInput, Runnable
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CPUBackend(TorchBackend):
-    """Always there. Half precisions compute in their own dtype, without autocast."""
+    """The host, which is always available. Half precisions compute in their own dtype, without autocast."""
 
     BACKEND_NAME = "cpu"
     DEVICE_TYPE = "cpu"
@@ -46,10 +46,10 @@ class CPUBackend(TorchBackend):
         return 1
 
     def empty_cache(self) -> None:
-        """The host's memory has no cache of torch's."""
+        """Do nothing: torch caches no host memory."""
 
     def synchronize(self) -> None:
-        """The host computes before it goes on."""
+        """Do nothing: calls on the host are synchronous."""
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         from ..inventory.system.main_memory import read_memory
@@ -64,7 +64,7 @@ class CPUBackend(TorchBackend):
             topology=f"{cpu.sockets or 1} socket(s), {cpu.usable_threads or cpu.threads} threads",
         )
 
-    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         if subject.file.suffix.lower() != ".onnx":
             return super().load_file(subject, example_inputs, precision)
         from ._onnx import OnnxRunnable

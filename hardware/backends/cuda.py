@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..inventory.target_status import TargetStatus, gpu_status
 from ._torch import TorchBackend
-from .base import ModelSubject, Runnable
+from .base import ModelInput, Runnable
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -16,11 +16,11 @@ _FP8_SINCE = (8, 9)
 """Compute capabilities. Source: CUDA C++ Programming Guide, "Arithmetic Instructions" and tensor core data types."""
 
 _WHEELS = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
-"""What torch computes products and convolutions with; pip replaces these wheels without torch."""
+"""Libraries of torch's products and convolutions; pip may replace these wheels without torch."""
 
 
 class NVIDIABackend(TorchBackend):
-    """float32 means float32: TF32 is used only when `tf32` was asked for."""
+    """NVIDIA GPUs. float32 means float32: TF32 is used only for the precision `tf32`."""
 
     BACKEND_NAME = "cuda"
     DEVICE_TYPE = "cuda"
@@ -46,7 +46,7 @@ class NVIDIABackend(TorchBackend):
             return "torch is built for CUDA, but no CUDA device can be used (nvidia-smi tells more)"
         return ""
 
-    def load(self, subject: ModelSubject, example_inputs: Any, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Any, precision: str) -> Runnable:
         import torch
 
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"

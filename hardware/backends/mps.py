@@ -1,4 +1,4 @@
-"""Target `mps`: Apple GPUs through PyTorch, with its fallback to the host switched off."""
+"""Target `mps`: Apple GPUs through PyTorch, with its fallback to the host disabled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AppleBackend(TorchBackend):
-    """Metal isn't safe after a fork, so suites for it run in fresh processes."""
+    """Apple GPUs. Metal isn't safe after a fork, so suites run in fresh processes."""
 
     BACKEND_NAME = "mps"
     DEVICE_TYPE = "mps"
@@ -33,7 +33,7 @@ class AppleBackend(TorchBackend):
         return host_status(inventory, target=cls.BACKEND_NAME)
 
     def _setup_environment(self) -> None:
-        # With this variable set to 1, operators without a Metal kernel run on the host without a word.
+        # If this variable is 1, operators without a Metal kernel silently run on the host.
         os.environ["PYTORCH_ENABLE_MPS_FALLBACK"] = "0"
 
     def _device_missing(self, torch: Any) -> str:
@@ -47,4 +47,4 @@ class AppleBackend(TorchBackend):
         return 1
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
-        return self.device_info(str(self.torch_device()), "mps")  # torch.mps tells no properties
+        return self.device_info(str(self.torch_device()), "mps")  # torch.mps reports no properties

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..cell import GRAPH_TASK
 from ..command_names import as_runnable
 from ..inventory.target_status import TargetStatus
-from ._openvino_model import CHOICES
-from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable
+from .base import BaseBackend, DeviceInfo, FileInput, ModelInput, Runnable
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
     from ..target import Target
     from .base import Inputs
+
+CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
+"""OpenVINO's devices that stand for a choice between devices: evidence says which one it took (`executed_on`)."""
 
 _FACTS = {
     "capabilities": "OPTIMIZATION_CAPABILITIES",
@@ -22,11 +24,11 @@ _FACTS = {
     "memory": "GPU_DEVICE_TOTAL_MEM_SIZE",
     "driver": "NPU_DRIVER_VERSION",
 }
-"""What a device tells of itself, by OpenVINO's own names of properties; each plug-in has some of them."""
+"""Facts that a device reports, by OpenVINO's property; each plugin has some of them."""
 
 
 class OpenVINOBackend(BaseBackend):
-    """OpenVINO's CPU plug-in unless a variant names a device. Precision hints are set and read back."""
+    """OpenVINO's CPU plugin unless a variant names a device. Precision hints are set and read back."""
 
     BACKEND_NAME = "openvino"
     WATCHED_GRAPH = "ir"
@@ -44,7 +46,7 @@ class OpenVINOBackend(BaseBackend):
     PRECISIONS = ("float32", "bfloat16", "float16", "int8")
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"int8": "float32"}
     VARIANTS = ("CPU", "GPU", "NPU", *CHOICES)
-    DEADLINE_S = 600.0  # a model is exported, proven and compiled, for prompts and for tokens
+    DEADLINE_S = 600.0  # in seconds: a model is exported, verified and compiled, for prompts and for tokens
 
     @classmethod
     def expected(cls, inventory: HardwareInfo) -> TargetStatus:
@@ -65,14 +67,19 @@ class OpenVINOBackend(BaseBackend):
             return f"{variant}:{','.join(seen[:1] if variant == 'BATCH' else seen)}"
         return variant if self.target.index is None else f"{variant}.{self.target.index}"
 
+    @property
+    def is_choice(self) -> bool:
+        """Whether OpenVINO chooses between devices."""
+        return self.target.variant in CHOICES
+
     @classmethod
     def is_shared(cls, target: Target) -> bool:
-        """The host's processor is; a GPU or NPU isn't."""
+        """Return True for the host's processor only; a GPU or NPU isn't shared."""
         return target.variant in ("", "CPU")
 
     def is_asked_device(self, name: str) -> bool:
         """Whether a name from `EXECUTION_DEVICES` is the device of this target; a choice stands for all of them."""
-        if self.target.variant in CHOICES:
+        if self.is_choice:
             return True
         return name.strip("()") == self.device or name.strip("()").split(".")[0] == self.device
 
@@ -82,7 +89,7 @@ class OpenVINOBackend(BaseBackend):
         except ImportError:
             return as_runnable("openvino isn't installed (pip install -r requirements.txt)")
         devices = openvino.Core().available_devices
-        if self.target.variant in CHOICES:
+        if self.is_choice:
             return "" if devices else f"{self.target} chooses between devices, and OpenVINO sees none"
         if not any(name == self.device or name.split(".")[0] == self.device for name in devices):
             return f"OpenVINO sees no {self.device}; it sees {', '.join(devices) or 'nothing'}"
@@ -98,19 +105,19 @@ class OpenVINOBackend(BaseBackend):
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         import openvino
 
-        if self.target.variant in CHOICES:  # it is one of those that are there
+        if self.is_choice:  # it is one of those that are there
             device = self.device.partition(":")[2].split(",")[0]
             full = openvino.Core().get_property(device, "FULL_DEVICE_NAME")
             return self.device_info(self.device, f"{self.device}, {str(full).strip()}", device_id=device_id)
         name = self.device if device_id == self.device_id else f"{self.target.variant}.{device_id}"
         core = openvino.Core()
-        told = set(core.get_property(name, "SUPPORTED_PROPERTIES"))
-        facts: dict[str, Any] = {k: core.get_property(name, asked) for k, asked in _FACTS.items() if asked in told}
+        known = set(core.get_property(name, "SUPPORTED_PROPERTIES"))
+        facts: dict[str, Any] = {k: core.get_property(name, asked) for k, asked in _FACTS.items() if asked in known}
         capable = facts.pop("capabilities", [])
-        if name not in CHOICES:  # whoever chooses has no arithmetic
+        if name not in CHOICES:  # a choice between devices has no arithmetic of its own
             facts["bf16"] = "BF16" in capable
         if "driver" in facts:
-            facts["driver"] = str(facts["driver"])  # of an NPU a number
+            facts["driver"] = str(facts["driver"])  # a number for an NPU
         return self.device_info(
             name,
             str(core.get_property(name, "FULL_DEVICE_NAME")).strip(),
@@ -134,13 +141,13 @@ class OpenVINOBackend(BaseBackend):
         answer = compiled([left])[0]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._openvino_runnable import OpenVINORunnable
 
         return OpenVINORunnable(self, subject, example_inputs, precision)
 
-    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._openvino_runnable import OpenVINOGraph
 

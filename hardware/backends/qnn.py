@@ -1,7 +1,7 @@
-"""Target `qnn`: Qualcomm's HTP through ONNX Runtime, in a worker with an environment of its own (`make setup-qnn`).
+"""Target `qnn`: Qualcomm's HTP through ONNX Runtime, in a worker with a separate environment (`make setup-qnn`).
 
-On x86-64 libQnnHtp.so is Qualcomm's emulator of the processor, and evidence says so; on a Snapdragon the same file
-reaches the processor. Strict mode refuses a model of which any operator would run on the host.
+On x86-64, libQnnHtp.so is Qualcomm's emulator of the processor, and evidence says so; on a Snapdragon the same file
+uses the processor. Strict mode refuses a model if any operator would run on the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..inventory.target_status import TargetStatus
 from ..workers import WorkerError
 from ..workers.worker import SCRIPTS
 from ._worker_backend import OnnxWorkerBackend, reason_of
-from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
+from .base import DeviceInfo, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 QNN_OPTIONS: Mapping[str, str] = {"backend_type": "htp"}
 EMULATED_OPTIONS: Mapping[str, str] = {"soc_model": "60", "htp_arch": "73"}
-"""What the emulator stands for. Without a SoC's model it runs out of memory on transformers (MEM_ALLOC 1002)."""
+"""The emulated SoC. Without its model, the emulator runs out of memory on transformers (MEM_ALLOC 1002)."""
 
 STRICT: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
 RECORD: Mapping[str, str] = {"session.record_ep_graph_assignment_info": "1"}
-OPTIMISATION = "ORT_DISABLE_ALL"
-"""The file holds what is to run: it was folded when it was exported."""
+OPTIMIZATION = "ORT_DISABLE_ALL"
+"""The file is run as it is: constants were folded in the export."""
 
 _REAL_MACHINES = ("aarch64", "arm64")
 _SDK_FOLDERS = {
@@ -65,7 +65,7 @@ class QNNBackend(OnnxWorkerBackend):
     PACKAGE = "onnxruntime-qnn"
     SCRIPT = SCRIPTS / "onnx_worker.py"
     CALL_LIMIT_S = 120.0
-    """The emulator compiles most tiny models in seconds; some operators take it minutes."""
+    """In seconds. The emulator compiles most tiny models in seconds, and needs minutes for some operators."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -88,7 +88,7 @@ class QNNBackend(OnnxWorkerBackend):
     # The worker
 
     def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """For a model in a strict session of this target; a refusal names the operators that stand in the way."""
+        """Call the worker for a model in a strict session; `Unsupported` names the operators that QNN refuses."""
         try:
             return self.call(do, stage=stage, settings=self.settings_of(STRICT), **arguments)
         except WorkerError as error:
@@ -98,7 +98,7 @@ class QNNBackend(OnnxWorkerBackend):
             raise Unsupported(reason, error_type="unsupported_operator", stage=stage) from error
 
     def numbers(self, array: Array) -> Array:
-        """Minus infinity where an entry is float16's smallest number or less: it is ruled out."""
+        """Return an output as float64; minus infinity for masked entries (at or below float16's smallest number)."""
         import numpy as np
 
         from ._onnx_probe import FLOAT16_LARGEST
@@ -107,12 +107,12 @@ class QNNBackend(OnnxWorkerBackend):
         return found
 
     def settings_of(self, config: Mapping[str, str]) -> dict[str, Any]:
-        """How a session is opened, as the worker takes it."""
+        """Return the settings of a session as the worker expects them."""
         return {
             "module": "onnxruntime_qnn",
             "options": self._options(),
             "config": {**RECORD, **config},
-            "optimisation": OPTIMISATION,
+            "optimisation": OPTIMIZATION,
         }
 
     def _options(self) -> dict[str, str]:
@@ -125,7 +125,7 @@ class QNNBackend(OnnxWorkerBackend):
         return options
 
     def _left_to_host(self, model: str) -> dict[str, int]:
-        """The operators of a model that QNN doesn't take, where a session that isn't strict tells."""
+        """Return the operators of a model that QNN refuses, from a session that isn't strict."""
         try:
             found = self.call("placement", stage=Stage.COMPILE, model=model, settings=self.settings_of({}))[
                 "assigned"
@@ -144,12 +144,12 @@ class QNNBackend(OnnxWorkerBackend):
 
     @property
     def emulated(self) -> bool:
-        """Whether the HTP is Qualcomm's emulator: always, but on ARM or where ONNX Runtime sees an NPU."""
+        """Whether the HTP is Qualcomm's emulator: always, except on ARM or if ONNX Runtime sees an NPU."""
         real = any(one["kind"] == "NPU" for one in self.described["devices"])
         return not real and str(self.described["machine"]).lower() not in _REAL_MACHINES
 
     def facts(self) -> dict[str, str]:
-        """What evidence says of the runtime, and that it is an emulator where it is one."""
+        """Conditions for evidence: the runtime, and the emulator if it is one."""
         here = self.described
         found = {"runtime": f"onnxruntime {here['onnxruntime']}, onnxruntime-qnn {here['onnxruntime_qnn']}"}
         if self.emulated:
@@ -158,7 +158,7 @@ class QNNBackend(OnnxWorkerBackend):
 
     @property
     def device(self) -> str:
-        """QNN's name of its backend, and what is behind it."""
+        """QNN's name of its backend, and whether it is emulated."""
         return "htp (emulator)" if self.emulated else "htp"
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
@@ -168,10 +168,9 @@ class QNNBackend(OnnxWorkerBackend):
         return self.device_info(self.device, name if self.emulated else f"Hexagon NPU (HTP), QNN {here['qnn']}")
 
     def arithmetic(self) -> str:
-        """What HTP computes a float32 graph in, measured with numbers that only that precision gives.
+        """Return the precision in which HTP computes a float32 graph, measured with numbers that only that one gives.
 
-        Raises `Unsupported` where a session like those of models doesn't give a known answer: then nothing that it
-        gives means anything.
+        Raises `Unsupported` if a session doesn't give a known answer: then none of its outputs means anything.
         """
         from ..known_answer import agrees
         from ._onnx_probe import precision_of, values_to_copy, write_copy
@@ -188,7 +187,7 @@ class QNNBackend(OnnxWorkerBackend):
             self._arithmetic = precision_of(copy)
         return self._arithmetic
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._qnn_runnable import QNNRunnable
 

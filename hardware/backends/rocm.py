@@ -1,4 +1,4 @@
-"""Target `rocm`: AMD GPUs through a PyTorch that is built for ROCm, whose devices are called `cuda` too."""
+"""Target `rocm`: AMD GPUs through a PyTorch that is built for ROCm, whose devices are named `cuda` too."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 _BF16 = ("gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12")
 _FP8 = ("gfx94", "gfx95", "gfx12")
-"""Architectures with matrix instructions for these. Source: ROCm, "Data types and precision support"."""
+"""Architectures with matrix instructions for these types. Source: ROCm, "Data types and precision support"."""
 
 
 class AMDBackend(TorchBackend):
-    """Told from `cuda` by torch's build, never by the device's name."""
+    """AMD GPUs. Distinguished from `cuda` by torch's build, never by the device's name."""
 
     BACKEND_NAME = "rocm"
     DEVICE_TYPE = "cuda"
@@ -54,7 +54,7 @@ class AMDBackend(TorchBackend):
 
 
 def _driver() -> str | None:
-    """The version of the amdgpu module, which the one in the kernel's own tree doesn't tell."""
+    """Return the version of the amdgpu module; the module in the kernel's own tree has none."""
     with suppress(OSError):
         return Path("/sys/module/amdgpu/version").read_text(encoding="ascii").strip() or None
     return None

@@ -1,10 +1,9 @@
-"""Target `simulated`: a device of torch's made of the host's kernels, for testing everything but numerics.
+"""Target `simulated`: a torch device made of the host's kernels, for testing everything except numerics.
 
-Its tensors say that they are on `simulated:0` (`privateuse1.py`), so that what mixes devices is refused, and what
-stays on the host shows. Each operator goes through a driver that keeps a ledger of what it launched, and that can be
-told to break: `HWCOMPAT_SIMULATED_FAULT=kind[:operator]` with kind wrong, nan, hang, crash, oom or host, or
-`kind@seed` to let a seed choose the operator. The proof compares what was asked for with the ledger, as one would
-with a real device.
+Its tensors are on `simulated:0` (`privateuse1.py`), so that mixed devices are refused and work left on the host is
+detected. Every operator goes through a driver with a launch log. `HWCOMPAT_SIMULATED_FAULT=kind[:operator]` injects a
+fault of the kind wrong, nan, hang, crash, oom or host; with `kind@seed`, a seed chooses the operator. The proof
+compares the requested operators with the launch log, as for a real device.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ..privateuse1 import install
 from ._launch_log import LaunchLogBackend, LaunchLogRunnable
 from ._torch import TorchBackend
 from ._trace import PARAMETER_OPERATORS
-from .base import DeviceInfo, ModelSubject
+from .base import DeviceInfo, ModelInput
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -45,14 +44,14 @@ _SEEDED = (
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedFault:
-    """One thing that the simulated device does wrong, in one operator (any with parameters where it is empty)."""
+    """A fault of the simulated device, in one operator, or in any with parameters if `operator` is empty."""
 
     kind: str
     operator: str = ""
 
     @classmethod
     def parse(cls, text: str) -> SimulatedFault:
-        """The fault that `kind[:operator]` or `kind@seed` names. Raises `UsageError`."""
+        """Return the fault that `kind[:operator]` or `kind@seed` names. Raises `UsageError`."""
         match = _FAULT.fullmatch(text)
         if match is None or match["kind"] not in FAULT_KINDS:
             raise UsageError(
@@ -65,7 +64,7 @@ class SimulatedFault:
         return cls(kind=match["kind"], operator=operator)
 
     def hits(self, operator: str) -> bool:
-        """Whether `operator` (`aten.mm`) is the one that is broken."""
+        """Return whether the fault applies to `operator` (`aten.mm`)."""
         return operator == self.operator if self.operator else operator in PARAMETER_OPERATORS
 
     def __str__(self) -> str:
@@ -73,15 +72,15 @@ class SimulatedFault:
 
 
 class SimulatedDriver:
-    """The device's driver: runs each operator with the host's kernel, and writes down what it launched."""
+    """Driver of the device: it runs each operator with the host's kernel and logs the launch."""
 
     def __init__(self, fault: SimulatedFault | None) -> None:
         self.fault = fault
         self.ledger: Counter[str] = Counter()
 
     def has_kernel(self, name: str) -> bool:
-        """Those of torch's own operators. What a vendor or a model brings has a kernel for the host at most, and
-        another device would refuse it."""
+        """Return whether an operator is one of torch's. Operators of a vendor or a model have at most a kernel for
+        the host, which another device would refuse."""
         return name.startswith("aten::")
 
     def launch(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -91,7 +90,7 @@ class SimulatedDriver:
             _stop(fault.kind)
         output = _computed(operator, name, args, kwargs)
         if fault is not None and fault.kind == "host":
-            return output  # computed, but never launched on the device: the ledger doesn't know it
+            return output  # computed, but never launched on the device: the launch log doesn't hold it
         self.ledger[name] += 1
         return _spoil(output, fault.kind) if fault is not None else output
 
@@ -100,11 +99,12 @@ _MARKING = {"aten._conj": lambda one: one.conj_physical(), "aten._neg_view": lam
 
 
 def _computed(operator: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """An operator's result from the host's kernel, also where accelerators have kernels for dtypes that the host's
-    doesn't take: modelling code hands accelerators whole numbers to count (transformers' grouped experts).
+    """Return an operator's result from the host's kernel, also for dtypes that only kernels of accelerators accept:
+    modeling code counts integers there (grouped experts of transformers).
 
-    What is conjugated or negated is so in memory. torch would mark it, and look at the mark above where tensors of a
-    device made in Python are taken apart: no kernel would hear of it."""
+    Conjugation and negation are applied in memory. torch would only mark the tensor and resolve the mark above the
+    point where tensors of a Python device are unwrapped, so that no kernel would see it.
+    """
     if name == "aten.histc" and not args[0].is_floating_point():
         return operator(args[0].double(), *args[1:], **kwargs).to(args[0].dtype)
     if name in _MARKING:
@@ -132,10 +132,10 @@ def _spoil(output: Any, kind: str) -> Any:
         return output
     if kind == "wrong":
         return output * 1.01
-    # Memory of its own in which no two elements share a place, whatever the strides of the output were.
+    # Separate memory in which no two elements overlap, whatever the strides of the output are.
     spoiled = output.clone(memory_format=torch.contiguous_format)
     if spoiled.numel():
-        # The whole last row, so that it reaches whatever is reduced from some of the columns only.
+        # The whole last row, so that it reaches reductions over some of the columns only.
         (spoiled[-1] if spoiled.dim() > 1 else spoiled).fill_(float("nan"))
     return spoiled
 
@@ -145,7 +145,7 @@ class SimulatedRunnable(LaunchLogRunnable):
 
     backend: SimulatedBackend
 
-    def __init__(self, backend: Any, subject: ModelSubject, example: Any, precision: str) -> None:
+    def __init__(self, backend: Any, subject: ModelInput, example: Any, precision: str) -> None:
         super().__init__(backend, subject, example, precision)
         self.conditions = {**self.conditions, "device": "simulated"}
         if backend.driver.fault:
@@ -153,7 +153,7 @@ class SimulatedRunnable(LaunchLogRunnable):
 
 
 class SimulatedBackend(LaunchLogBackend):
-    """A device of torch's, made in Python from the host's kernels. What passes here proves plumbing, not a device."""
+    """A torch device made in Python from the host's kernels. Passing here proves the plumbing, not a device."""
 
     BACKEND_NAME = "simulated"
     DEVICE_TYPE = "simulated"

@@ -1,8 +1,8 @@
-"""Target `tpu`: JAX on a PJRT device, in a worker with an environment of its own (`make setup-xla`).
+"""Target `tpu`: JAX on a PJRT device, in a worker with a separate environment (`make setup-xla`).
 
-A model goes there as a program of torch.export, whose operators torchax lowers to XLA's; one without a lowering is
-refused. The variant `tpu:xla-cpu` is XLA's CPU client: the same lowering, compiled for the host's processor. It
-stands for no TPU, and evidence says so.
+A model is exported as a program of torch.export, whose operators torchax lowers to XLA's; one without a lowering is
+refused. The variant `tpu:xla-cpu` is XLA's CPU client: the same lowering, compiled for the host's processor. It is no
+TPU, and evidence says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..machine import LiveMachine, Machine
 from ..workers import WorkerError
 from ..workers.worker import SCRIPTS
 from ._worker_backend import WorkerBackend, reason_of
-from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
+from .base import DeviceInfo, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -35,7 +35,7 @@ _KINDS = {"NotImplementedError": "unsupported_operator", "MemoryError": "out_of_
 
 
 class TPUBackend(WorkerBackend):
-    """A TPU through PJRT, or XLA's CPU client where the variant asks for that."""
+    """A TPU through PJRT, or XLA's CPU client for the variant `xla-cpu`."""
 
     BACKEND_NAME = "tpu"
     VENDOR = "Google"
@@ -54,17 +54,17 @@ class TPUBackend(WorkerBackend):
 
     @property
     def stands_in(self) -> bool:
-        """Whether the host's processor computes, because it was asked for by name."""
+        """Whether the host's processor computes, because the variant names it."""
         return self.target.variant == XLA_CPU
 
     @property
     def platform(self) -> str:
-        """PJRT's name of the platform; the worker has no other."""
+        """PJRT's name of the platform; the worker uses no other."""
         return "cpu" if self.stands_in else "tpu"
 
     @classmethod
     def is_shared(cls, target: Target) -> bool:
-        """The host's processor is; a TPU belongs to one process at a time."""
+        """Return True for the host's processor only: a TPU belongs to one process at a time."""
         return target.variant == XLA_CPU
 
     @classmethod
@@ -100,7 +100,7 @@ class TPUBackend(WorkerBackend):
     def compute(
         self, do: str, program: Path, arrays: Mapping[str, Inputs]
     ) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """Outputs of a program by name, and the proof of where they were computed."""
+        """Return the outputs of a program by name, and the proof of where they were computed."""
         return self.exchange(do, arrays, stage=Stage.COMPILE, program=str(program.absolute()))
 
     # The device
@@ -129,7 +129,7 @@ class TPUBackend(WorkerBackend):
         return self.ask("describe", stage=Stage.LOAD)
 
     def facts(self) -> dict[str, str]:
-        """What evidence says of the runtime, and that the host's processor computed where it did."""
+        """Conditions for evidence: the runtime, and whether the host's processor computed."""
         here = self.described
         found = {"runtime": f"jax {here['jax']}, torchax {here['torchax']}", "matmul_precision": "highest"}
         if self.stands_in:
@@ -141,7 +141,7 @@ class TPUBackend(WorkerBackend):
 
     @property
     def device(self) -> str:
-        """What PJRT calls the device; `xla-cpu` where it is none."""
+        """PJRT's name of the device, or `xla-cpu`."""
         return XLA_CPU if self.stands_in else str(self.described["devices"][0]["name"])
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
@@ -173,7 +173,7 @@ class TPUBackend(WorkerBackend):
             answer = self.compute("run", program.file, {"inputs": {"left": left}})[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._xla_model import XLARunnable
 
@@ -181,7 +181,7 @@ class TPUBackend(WorkerBackend):
 
 
 def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> str:
-    """What of a TPU isn't here: chip, device node, libtpu; the empty string where all of it is.
+    """Return which part of a TPU is missing (chip, device node, libtpu), or an empty string.
 
     `versions` are those of the packages in the target's environment.
     """

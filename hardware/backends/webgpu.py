@@ -1,7 +1,7 @@
 """Target `webgpu`: ONNX Runtime Web on the WebGPU of a browser (`make setup-web`).
 
-Variant `webgpu:native` is the same provider without one (`_native_webgpu.py`). A software adapter (SwiftShader, or
-what calls itself a fallback) is said in every report: it stands for no GPU.
+Variant `webgpu:native` is the same provider without a browser (`_native_webgpu.py`). A software adapter (SwiftShader,
+or a fallback adapter) is no GPU, and every report says so.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 from ..evidence.record import Stage
 from ..software import adapter_conditions, adapter_name, is_software
 from ._web import WebBackend
-from .base import BaseBackend, DeviceInfo, ModelSubject, Unsupported
+from .base import BaseBackend, DeviceInfo, ModelInput, Unsupported
 
 _F16 = "shader-f16"
 NATIVE = "native"
 
 
 class WebGPUBackend(WebBackend):
-    """The browser's adapter; nothing floating-point may run on the host."""
+    """The browser's adapter; no floating-point operator may run on the host."""
 
     BACKEND_NAME = "webgpu"
     EXPIRES_ON = (
@@ -49,13 +49,13 @@ class WebGPUBackend(WebBackend):
 
     @property
     def adapter(self) -> Mapping[str, Any]:
-        """What is told of the adapter: vendor, architecture, device, description, fallback, features."""
+        """Facts about the adapter: vendor, architecture, device, description, fallback, features."""
         found: Mapping[str, Any] = self.described["adapter"]
         return found
 
     @property
     def is_software(self) -> bool:
-        """Whether the host's processor plays the adapter."""
+        """Whether the adapter is emulated on the host's processor."""
         return is_software(self.adapter)
 
     @property
@@ -63,16 +63,16 @@ class WebGPUBackend(WebBackend):
         return adapter_name(self.adapter)
 
     def facts(self) -> dict[str, str]:
-        return {"runtime": self._runtime_told(), **adapter_conditions(self.adapter)}
+        return {"runtime": self._runtime_name(), **adapter_conditions(self.adapter)}
 
-    def _runtime_told(self) -> str:
+    def _runtime_name(self) -> str:
         here = self.described
         return f"onnxruntime-web {here['onnxruntime_web']}, Chromium {here['browser']}"
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
-        return self.device_info("webgpu", f"{self.device} through {self._runtime_told()}", **self.adapter)
+        return self.device_info("webgpu", f"{self.device} through {self._runtime_name()}", **self.adapter)
 
-    def load(self, subject: ModelSubject, example_inputs: Any, precision: str) -> Any:
+    def load(self, subject: ModelInput, example_inputs: Any, precision: str) -> Any:
         if precision == "float16" and _F16 not in self.adapter["features"]:
             raise Unsupported(
                 f"the adapter has no {_F16}: {self.device}", error_type="unsupported_dtype", stage=Stage.LOAD

@@ -1,7 +1,7 @@
 """Target `webnn`: ONNX Runtime Web on the WebNN of a browser (`make setup-web`).
 
-A context of kind `gpu` or `npu` is a wish: browsers give one and may run it on the CPU, and no call tells which. What
-is said of such a run is that it was asked for.
+A context of kind `gpu` or `npu` is a request: browsers may run it on the CPU, and no call reports which device ran
+it. Evidence states that it was requested.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CPU = "cpu"
 
 
 class WebNNBackend(WebBackend):
-    """A context of the browser's WebNN: `webnn` is its CPU one, `webnn:gpu` and `webnn:npu` ask for others."""
+    """A context of the browser's WebNN: on the CPU (`webnn`), or requested by `webnn:gpu` and `webnn:npu`."""
 
     BACKEND_NAME = "webnn"
     EXPIRES_ON = (

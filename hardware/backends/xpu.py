@@ -1,4 +1,4 @@
-"""Target `xpu`: Intel GPUs through PyTorch's own support, with its fallback to the host switched off."""
+"""Target `xpu`: Intel GPUs through PyTorch's own support, with its fallback to the host disabled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class IntelBackend(TorchBackend):
-    """Intel Arc and data-centre GPUs."""
+    """Intel Arc and data-center GPUs."""
 
     BACKEND_NAME = "xpu"
     DEVICE_TYPE = "xpu"
@@ -31,7 +31,7 @@ class IntelBackend(TorchBackend):
         return gpu_status(inventory, target=cls.BACKEND_NAME, vendor=cls.VENDOR)
 
     def _setup_environment(self) -> None:
-        # Set, it sends operators without a kernel to the host without a word.
+        # If this variable is set, operators without a kernel silently run on the host.
         os.environ.pop("PYTORCH_ENABLE_XPU_FALLBACK", None)
 
     def _device_missing(self, torch: Any) -> str:

@@ -1,7 +1,7 @@
-"""Addresses of evidence in object storage, `s3://bucket/prefix`: what one may say, and how it is told.
+"""Addresses of evidence in object storage, such as `s3://bucket/prefix`.
 
-Who may read a bucket is for the environment and the store's own configuration to say: an address that holds a
-password or a signature is refused, and none is ever told with one.
+Credentials come from the environment or the store's own configuration: an address that contains a password or a
+signature is refused and never printed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", r
 _PLAIN = re.compile(r"[A-Za-z0-9@._~!$'()*,;=/ +-]*")
 _USER = re.compile(r"^[^/]*@")
 _CONTAINER_BEFORE_HOST = frozenset({"abfs", "abfss", "wasb", "wasbs"})
-"""Where what stands before an `@` is no user: Azure's container."""
+"""Protocols of Azure, in which the part before an `@` is a container and not a user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """A place in object storage: the protocol that fsspec knows it by, and the rest, without a slash at its end."""
+    """An address in object storage: fsspec's name of the protocol, and the rest without a slash at the end."""
 
     protocol: str
     rest: str
@@ -33,17 +33,17 @@ class Address:
 
     @property
     def copy(self) -> Path:
-        """The folder in the cache that holds a copy of what is there. Raises `OutputError`."""
+        """Return the folder in the cache that holds a copy of the objects. Raises `OutputError`."""
         return cache_folder("object-storage") / hashlib.sha256(str(self).encode()).hexdigest()[:24]
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is meant as an address and no path."""
+    """Whether a text is meant as an address and not as a path."""
     return _ADDRESS.fullmatch(text) is not None or "::" in text
 
 
 def parse_address(text: str) -> Address:
-    """The address that a text is. Raises `UsageError`, which repeats nothing that may be a secret."""
+    """Return the address in a text. Raises `UsageError`, which repeats nothing that may be a secret."""
     found = _ADDRESS.fullmatch(text)
     if found is None or "::" in text:
         raise UsageError("that is no address of evidence", fix="For example: s3://bucket/prefix")
@@ -62,7 +62,7 @@ def parse_address(text: str) -> Address:
 
 
 def shown(text: str) -> str:
-    """An address as it may be told: without user, password, and whatever follows a question mark."""
+    """Return an address without its user, its password and everything after a question mark."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
         return echo(text.partition("?")[0])
@@ -71,7 +71,7 @@ def shown(text: str) -> str:
 
 
 def local_folder(address: Address) -> Path | None:
-    """The folder that an address of this machine's own disk means; None for any other."""
+    """Return the folder that an address on this machine's own disk names, or None for any other address."""
     if address.protocol not in ("file", "local"):
         return None
     return Path("/" + address.rest.lstrip("/"))

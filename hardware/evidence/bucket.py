@@ -1,8 +1,8 @@
-"""Evidence in object storage: a copy of what lies there, so that one reader reads both, and what is put there.
+"""Copy evidence from object storage, and publish evidence to it.
 
-Whole objects are copied, and only those that changed; the copy has what the place has and nothing else. Columns
-aren't read straight from the store: how much text a Parquet file comes to has to be known before it is read, and that
-takes all of it (measured in docs/EVIDENCE_AT_SCALE.md). What is there is never replaced by anything but its own
+Whole objects are copied, and only those that changed; afterwards the copy holds exactly the objects at the address.
+Columns aren't read directly from the store, because the size of a Parquet file's text has to be known before it is
+read, which takes the whole file (measured in docs/EVIDENCE_AT_SCALE.md). An object is only ever replaced by its own
 continuation.
 """
 
@@ -33,17 +33,17 @@ from .store import check_folder
 _INDEX = "copied.json"
 _LARGEST_INDEX = 64 * 1024 * 1024
 _AT_ONCE = 8
-"""Objects that are copied at the same time."""
+"""The number of objects that are copied at the same time."""
 
 _TRIES = 3
 _FREE = 1024**3
-"""Bytes of the disk that are left to others."""
+"""The number of bytes of the disk that stay free."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mirrored:
-    """What was done: how many objects there are, how many of them were copied now, and how many bytes that were;
-    how many others lie there that are no evidence, with one of them as an example."""
+    """The result of `mirror`: the number of objects, how many of them were copied and their size in bytes, and the
+    number of objects that aren't evidence."""
 
     objects: int
     copied: int
@@ -54,7 +54,7 @@ class Mirrored:
 
 @dataclass(frozen=True, kw_only=True)
 class _Copied:
-    """An object as it was copied: what the store said of it, and what its file was like afterwards."""
+    """A copied object: its properties in the store, and those of its file afterwards."""
 
     size: int
     stamp: str
@@ -64,10 +64,10 @@ class _Copied:
 def mirror(
     address: Address, wanted: Callable[[str], bool] = lambda name: True, *, may_be_empty: bool = False
 ) -> Mirrored:
-    """Bring the copy of a place up to date; of objects that aren't `wanted`, by name, nothing is copied or removed.
+    """Bring the copy of an address up to date. Objects whose names aren't `wanted` are neither copied nor removed.
 
-    Raises `BrokenInput` where there is no such place, or nothing in it, unless it `may_be_empty`; where an object
-    changes again and again while it is read. `UsageError`, `OutputError`.
+    Raises `BrokenInput` if there is no such place, if it is empty (unless `may_be_empty`), or if an object keeps
+    changing while it is read; `UsageError`, `OutputError`.
     """
     store = ObjectStore(address)
     folder = address.copy
@@ -99,7 +99,7 @@ def _brought_home(store: ObjectStore, listing: Listing, folder: Path, wanted: Ca
     found = {name: one for name, one in listing.found.items() if wanted(name)}
     new = [one for name, one in found.items() if not _is_same(folder / name, one, before.get(name))]
     _check_room(store.address, folder, sum(one.size for one in new))
-    kept = {name: told for name, told in before.items() if not wanted(name)}
+    kept = {name: copied for name, copied in before.items() if not wanted(name)}
     kept |= {name: before[name] for name in found.keys() - {one.name for one in new}}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         waiting = [(one, pool.submit(_copy, store, one, folder)) for one in new]
@@ -121,14 +121,14 @@ def _brought_home(store: ObjectStore, listing: Listing, folder: Path, wanted: Ca
 
 
 def _is_same(path: Path, one: StoredObject, before: _Copied | None) -> bool:
-    """Whether the copy is of this very object, and nobody touched it."""
+    """Whether a copy was made from this object and hasn't been changed since."""
     if before is None or not one.stamp or (one.stamp, one.size) != (before.stamp, before.size):
         return False
     try:
-        told = path.lstat()
+        found = path.lstat()
     except OSError:
         return False
-    return (told.st_size, told.st_mtime_ns) == (before.size, before.changed_ns)
+    return (found.st_size, found.st_mtime_ns) == (before.size, before.changed_ns)
 
 
 def _check_room(address: Address, folder: Path, size: int) -> None:
@@ -155,7 +155,7 @@ def _copy(store: ObjectStore, one: StoredObject, folder: Path) -> _Copied:
 
 
 def _remove_others(folder: Path, kept: Mapping[str, _Copied]) -> None:
-    """What the place has no more, and what a process that was killed left."""
+    """Remove files that are no longer in the store, and those that a killed process left behind."""
     for path in (*folder.glob("*.*"), *folder.glob("month=*/*")):
         name = path.relative_to(folder).as_posix()
         if name not in kept and name not in (_INDEX, ".lock") and not path.is_dir():
@@ -165,13 +165,13 @@ def _remove_others(folder: Path, kept: Mapping[str, _Copied]) -> None:
 def _read_index(folder: Path) -> dict[str, _Copied]:
     try:
         found = read_json(folder / _INDEX, longest=_LARGEST_INDEX)
-        return {str(name): _Copied(**told) for name, told in found.items()}
+        return {str(name): _Copied(**fields) for name, fields in found.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
 def _write_index(folder: Path, kept: Mapping[str, _Copied]) -> None:
-    write_whole(folder / _INDEX, json.dumps({name: asdict(told) for name, told in sorted(kept.items())}))
+    write_whole(folder / _INDEX, json.dumps({name: asdict(copied) for name, copied in sorted(kept.items())}))
 
 
 # Publishing
@@ -179,7 +179,7 @@ def _write_index(folder: Path, kept: Mapping[str, _Copied]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What became of each file: its name, and one of `put`, `longer` (it had grown), `known` (nothing new), `left`
+    """The result for one file: its name, and one of `put`, `longer` (it had grown), `known` (nothing new), or `left`
     with the reason."""
 
     name: str
@@ -196,11 +196,11 @@ class _Upload:
 
 
 def publish(folder: Path, address: Address) -> tuple[Published, ...]:
-    """Put the files of a folder's finished runs, and its Parquet files, to a place, or none of them.
+    """Publish the files of a folder's finished runs and its Parquet files: all of them or none.
 
-    Lines that are new there are held against schema and plan, as when evidence is merged; each object is read back.
-    Files of runs that go on, and those that were changed, are left. Raises `BrokenInput` where something else lies
-    there under one of these names, or a file is no evidence; `OutputError`, `UsageError`.
+    New lines are checked against the schema and the plan, as `merge_evidence` does, and each object is read back.
+    Files of unfinished runs and changed files are left out. Raises `BrokenInput` if an object with one of these
+    names has other content or a file isn't evidence; `OutputError`, `UsageError`.
     """
     check_folder(folder)
     paths, left = _finished(folder)
@@ -224,7 +224,7 @@ def publish(folder: Path, address: Address) -> tuple[Published, ...]:
 
 
 def _finished(folder: Path) -> tuple[dict[str, Path], list[Published]]:
-    """The files of JSON lines that can be published, and those that are left."""
+    """Return the files of JSON lines that can be published, and those that can't."""
     found = {path.name: path for path in sorted(folder.glob("*.jsonl")) if is_plain_file(path)}
     refused = examined_in(folder, found).refused
     ended = ended_runs(found.values())
@@ -239,7 +239,8 @@ def _finished(folder: Path) -> tuple[dict[str, Path], list[Published]]:
 
 
 def _state(path: Path, copy: Path, is_there: bool, address: Address) -> str:
-    """Whether a file is new at a place, a continuation of what is there, or nothing new. Raises `BrokenInput`."""
+    """Return whether a file is new in the store, continues the object there, or adds nothing. Raises
+    `BrokenInput`."""
     if not is_there:
         return "put"
     if not copy.exists():
@@ -265,7 +266,7 @@ def _beginning(path: Path, length: int) -> str:
 
 
 def _check(folder: Path, uploads: list[_Upload]) -> None:
-    """Raise `BrokenInput` for what is no evidence. A run is looked at as a whole, as far as its files lie here."""
+    """Raise `BrokenInput` for files that aren't evidence. A run's files in this folder are checked together."""
     for run_id in sorted({run_of(one.name) for one in uploads if one.path.suffix == ".jsonl"}):
         own = [path for path in sorted(folder.glob("*.jsonl")) if run_of(path.name) == run_id]
         read: dict[str, Lines] = {path.name: whole_lines_of(path) for path in own}

@@ -1,4 +1,4 @@
-"""What lines of evidence are told apart by: the columns that DuckDB reads of them, from JSON lines and Parquet."""
+"""The columns that DuckDB reads from lines of evidence, in JSON lines and in Parquet."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     import duckdb
 
 LONGEST_LINE = 16 * 1024 * 1024
-"""In bytes: more than any run's plan has."""
+"""In bytes: more than the plan of any run."""
 
 MOST_BRACKETS = 1_000_000
-"""Lists and tables in one line: a plan of ten thousand suites has a tenth of it."""
+"""Lists and objects in one line. A plan of 10,000 suites has a tenth of it."""
 
 MEMORY_LIMIT = "1500MB"
-"""What DuckDB may hold; beyond that it writes to temporary files."""
+"""The memory that DuckDB may use before it writes to temporary files."""
 
 DISK_LIMIT = "16GB"
-"""What it may put aside."""
+"""The disk space that its temporary files may use."""
 
 PLAN_NAMES = ("cell_id", "checks", "suite", "suite_hash", "subject", "made_from", "recipe", "modeling")
-"""The fields of a planned suite that tell whether its results still count."""
+"""The fields of a planned suite that decide whether its results still count."""
 
 PLAN = f"STRUCT({', '.join(f'{name} VARCHAR' + '[]' * (name == 'checks') for name in PLAN_NAMES)})[]"
 COLUMNS = {
@@ -63,15 +63,15 @@ _TYPES = {
 
 
 def every_column() -> dict[str, str]:
-    """DuckDB's type of every field that a line may have, from what the lines are in Python: text and numbers as they
-    are, mappings of them as MAP, and what has a form of its own, as a plan or an inventory, as JSON."""
+    """Return DuckDB's type of every field that a line may have, by name. Text and numbers keep their types, mappings
+    become MAP, and nested values such as plans and inventories become JSON."""
     every = (one for kind in (RunLine, CheckLine, EndLine) for one in dataclasses.fields(kind))
     return {one.name: _TYPES.get(str(one.type).removesuffix(" | None"), "JSON") for one in every}
 
 
 @contextlib.contextmanager
 def connected() -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB in memory, which fetches no extension, and puts aside in a temporary folder what doesn't fit."""
+    """Open an in-memory DuckDB that fetches no extension and spills to a temporary folder."""
     import duckdb
 
     with tempfile.TemporaryDirectory() as temporary:
@@ -87,14 +87,15 @@ def connected() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> None:
-    """Make the table `raw` of JSON lines: `COLUMNS`, `path`, and `number`, that of a line in its file from 0.
+    """Create the table `raw` from JSON lines: `COLUMNS`, `path`, and `number`, the line's number in its file from 0.
 
-    Empty lines are left out. What is no line at all is a row of NULLs.
+    Empty lines are left out. A line that isn't a JSON object is a row of NULLs.
     """
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in COLUMNS.items())
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE scanned AS SELECT * FROM read_json(?, format='newline_delimited', "
-        f"ignore_errors=true, filename='path', maximum_object_size={LONGEST_LINE}, columns={{{columns}}})",
+        "CREATE OR REPLACE TEMP TABLE scanned AS SELECT * FROM read_json(?, format='newline_delimited', "
+        "hive_partitioning=false, ignore_errors=true, filename='path', "
+        f"maximum_object_size={LONGEST_LINE}, columns={{{columns}}})",
         [[str(path) for path in paths]],
     )
     connection.execute(
@@ -105,7 +106,7 @@ def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
 
 
 def unusual_paths(connection: duckdb.DuckDBPyConnection, table: str = "raw") -> set[str]:
-    """The files of a table in which something isn't a whole line of this version, as far as the columns tell."""
+    """Return the files of a table with anything but whole lines of this version, as far as columns show."""
     outcomes, origins = (", ".join(f"'{one}'" for one in kinds) for kinds in (Outcome, Origin))
     lacking = {
         kind: " OR ".join(f"{name} IS NULL" for name in names) for kind, names in (("check", _CHECK), ("run", _RUN))

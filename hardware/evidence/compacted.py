@@ -1,8 +1,8 @@
-"""Evidence as Parquet: the lines of many finished files in one, each as it was written, beside the columns of it.
+"""Compact evidence: store the lines of many finished files in one Parquet file, unchanged, with their columns.
 
-`compact` changes no line: what is read from Parquet is what was read before, and file names and numbers stay. A file
-whose run goes on, or that holds anything but whole lines, is left as it is. Nothing is removed before what takes its
-place was read back: a process that is killed leaves lines in two places, which are read from one, and never in none.
+File names and line numbers are kept, so that Parquet gives the same evidence as JSON lines. Files of unfinished runs
+and files with broken lines are left alone. Nothing is removed before its replacement was read back: a killed process
+leaves lines in two places, of which one is read, and never in none.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     import duckdb
 
 BATCH = 256 * 1024 * 1024
-"""In bytes of JSON lines: what is put into one Parquet file, unless a single run has more. It takes a gigabyte of
-memory, however much the folder holds."""
+"""Bytes of JSON lines in one Parquet file, unless a single run has more. Writing it takes 1 GB of memory, however
+large the folder is."""
 
 SMALL = 16 * 1024 * 1024
-"""In bytes. A larger Parquet file is joined with nothing: lines are written anew a few times at most."""
+"""In bytes. Larger Parquet files aren't joined, so that a line is rewritten only a few times."""
 
 MOST_LINES = 250_000
-"""In one file that was joined: small files can be of lines that pack well, and memory holds them unpacked."""
+"""The largest number of lines in a joined file: lines may compress well, and memory holds them uncompressed."""
 
 _ROW_GROUP = 8192
-"""Lines that are packed together: a run of all types has ten thousand. Of a larger group all must be unpacked to read
-one line; a twentieth of the space would be saved."""
+"""Lines that are compressed together; a run of all types has 10,000. Reading one line decompresses its whole group. A
+larger group would save 5 % of the space."""
 
 _COPY = f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
 _PART = ".part"
 
-_BESIDE = "another file of its run was changed, added or lost after the run had ended"
-"""Why a file is left: with its run's end in Parquet, nothing would tell any more."""
+_DAMAGED_RUN = "another file of its run was changed, added or lost after the run had ended"
+"""Why a file is left: with the end of its run in Parquet, the damage could no longer be detected."""
 
 _RESUMES = re.compile(rb'"resumes": ?\[([^\]]*)\]')
 _RUN_ID = re.compile(rb'"([^"\\]{1,200})"')
@@ -53,8 +53,8 @@ _RUN_ID = re.compile(rb'"([^"\\]{1,200})"')
 
 @dataclass(frozen=True, kw_only=True)
 class Compacted:
-    """What `compact` did: the Parquet files that it made, how many files and lines went into them, and which files
-    it left and why. `joined` are earlier Parquet files whose lines are in one of the new ones now."""
+    """The result of `compact`: the Parquet files it wrote, the number of files and lines in them, the files it left
+    with the reasons, and in `joined` earlier Parquet files whose lines are now in one of the new ones."""
 
     paths: tuple[Path, ...] = ()
     files: int = 0
@@ -64,11 +64,11 @@ class Compacted:
 
 
 def compact(folder: Path) -> Compacted:
-    """Put the lines of a folder's finished files into Parquet files by month, so many at a time that memory holds
-    them, and remove those files once each was read back; then join the small Parquet files of each month.
+    """Move the lines of finished files into Parquet files by month, in batches that fit in memory.
 
-    One process at a time compacts a folder. Raises `BrokenInput` where there is no such folder, or one of its Parquet
-    files is of another kind; `OutputError` where a new file can't be written: what was done before that stays done.
+    Each file is removed after its lines were read back; then the small Parquet files of each month are joined. One
+    process at a time compacts a folder. Raises `BrokenInput` if there is no such folder or it has a foreign Parquet
+    file; `OutputError` if a new file can't be written, which undoes nothing that was done before.
     """
     import duckdb
 
@@ -88,7 +88,7 @@ def compact(folder: Path) -> Compacted:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """What a process that was killed had begun to write; nobody else writes under the folder's lock."""
+    """Remove unfinished files of a killed process. No other process writes while this one holds the folder's lock."""
     for place in (folder, *folder.glob("month=*")):
         if place == folder or (PARTITION.fullmatch(place.name) and not place.is_symlink()):
             for path in (*place.glob(f"part-*{_PART}"), *place.glob(f"compacted-*{_PART}")):
@@ -102,7 +102,7 @@ def _compacted(folder: Path) -> Compacted:
     paths = sorted(path for path in folder.glob("*.jsonl") if is_plain_file(path))
     ended = ended_runs(paths) | _ended_before(folder) if paths else set()
     found = examined_in(folder, {path.name: path for path in paths if path.stat().st_size})
-    left = {path.name: _BESIDE for path in paths if run_of(path.name) in found.runs} | found.refused
+    left = {path.name: _DAMAGED_RUN for path in paths if run_of(path.name) in found.runs} | found.refused
     made: list[Path] = []
     files = lines = 0
     for batch in batches([path for path in paths if path.name not in left]):
@@ -115,13 +115,13 @@ def _compacted(folder: Path) -> Compacted:
                 made.append(path)
                 files, lines = files + len(chosen), lines + number
         for path in chosen:
-            if path.stat().st_size == sizes[path]:  # one that grew meanwhile stays, and counts instead of its copy
+            if path.stat().st_size == sizes[path]:  # one that has grown replaces its copy
                 path.unlink()
     return Compacted(paths=tuple(made), files=files, lines=lines, left=tuple(sorted(left.items())))
 
 
 def ended_runs(paths: Iterable[Path]) -> set[str]:
-    """The runs that have an end as the last line of a file, and those that another one resumed as its first says."""
+    """Return the runs whose end is the last line of a file, and the runs that another one resumed."""
     found: set[str] = set()
     for path in paths:
         _, end = end_of(path)
@@ -135,7 +135,7 @@ def ended_runs(paths: Iterable[Path]) -> set[str]:
 
 
 def _ended_before(folder: Path) -> set[str]:
-    """The runs of which an end was compacted already."""
+    """Return the runs whose end is compacted already."""
     with connected() as connection:
         rows = [
             connection.execute(f"SELECT run_id FROM {PARQUET} WHERE kind = 'end'", [str(path)]).fetchall()
@@ -145,14 +145,14 @@ def _ended_before(folder: Path) -> set[str]:
 
 
 def batches(paths: Iterable[Path], most: int = BATCH) -> Iterator[list[Path]]:
-    """Files by month, those of one run together, up to `most` bytes at a time."""
+    """Yield files by month, those of one run together, in batches of up to `most` bytes."""
     for _, month in groupby(sorted(paths), key=lambda path: partition_of(path.name)):
         runs = [list(own) for _, own in groupby(month, key=lambda path: run_of(path.name))]
-        yield from _within(most, ((own, sum(path.stat().st_size for path in own)) for own in runs))
+        yield from _in_batches(most, ((own, sum(path.stat().st_size for path in own)) for own in runs))
 
 
-def _within(most: int, groups: Iterable[tuple[Sequence[Path], int]]) -> Iterator[list[Path]]:
-    """Groups of files, each with its size, put together as long as all have at most so much."""
+def _in_batches(most: int, groups: Iterable[tuple[Sequence[Path], int]]) -> Iterator[list[Path]]:
+    """Yield groups of files, each with its size, joined into batches of at most `most`."""
     waiting: list[Path] = []
     size = 0
     for files, more in groups:
@@ -168,8 +168,8 @@ def _within(most: int, groups: Iterable[tuple[Sequence[Path], int]]) -> Iterator
 def _chosen_of(
     connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], ended: set[str]
 ) -> tuple[list[Path], dict[str, str]]:
-    """Of some files those that can be compacted, and the others by name, each with the reason. Their lines stand in
-    the table `raw` afterwards. `ended` are runs that are over."""
+    """Return the files that can be compacted, and the others by name with the reason. `ended` are finished runs. The
+    lines of all files are in the table `raw` afterwards."""
     read_raw(connection, paths)
     rows = connection.execute("SELECT path, list(DISTINCT run_id) FROM raw GROUP BY path").fetchall()
     runs = {Path(path).name: names for path, names in rows}
@@ -186,11 +186,12 @@ def _chosen_of(
 
 
 def _write_batch(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], folder: Path) -> tuple[Path, int]:
-    """One Parquet file of the lines of some files of one month that stand in `raw`; returns where it is, and how many
-    lines it has."""
+    """Write the lines of files of one month, which are in `raw`, to a Parquet file. Return its path and its number of
+    lines."""
     sizes = "".join(f"{path.name} {path.stat().st_size}\n" for path in paths)
     shape = ", ".join(f"raw.{name}" for name in COLUMNS)
-    objects = f"read_json_objects(?, format='newline_delimited', filename='path', maximum_object_size={LONGEST_LINE})"
+    options = f"filename='path', hive_partitioning=false, maximum_object_size={LONGEST_LINE}"
+    objects = f"read_json_objects(?, format='newline_delimited', {options})"
     connection.execute(
         f"CREATE TEMP TABLE texts AS SELECT path AS text_path, json AS line FROM {objects}",
         [[str(path) for path in paths]],
@@ -210,9 +211,9 @@ def _write_batch(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], f
 def _write_verified(
     connection: duckdb.DuckDBPyConnection, rows: str, wanted: str, month: Path, of: str
 ) -> tuple[Path, int]:
-    """Write what the query `rows` gives, by file and number, to a file of a month that is named after what it is made
-    `of`. It appears when it was read back and is what `wanted` gives: file, number and line. Returns where it is and
-    how many lines it has. Raises `OSError`, `duckdb.Error`."""
+    """Write the result of the query `rows`, ordered by file and number, to a file of a month that is named after
+    `of`. Return its path and its number of lines. The file appears after it was read back and equals the result of
+    `wanted`. Raises `OSError`, `duckdb.Error`."""
     month.mkdir(exist_ok=True)
     if month.is_symlink():
         raise OSError(f"{month.name} is a link to another folder")
@@ -238,10 +239,10 @@ def _write_verified(
 
 
 def _join_small(folder: Path) -> tuple[list[Path], int]:
-    """Join the small files of each month; returns the files that were made, and how many took their lines.
+    """Join the small files of each month. Return the new files and the number of files that they replace.
 
-    Those are removed when the new one was read back. A file all of whose lines others have is removed as well: that
-    is what is left where this was killed between the two.
+    A replaced file is removed after the new one was read back, and so is a file whose lines are all in others: a
+    process that is killed in between leaves such files.
     """
     made: list[Path] = []
     gone: list[Path] = []
@@ -250,15 +251,15 @@ def _join_small(folder: Path) -> tuple[list[Path], int]:
             if month == folder:
                 continue
             lines = held(connection, group)
-            for path in _doubled(connection, lines):
+            for path in _duplicates(connection, lines):
                 path.unlink()
                 gone.append(path)
                 del lines[path]
-            # Where copies of a name differ, one counts, and none is mixed with another.
+            # If copies of a name differ, one counts; they aren't mixed.
             number = Counter(name for names in lines.values() for name in names)
             alone = [path for path, names in lines.items() if all(number[name] == 1 for name in names)]
             small = [path for path in alone if path.stat().st_size < SMALL]
-            for some in _within(MOST_LINES, (([path], sum(lines[path].values())) for path in small)):
+            for some in _in_batches(MOST_LINES, (([path], sum(lines[path].values())) for path in small)):
                 if len(some) > 1:
                     made.append(_join(connection, some, month))
                     for path in some:
@@ -267,8 +268,8 @@ def _join_small(folder: Path) -> tuple[list[Path], int]:
     return made, len(gone)
 
 
-def _doubled(connection: duckdb.DuckDBPyConnection, lines: Mapping[Path, Mapping[str, int]]) -> list[Path]:
-    """The files of which every line is in others too, letter for letter; of two that are the same, one."""
+def _duplicates(connection: duckdb.DuckDBPyConnection, lines: Mapping[Path, Mapping[str, int]]) -> list[Path]:
+    """Return the files whose every line is in other files too, byte for byte; one of two equal files."""
     left = dict(lines)
     found = []
     for path in sorted(lines, key=lambda one: sum(lines[one].values())):
@@ -287,7 +288,7 @@ def _doubled(connection: duckdb.DuckDBPyConnection, lines: Mapping[Path, Mapping
 
 
 def _join(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], month: Path) -> Path:
-    """One file of the lines of several that share no name."""
+    """Write the lines of several files that share no name to one file."""
     source = f"read_parquet([{', '.join(map(quoted, paths))}], hive_partitioning=false, union_by_name=true)"
     rows = f"SELECT {', '.join(('file', 'number', *COLUMNS, 'line'))} FROM {source}"
     wanted = f"SELECT file, number, line FROM {source}"

@@ -1,4 +1,4 @@
-"""What of evidence can't be believed, as a line that contradicts itself, and which cells lost results with it."""
+"""Find lines that contradict themselves, and the cells that lost results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ lost AS (
     FROM named LEFT JOIN {_BEGAN} USING (run_id) GROUP BY run_id, cell_id),
 measured AS (
     SELECT cell_id, first, machine FROM suites ANTI JOIN lost USING (run_id, cell_id)
-    WHERE list_has_all(names, checks) AND NOT is_silent AND last <= $latest)
+    WHERE list_has_all(names, checks) AND NOT is_unreached AND last <= $latest)
 SELECT cell_id, list(run_id ORDER BY run_id) FROM lost LEFT JOIN machines USING (run_id)
 WHERE NOT EXISTS (SELECT 1 FROM measured WHERE measured.cell_id = lost.cell_id AND first > until
     AND (machines.machine IS NULL OR measured.machine = machines.machine))
@@ -40,9 +40,9 @@ GROUP BY cell_id ORDER BY cell_id
 
 
 def damaged_cells(table: EvidenceTable) -> dict[str, tuple[str, ...]]:
-    """Return the cells of which results are lost, each with the runs that lost them.
+    """Return the cells that lost results, each with the runs that lost them.
 
-    A cell that a later run of the same machine measured whole, as it had planned it, lost nothing that counts.
+    A cell that a later run of the same machine measured completely, as planned, isn't damaged.
     """
     given = table.damaged
     if not given:
@@ -58,7 +58,7 @@ def damaged_cells(table: EvidenceTable) -> dict[str, tuple[str, ...]]:
 
 
 def wrong_ids(table: EvidenceTable) -> frozenset[str]:
-    """Return the ids that aren't written as a cell's id is: their lines are broken, and such a plan plans nothing."""
+    """Return the cell ids that aren't in canonical form: their lines are broken, and their plans are ignored."""
     rows = table.connection.execute(
         "SELECT cell_id, min(place) FROM (SELECT cell_id, place FROM checks UNION ALL "
         "SELECT unnest(plan).cell_id, place FROM runs) GROUP BY cell_id ORDER BY cell_id"
@@ -72,10 +72,10 @@ def wrong_ids(table: EvidenceTable) -> frozenset[str]:
 def contradicting_places(
     table: EvidenceTable, lines: Mapping[int, Line], is_wanted: Callable[[str], bool]
 ) -> list[int]:
-    """Return the places of lines that contradict themselves, their cell or their run, and note what is lost.
+    """Return the places of lines that contradict themselves, their cell or their run, and note the lost results.
 
-    `lines` are the results that may count. A cell of which one contradicts something is read whole, since others may
-    lie below it; so is one with a result that is dated before its run, which may lie below any.
+    `lines` are the results that may count. A cell with one such line is read completely, since more may be hidden
+    below it; so is a cell with a result that is dated before its run.
     """
     dated_back = table.connection.execute(
         f"SELECT DISTINCT cell_id FROM checks JOIN {_BEGAN} USING (run_id) WHERE started_at < began"
@@ -97,12 +97,12 @@ def contradicting_places(
 
 
 def _contradicting(table: EvidenceTable, lines: Mapping[int, Line]) -> Iterator[tuple[int, CheckLine, str]]:
-    """Yield the lines that contradict something, each with its place and the reason."""
+    """Yield each line that contradicts itself, with its place and the reason."""
     ask = table.connection.execute
     began = dict(ask(f"FROM {_BEGAN}").fetchall())
     least = "SELECT run_id, min(subject) AS least, max(subject) AS most FROM plans GROUP BY run_id"
     by_run = {run_id: (one, other) for run_id, one, other in ask(least).fetchall()}
-    mixed = ask(  # plans with several weights are few, and those of all cells are many
+    mixed = ask(  # few plans have several weights
         "SELECT run_id, cell_id, min(subject), max(subject) FROM plans "
         f"SEMI JOIN (FROM ({least}) WHERE least <> most) USING (run_id) GROUP BY run_id, cell_id"
     ).fetchall()
@@ -121,7 +121,7 @@ def _contradicting(table: EvidenceTable, lines: Mapping[int, Line]) -> Iterator[
 
 @functools.lru_cache(maxsize=4096)
 def cell_named(cell_id: str) -> Cell | None:
-    """Return the cell of an id; None if its id is written otherwise: `cpu:0` is read as `cpu`, and no id has it."""
+    """Return the cell of an id, or None if the id isn't in canonical form: `cpu:0` is parsed as `cpu`."""
     try:
         cell = Cell.parse(cell_id)
     except HwCompatError:
@@ -130,9 +130,9 @@ def cell_named(cell_id: str) -> Cell | None:
 
 
 def contradiction(line: CheckLine, *, weights: Collection[str] = (), run_started_at: str = "") -> str:
-    """Return how a line contradicts itself, its cell or its run; empty if it doesn't.
+    """Return how a line contradicts itself, its cell or its run, or an empty text.
 
-    `weights` are those that its run planned, empty if that isn't known.
+    `weights` are the weights that its run planned, empty if unknown.
     """
     cell = cell_named(line.cell_id)
     if cell is None:
@@ -160,7 +160,7 @@ def contradiction(line: CheckLine, *, weights: Collection[str] = (), run_started
 
 @functools.lru_cache(maxsize=4096)
 def _means(requested: str, cell_id: str) -> bool:
-    """Whether a target is a cell's, on any of its devices."""
+    """Whether a requested target is that of a cell, with any device index."""
     try:
         return Target.parse(requested).kind == Cell.parse(cell_id).target
     except UsageError:

@@ -1,4 +1,4 @@
-"""The command `python -m hardware.evidence.revisions`: find parts that changed, and declare what that means."""
+"""The command `python -m hardware.evidence.revisions`: find changed parts, and declare what changed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ VERIFICATION = (
     ("test/recorded", ("-m", "pytest", "test/recorded", "-q")),
     ("the mutants of the checks", ("-m", "benchmarks.mutants")),
 )
-"""What has to pass before a part is said to decide as before: that suites are the same text, and still see faults."""
+"""What has to pass before `same` is accepted: suites keep their text, and checks still find faults."""
 
 _COMMAND = "python -m hardware.evidence.revisions"
 
 
 def changed_parts() -> tuple[str, ...]:
-    """The parts whose files here have a fingerprint that isn't declared for their revision."""
+    """Return the parts whose files have a fingerprint that isn't declared for their revision."""
     here = part_fingerprints()
     return tuple(
         part.name
@@ -35,14 +35,14 @@ def changed_parts() -> tuple[str, ...]:
 def declared(text: str, part: RevisionPart, fingerprint: str, *, revision: int, decision: str, reason: str) -> str:
     """Return the text of `revisions.toml` with one more fingerprint of a part, and its revision.
 
-    Everything else stays as it is.
+    Everything else stays unchanged.
     """
     lines = text.split("\n")
     start = lines.index(f'name = "{part.name}"')
     end = lines.index("]", lines.index("fingerprints = [", start))
     entry = {"fingerprint": fingerprint, "revision": revision, "decision": decision, "reason": reason}
-    told = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items())
-    lines.insert(end, f"    {{ {told} }},")
+    fields = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items())
+    lines.insert(end, f"    {{ {fields} }},")
     at = next(at for at in range(start, end) if lines[at].startswith("revision = "))
     lines[at] = f"revision = {revision}"
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The names of what can be wrong: one list, which evidence, rules, project files and findings share."""
+"""The names of error types, which evidence, rules, project files and findings share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _data() -> Mapping[str, Any]:
 
 
 def facts_of_error_types() -> Mapping[str, Mapping[str, Any]]:
-    """What the data file says of each error type by name, in its order."""
+    """Return the facts in the data file about each error type, by name and in order."""
     return MappingProxyType(_data()["type"])
 
 
 def known_error_types() -> tuple[str, ...]:
-    """The names of all error types, in the order of the data file."""
+    """Return the names of all error types in the order of the data file."""
     return tuple(_data()["type"])
 
 
@@ -34,10 +34,10 @@ def _by_exception() -> Mapping[str, str]:
 
 
 def type_of_exception(error: BaseException) -> str:
-    """The error type that an exception's class, or one that it is made from, stands for; empty where none does."""
+    """Return the error type of an exception's class or of one of its base classes, or an empty text."""
     return next((_by_exception()[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in _by_exception()), "")
 
 
 def current_name(name: str) -> str:
-    """What an error type is called now; a name that older lines carry becomes it, any other stays as it is."""
+    """Return today's name of an error type: older lines may contain a former one."""
     return str(_data()["alias"].get(name, name))

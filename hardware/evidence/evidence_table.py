@@ -1,8 +1,8 @@
-"""The lines of a folder as tables in DuckDB: columns that tell lines apart, and the lines themselves where they lie.
+"""The lines of a folder as tables in DuckDB: the columns that select lines, while the lines stay in their files.
 
-A million lines are told apart in seconds, where an object of each takes minutes. Only lines that are asked for become
-objects. A file in which anything but whole lines of this version shows is read line by line in Python, so that there
-is one way only to tell what is broken.
+DuckDB selects from a million lines in seconds, where building an object of each takes minutes; only selected lines
+become objects. A file with anything but whole lines of this version is read line by line in Python, so that one
+function decides what is broken.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .store import (
 )
 
 _FILE = 1 << 40
-"""A line's place in a folder is one number: its file's, by name, times this, and its own in that file."""
+"""The place of a line in a folder is one number: its file's number, times this, plus its number in the file."""
 
 _CHECK_VALUES = (
     "first + number AS place, run_id, cell_id, check_name, requested_target, accelerator, outcome, "
@@ -54,20 +54,20 @@ _AT_ONCE = 10_000
 
 
 _RUNS_AT_ONCE = 16
-"""A run's line holds its plan: a megabyte for all types."""
+"""Run lines that are read at the same time: each contains a plan, 1 MB for all types."""
 
 
 class UnusualEvidenceError(Exception):
-    """The tables can't be believed: somebody has to read the folder as objects."""
+    """The tables can't be trusted: the folder has to be read as objects."""
 
 
 def as_unicode(text: str) -> str:
-    """`text` as the tables hold it: what is no Unicode (a lone surrogate) is a question mark."""
+    """Return `text` as the tables hold it: a lone surrogate becomes a question mark."""
     return text.encode(errors="replace").decode()
 
 
 def _columns_of(line: Line) -> str:
-    """What the tables have to know of a line, as JSON."""
+    """Return the columns of a line as JSON."""
     found = {name: getattr(line, name, None) for name in COLUMNS}
     if isinstance(line, RunLine):
         plan = [{name: getattr(one, name) for name in PLAN_NAMES} for one in line.plan]
@@ -75,9 +75,9 @@ def _columns_of(line: Line) -> str:
     return as_unicode(json.dumps(found, ensure_ascii=False))
 
 
-def _sharing(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
-    """The same line; what is equal in one of the machine's latest runs is that very object. Packed runs come in no
-    order, so that others may lie between two that plan the same."""
+def _shared(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
+    """Return the line with values that equal those of the machine's latest runs replaced by the same objects. Packed
+    runs come in any order, so that others may lie between two with the same plan."""
     if not isinstance(line, RunLine):
         return line
     same: dict[str, Any] = {}
@@ -93,12 +93,11 @@ _LATEST = 8
 
 
 class EvidenceTable:
-    """The tables `checks`, `runs` and `ended` of a folder in `connection`; `broken` are lines that were found broken
-    so far, and `damaged` what is lost with them. `ended` names the runs that have an end.
+    """The tables `checks`, `runs` and `ended` of a folder, in `connection`; `ended` names the finished runs.
 
-    Used as a context. `source` is a folder, or evidence that is in memory. Raises `BrokenInput` if there is no
-    such folder or a Parquet file is of another kind, `UnusualEvidenceError` if DuckDB can't read a line that Python
-    may.
+    `broken` are the lines found broken so far, and `damaged` the results lost with them. Use it as a context manager.
+    `source` is a folder, or evidence in memory. Raises `BrokenInput` if there is no such folder or it has a foreign
+    Parquet file; `UnusualEvidenceError` if DuckDB can't parse a line that Python may be able to.
     """
 
     def __init__(self, source: Path | Evidence) -> None:
@@ -120,7 +119,7 @@ class EvidenceTable:
             if isinstance(self.source, Path):
                 self._fill(self.source)
             else:
-                self._hold(self.source)
+                self._load(self.source)
         except duckdb.Error as error:
             self.close()
             raise UnusualEvidenceError(str(error)) from error
@@ -135,11 +134,11 @@ class EvidenceTable:
         self.close()
 
     def close(self) -> None:
-        """Give back what the tables hold."""
+        """Close the connection and remove temporary files."""
         self._stack.close()
 
-    def _hold(self, evidence: Evidence) -> None:
-        """Put evidence that is in memory into the tables."""
+    def _load(self, evidence: Evidence) -> None:
+        """Load evidence in memory into the tables."""
         self._files = [""]
         self.broken += evidence.broken
         self.damaged += evidence.damaged
@@ -174,24 +173,24 @@ class EvidenceTable:
         self._check_runs({run_of(name) for name in self._files} | examined.runs)
 
     def _written(self, lines: Sequence[Line], first: int) -> Path:
-        """Keep lines as objects, the first at the place `first`, and write a file for the tables to read instead."""
+        """Keep lines as objects, the first at the place `first`, and write a file from which the tables are made."""
         self._objects |= dict(enumerate(lines, start=first))
         path = Path(self._stack.enter_context(tempfile.TemporaryDirectory())) / "lines.jsonl"
         path.write_text("".join(f"{_columns_of(line)}\n" for line in lines), encoding="utf-8")
         return path
 
     def _first_places(self) -> dict[str, int]:
-        """The place of each file's first line."""
+        """Return the place of each file's first line."""
         return {name: number * _FILE for number, name in enumerate(self._files)}
 
     def _scan(self, paths: Sequence[Path]) -> set[str]:
-        """Scan files of JSON lines; return those in which something isn't a whole line of this version."""
+        """Scan files of JSON lines. Return those with anything but whole lines of this version."""
         read_raw(self.connection, paths or [self._written((), 0)])
         return unusual_paths(self.connection)
 
     def _make_tables(self, places: Mapping[str, Path]) -> None:
-        """Make the tables of what was scanned, which is asked several times, and of what is compacted. `places` says
-        from where each file's lines are taken."""
+        """Create the tables from scanned and compacted lines. `places` is the file from which each name's lines are
+        read."""
         first = self._first_places()
         self.connection.execute(
             "CREATE TABLE files AS "
@@ -214,8 +213,8 @@ class EvidenceTable:
         )
 
     def _check_runs(self, runs: Collection[str]) -> None:
-        """Raise `UnusualEvidenceError` if lines are of another run than their file, or of another origin than their
-        run, or if two lines describe a run differently: `store.py` tells what then counts. `runs` are those that the
+        """Raise `UnusualEvidenceError` if a line is of another run than its file or of another origin than its run,
+        or if two lines describe a run differently: `store.py` decides what counts then. `runs` are those that the
         folder's files are named after."""
         files = f"SELECT DISTINCT place // {_FILE}, run_id FROM (SELECT place, run_id FROM"
         found = self.connection.execute(f"{files} checks UNION ALL SELECT place, run_id FROM runs)").fetchall()
@@ -234,13 +233,13 @@ class EvidenceTable:
             raise UnusualEvidenceError("two lines describe one run differently")
 
     def _parquet(self, paths: Iterable[Path] = ()) -> str:
-        """SQL for the rows of some Parquet files, of all that lines are taken from where none is named, each with
-        its file as `part`."""
+        """Return SQL for the rows of Parquet files, by default of all that lines are read from, each with its file as
+        `part`."""
         names = ", ".join(map(quoted, sorted(set(paths or self._compacted.values()))))
         return f"read_parquet([{names}], hive_partitioning=false, union_by_name=true, filename='part')"
 
     def remove_checks(self, places: Sequence[int]) -> None:
-        """Take the lines at some places out of `checks`, which is a table from then on."""
+        """Remove the lines at some places from `checks`, which becomes a table."""
         if places:
             self.connection.execute(
                 "CREATE OR REPLACE TABLE whole AS "
@@ -250,10 +249,10 @@ class EvidenceTable:
             self.connection.execute("CREATE OR REPLACE TEMP VIEW checks AS SELECT * FROM whole")
 
     def run_lines(self) -> dict[int, Line]:
-        """The lines of all runs by place, as `lines` gives them. Runs of one machine that plan the same share it: a
-        thousand plans of a thousand cells would fill memory."""
+        """Return the lines of all runs by place. Equal plans of one machine share memory: a thousand plans of a
+        thousand cells wouldn't fit."""
         seen: dict[tuple[str, str], list[object]] = {}
-        return {place: _sharing(line, seen) for found in self._run_lines() for place, line in found.items()}
+        return {place: _shared(line, seen) for found in self._run_lines() for place, line in found.items()}
 
     def _run_lines(self) -> Iterator[dict[int, Line]]:
         if self._compacted:
@@ -266,9 +265,9 @@ class EvidenceTable:
         yield from (self.lines([place]) for (place,) in places if self._files[place // _FILE] not in self._compacted)
 
     def lines(self, places: Iterable[int]) -> dict[int, Line]:
-        """The lines at some places; a broken one is left out, and stands in `broken` from then on.
+        """Return the lines at some places. A broken line is left out and added to `broken`.
 
-        Raises `UnusualEvidenceError` where a line isn't what the table says.
+        Raises `UnusualEvidenceError` if a line differs from its row.
         """
         found: dict[int, Line] = {}
         packed: dict[Path, list[int]] = {}
@@ -312,8 +311,8 @@ class EvidenceTable:
         raise UnusualEvidenceError(f"{name} is shorter than it was")
 
     def _compacted_texts(self, path: Path, places: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """The lines at some places of one Parquet file, each with its place; what lies between the files that are
-        asked for isn't unpacked."""
+        """Yield the lines at some places of one Parquet file, each with its place. Other files in it aren't
+        decompressed."""
         names = [self._files[place // _FILE] for place in places]
         found = self.connection.execute(
             f"SELECT wanted.place, line FROM {self._parquet([path])} AS one JOIN ({_WANTED}) AS wanted "

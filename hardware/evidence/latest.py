@@ -1,7 +1,7 @@
-"""The latest results of a folder of evidence: the newest of each check that says something, with the newest plans.
+"""The latest results of a folder of evidence: the newest conclusive result of each check, with the newest plans.
 
-DuckDB drops what later results replace before any object is made (`reduce.py`); the rules in `latest_results` decide
-about the rest. Evidence that is in memory already goes the same way.
+DuckDB drops replaced results before any object is made (`reduce.py`); `latest_results` decides about the rest.
+Evidence in memory takes the same way.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ from .store import BrokenLine, Evidence, read_folder
 
 _TRIES = 5
 _MACHINES = 20
-"""So many machines are described, those with the newest runs."""
+"""The number of machines that are described: those with the newest runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Latest:
-    """What of a folder's evidence still counts.
+    """The evidence in a folder that still counts.
 
-    `checks` are the latest results in the order in which they were written, `planned` those of them that their runs
-    planned: run, cell and check. `cells` are the ids of all cells that results or plans name, `plans` the newest plan
-    of each, `other_modeling` the runs and cells that were planned with other modeling files than the newest plan.
-    `versions` and `machines` are by run. `others` holds results of other people's tests, `imported` what
-    others measured. `broken` are the lines that were met and can't be used. `damaged` are the cells of which results
-    are lost, each with their runs, unless a later run measured it whole. `alternating` are the results of checks that
-    both passed and failed: some of them may be flaky. `ahead` says that something is dated in the future, so that
-    the answer may differ tomorrow.
+    `checks` are the latest results in the order in which they were written; `planned` are those that their runs
+    planned, as run, cell and check. `cells` are the ids of all cells in results and plans, `plans` the newest plan of
+    each, `other_modeling` the runs and cells that were planned with other modeling files than the newest plan.
+    `versions` and `machines` are by run. `others` are results of other projects' tests, `imported` results that
+    others measured. `broken` are lines that can't be used. `damaged` are the cells that lost results, each with their
+    runs, unless a later run measured them completely. `alternating` are the results of checks that both passed and
+    failed: some may be flaky. `ahead` is True if something is dated in the future, so that the answer may change.
 
-    With details: `predictions` are the verdicts stored with the newest plan of each cell, `unfinished` the runs
-    without an end, `runs` the newest run of each machine, the newest first.
+    With details: `predictions` are the verdicts stored with each cell's newest plan, `unfinished` the runs without an
+    end, `runs` the newest run of each machine, newest first.
     """
 
     cells: frozenset[str] = frozenset()
@@ -80,7 +79,7 @@ def read_latest(
     cells: Collection[str] | None = None,
     details: bool = False,
 ) -> Latest:
-    """Read the latest results of a folder, or of evidence in memory.
+    """Return the latest results of a folder, or of evidence in memory.
 
     `cells` limits the results to some cells. Raises `BrokenInput` if there is no such folder.
     """
@@ -99,7 +98,7 @@ def read_latest(
 
 
 def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, details: bool = False) -> Latest:
-    """Return the latest results of a folder that is in tables; other people's results leave the tables.
+    """Return the latest results in the tables of a folder, and remove results of other projects from the tables.
 
     Raises `UnusualEvidenceError` if the tables don't agree with the lines.
     """
@@ -143,7 +142,8 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
 
 
 def _reduced(table: EvidenceTable, is_wanted: Callable[[str], bool]) -> tuple[list[Reduced], dict[int, Line]]:
-    """Return the results that may count, with their lines by place; what can't be believed leaves the tables."""
+    """Return the results that may count, and their lines by place. Lines that contradict themselves leave the
+    tables."""
     for _ in range(_TRIES):
         reduced = [row for row in reduce_checks(table.connection) if is_wanted(row.where.cell_id)]
         wanted = [row.place for row in reduced if row.place is not None]
@@ -157,8 +157,8 @@ def _reduced(table: EvidenceTable, is_wanted: Callable[[str], bool]) -> tuple[li
 
 
 def _fetched(checks: Sequence[CheckLine]) -> frozenset[str]:
-    """Return the cells of checkpoints that weren't here and have been run since, as cells whose names have the
-    weights' hash."""
+    """Return the cells of checkpoints that were missing and have since run under the name with their weights'
+    hash."""
     missing = missing_since(checks)
     newest: dict[Cell, str] = {}
     for line in checks if missing else ():
@@ -169,7 +169,7 @@ def _fetched(checks: Sequence[CheckLine]) -> frozenset[str]:
 
 
 def missing_since(checks: Iterable[CheckLine]) -> dict[Cell, str]:
-    """Return, for the cell of each checkpoint that wasn't here, as it was asked for, when it was missing last."""
+    """Return when the checkpoint of each cell was last missing, by the cell as it was requested."""
     found: dict[Cell, str] = {}
     for line in checks:
         missing = line.outcome is Outcome.NOT_RUN and line.error_type == SETUP[0]
@@ -206,7 +206,7 @@ def _with_details(found: Latest, table: EvidenceTable, places: Mapping[str, int]
 
 
 def _unfinished(table: EvidenceTable) -> tuple[str, ...]:
-    """Runs without an end that no later run resumes: they still go on, or were killed."""
+    """Return the runs without an end that no later run resumes: they are running or were killed."""
     runs = table.connection.execute(
         "SELECT run_id FROM runs ANTI JOIN ended USING (run_id) "
         "ANTI JOIN (SELECT unnest(resumes) AS run_id FROM runs) USING (run_id) ORDER BY place"
@@ -223,7 +223,7 @@ def _is_ahead(table: EvidenceTable) -> bool:
 
 
 def _take_others(table: EvidenceTable) -> Evidence:
-    """The runs and checks that aren't our own tests, which leave the table."""
+    """Remove the runs and checks of other projects from the tables, and return them."""
     rows = [
         table.connection.execute(f"SELECT place FROM {name} WHERE origin <> 'hwcompat'").fetchall()
         for name in ("runs", "checks")
@@ -241,7 +241,7 @@ def _take_others(table: EvidenceTable) -> Evidence:
 
 
 def _runs(table: EvidenceTable) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
-    """Versions and machine of each run; several lines of one run say the same."""
+    """Return versions and machine of each run. Several lines of one run agree."""
     rows = table.connection.execute("SELECT run_id, versions, machine FROM runs ORDER BY place").fetchall()
     versions: dict[str, Mapping[str, str]] = {}
     for run_id, text, _ in rows:
@@ -257,8 +257,8 @@ def _placed(
     for row in reduced:
         line = _missing(plans, row) if row.place is None else lines[row.place]
         where = row.where
-        said = (row.run_id, where.cell_id, where.check_name, where.target)
-        if not isinstance(line, CheckLine) or said != tuple(
+        expected = (row.run_id, where.cell_id, where.check_name, where.target)
+        if not isinstance(line, CheckLine) or expected != tuple(
             as_unicode(text) for text in (line.run_id, line.cell_id, line.check_name, line.requested_target)
         ):
             raise UnusualEvidenceError("a line isn't what the table says")
@@ -273,10 +273,10 @@ def _missing(plans: Plans, row: Reduced) -> CheckLine | None:
 
 
 def missing_result(run_id: str, started_at: str, planned: PlannedCell, check: str) -> CheckLine | None:
-    """Return a `not_run` for a planned check without a line; None if the plan names no cell."""
+    """Return a `not_run` result for a planned check without a line, or None if the plan names no valid cell."""
     try:
         cell = Cell.parse(planned.cell_id)
-    except HwCompatError:  # a plan that names no cell plans nothing; other lines of the run still count
+    except HwCompatError:  # a plan without a valid cell is ignored
         return None
     return CheckLine(
         run_id=run_id,
@@ -298,11 +298,11 @@ def missing_result(run_id: str, started_at: str, planned: PlannedCell, check: st
 
 
 def latest_results(placed: Iterable[tuple[Reduced, CheckLine]]) -> tuple[CheckLine, ...]:
-    """Return, of results in the order in which they were written, those that no later one replaces.
+    """Return the results that no later one replaces, given results in the order in which they were written.
 
-    One result stays for each check, machine, target and accelerator. A run that was cut off never hides what an
-    earlier one showed, and of two results of one run the worse one stays. A result on a substitute is replaced by a
-    later one that the device itself wrote.
+    One result stays for each check, machine, target and accelerator. An interrupted run never hides an earlier
+    result, and of two results of one run the worse one stays. A later result of the requested device replaces one of
+    a substitute.
     """
     places: dict[LinePlace, dict[str, tuple[int, CheckLine]]] = {}
     for number, (row, line) in enumerate(placed):
@@ -320,7 +320,7 @@ def latest_results(placed: Iterable[tuple[Reduced, CheckLine]]) -> tuple[CheckLi
 
 
 def _not_replaced(lines: Collection[tuple[int, CheckLine]]) -> Iterator[tuple[int, CheckLine]]:
-    """The numbered results of one place without those on a substitute that an own result came after."""
+    """Yield the numbered results of one place, without those of a substitute that the device's own results follow."""
     own = [number for number, one in lines if not one.substitution_reason and one.outcome is not Outcome.NOT_RUN]
     for number, one in lines:
         if not one.substitution_reason or number > max(own, default=-1):
@@ -328,9 +328,9 @@ def _not_replaced(lines: Collection[tuple[int, CheckLine]]) -> Iterator[tuple[in
 
 
 def worst_of_runs(lines: Sequence[CheckLine]) -> list[CheckLine]:
-    """Return the results without those that another result of the same check, run and accelerator is worse than.
+    """Return the results without those for which the same check, run and accelerator has a worse one.
 
-    A check has two results if it passed and then failed when it was torn down.
+    A check has two results if it passed and then failed in its teardown.
     """
     found: dict[tuple[str, str, str | None], int] = {}
     for line in lines:
@@ -340,7 +340,7 @@ def worst_of_runs(lines: Sequence[CheckLine]) -> list[CheckLine]:
 
 
 def severity(line: CheckLine) -> int:
-    """Return how much a result takes away from a pass, from 0 for one that says nothing to 4 for a failure."""
+    """Return how bad a result is, from 0 for an inconclusive one to 4 for a failure."""
     if line.outcome.is_failure:
         return 4
     if line.outcome in (Outcome.AMBIGUOUS, Outcome.PASSED_ON_FALLBACK):
@@ -351,5 +351,5 @@ def severity(line: CheckLine) -> int:
 
 
 def is_silent(line: CheckLine) -> bool:
-    """Whether a result only says that its check wasn't reached, or that the set-up was wrong."""
+    """Whether a result only means that its check wasn't reached, or that the setup was wrong."""
     return line.error_type in SETUP or (line.outcome is Outcome.NOT_RUN and line.error_type in SILENT)

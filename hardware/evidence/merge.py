@@ -1,4 +1,4 @@
-"""Takes evidence from elsewhere into a folder: every line is held against the schema and its run before it is in."""
+"""Merge evidence from elsewhere into a folder after every line was checked against the schema and its run."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .store import Evidence, differing, read_run
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
 LARGEST_MERGE = 256 * 1024 * 1024
-"""In bytes. A run of all types on one target comes to 10 MB."""
+"""In bytes. A run of all types on one target has 10 MB."""
 
 Lines = tuple[bytes, list[dict[str, Any]], bool]
-"""Of a file the bytes of its whole lines, the objects in them, and whether the last line was cut off."""
+"""The whole lines of a file as bytes, the objects in them, and whether the last line was cut off."""
 
 Read = Mapping[str, Lines]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """What became of each file: its name, and one of `taken`, `longer` (it had grown), `known` (nothing new)."""
+    """The result for one file: its name, and one of `taken`, `longer` (it had grown), `known` (nothing new)."""
 
     name: str
     state: str
@@ -43,13 +43,12 @@ class Merged:
 
 
 def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
-    """Copy the evidence files of the folder `source`, or the file that it is, into `folder`, or none of them.
+    """Copy the evidence file `source`, or all files of the folder `source`, into `folder`: all of them or none.
 
-    Every line must fit the published schema, belong to the run that the file's name says, and speak of a check of
-    that run's plan; only the last line of a file may be cut off (its process was killed), and is left out. What a
-    page saved is held against the seal that `folder` keeps. A file that is named itself may have been renamed on its
-    way, and gets its own name again. Raises `BrokenInput` naming file and line, or where a file of this name holds
-    something else; `OutputError`.
+    Every line must fit the published schema, belong to the run in the file's name, and be of a check that the run
+    planned. Only the last line of a file may be cut off, and is dropped. Files that a page saved are checked against
+    the seal in `folder`. A single file gets back the name it was written under. Raises `BrokenInput` with file and
+    line, or if a file of the same name has other content; `OutputError`.
     """
     if source.is_file():
         data, objects, cut = whole_lines_of(source)
@@ -74,13 +73,13 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
 
 
 def _read_all(source: Path) -> tuple[dict[str, Lines], dict[str, Path | bytes]]:
-    """The files of a folder, those that were compacted among them, and what they are as a whole: where they lie, or
-    their bytes. Raises `BrokenInput`."""
+    """Return the lines of each file of a folder, compacted ones included, and each whole file as a path or bytes.
+    Raises `BrokenInput`."""
     paths = sorted(source.glob("*.jsonl"))
     if not paths and not compacted_files(source):
         raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
     size = sum(path.stat().st_size for path in paths if is_plain_file(path))
-    if size > LARGEST_MERGE:  # all lines are held in memory until every one was looked at
+    if size > LARGEST_MERGE:  # all lines stay in memory until each was checked
         raise _too_much(source, size_text(size))
     files: dict[str, Path | bytes] = {path.name: path for path in paths}
     read = {_right_name(path): whole_lines_of(path) for path in paths}
@@ -101,7 +100,7 @@ def _read_all(source: Path) -> tuple[dict[str, Lines], dict[str, Path | bytes]]:
 
 
 def _check_runs(read: Read, files: Mapping[str, Path | bytes], folder: Path) -> None:
-    """Hold files against the ends of their runs, and against what `folder` has of them. Raises `BrokenInput`."""
+    """Check files against the ends of their runs and against the files in `folder`. Raises `BrokenInput`."""
     runs = {run_of(name) for name in read}
     there = {path.name: path for run_id in sorted(runs) for path in folder.glob(f"{run_id}-*.jsonl")}
     longer = {name: path for name, path in there.items() if name not in files or _size(path) > _size(files[name])}
@@ -129,7 +128,7 @@ def _too_much(source: Path, size: str) -> BrokenInput:
 
 
 def _check_alone(name: str, read: Mapping[str, object]) -> None:
-    """A page saves one file: another of the same run could say more than the page did."""
+    """Check that a file that a page saved is the only one of its run: another one could contradict it."""
     run_id = run_of(name)
     other = next((one for one in read if one != name and one.startswith(f"{run_id}-")), None)
     if other is not None:
@@ -143,7 +142,7 @@ def _right_name(path: Path) -> str:
 
 
 def _own_name(path: Path, objects: list[Any]) -> str:
-    """The name that a file had when it was written: browsers and mail put something before or behind it."""
+    """Return the name under which a file was written: browsers and mail programs add to it."""
     if is_evidence_name(path.name):
         return path.name
     first = objects[0] if objects else None
@@ -154,7 +153,7 @@ def _own_name(path: Path, objects: list[Any]) -> str:
 
 
 def _present(there: Path, data: bytes) -> bytes | None:
-    """What lies at `there` already; None where nothing does. It may be a beginning of `data`, or its continuation."""
+    """Return the content of `there`, a prefix of `data` or longer than it, or None if there is no such file."""
     try:
         before = there.read_bytes()
     except FileNotFoundError:
@@ -170,7 +169,7 @@ def _present(there: Path, data: bytes) -> bytes | None:
 
 
 def whole_lines_of(path: Path) -> Lines:
-    """The bytes of a file's whole lines, the objects in them, and whether the last one was cut off."""
+    """Return the whole lines of a file as bytes, the objects in them, and whether the last line was cut off."""
     try:
         data = read_bytes(path, longest=LARGEST_MERGE)
     except OSError as error:
@@ -179,7 +178,7 @@ def whole_lines_of(path: Path) -> Lines:
 
 
 def parsed_lines(name: str, data: bytes) -> Lines:
-    """The same of bytes that are a file's. Raises `BrokenInput`."""
+    """Return the same for the bytes of a file. Raises `BrokenInput`."""
     if data.startswith(b"PK\x03\x04") or data.lstrip()[:1] == b"<":
         raise BrokenInput(
             f"{echo(name)} is no evidence",
@@ -193,7 +192,7 @@ def parsed_lines(name: str, data: bytes) -> Lines:
         if len(line) > LONGEST_LINE or line.count(b"{") + line.count(b"[") > MOST_BRACKETS:
             raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB, or has too many lists and tables")
         try:
-            text = line.decode("utf-8")  # of bytes the library takes UTF-16 too, which no other reader does
+            text = line.decode("utf-8")  # json.loads would accept UTF-16 too
             found = json.loads(
                 text, parse_constant=no_number, parse_float=finite_number, object_pairs_hook=_each_once
             )
@@ -207,7 +206,7 @@ def parsed_lines(name: str, data: bytes) -> Lines:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two values under one name readers take the first or the last: nobody may choose what is checked."""
+    """Refuse duplicate keys in untrusted lines: some readers use the first value and others the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -216,7 +215,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_lines(read: Read) -> None:
-    """Hold every line against the schema and its run. Raises `BrokenInput` for files that aren't what runs wrote."""
+    """Check every line against the schema and its run. Raises `BrokenInput` for lines that no run writes."""
     import jsonschema
 
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
@@ -268,7 +267,7 @@ def _check_planned(where: str, line: CheckLine, cell: PlannedCell | None, run: R
 
 
 def _reason(validators: Mapping[str, Any], plain: Any) -> str:
-    """Why an object is no line of evidence; empty where it is one."""
+    """Return why an object isn't a line of evidence, or an empty text."""
     kind = plain.get("kind") if isinstance(plain, dict) else None
     if not isinstance(kind, str) or kind not in validators:
         return f"its kind is none of {', '.join(validators)}"

@@ -13,15 +13,15 @@ from ..cell import DIFFUSION_TASKS, Cell
 from .record import PlannedCell
 
 _SPECIAL = "SPECIAL_MODEL_TYPE_TO_MODULE_NAME"
-"""The table of transformers that names the folders of types that aren't called like theirs."""
+"""The table in transformers with the folders of types whose folders have other names."""
 
 
 def modeling_fingerprint(cell: Cell) -> str:
     """Return the fingerprint of the modeling files of a cell's type: 12 hexadecimal digits over their bytes.
 
-    For a type of transformers these are all Python files in its folder, for a model of diffusers, whose types have no
-    folder of their own, those of all models. Empty where the library isn't installed or has no such type, as for a
-    checkpoint and a module of the user's own. Imports neither library.
+    For transformers these are all Python files in the type's folder; for diffusers, whose types have no folders,
+    those of all models. Empty if the library isn't installed or has no such type, as for checkpoints and the user's
+    own modules. Neither library is imported.
     """
     if cell.task in DIFFUSION_TASKS:
         models = _models("diffusers")
@@ -34,28 +34,28 @@ def modeling_fingerprint(cell: Cell) -> str:
 def modeling_moved(planned: PlannedCell, cell: Cell) -> bool:
     """Whether the installed modeling files of a cell's type have changed since it was planned.
 
-    False where they aren't installed: the version of their library says so.
+    False if they aren't installed: the version of their library shows that.
     """
     now = modeling_fingerprint(cell) if planned.modeling else ""
     return now not in ("", planned.modeling)
 
 
 def modeling_stamp() -> str:
-    """Return sizes and moments of change of all installed modeling files, as one digest: other if any was edited."""
+    """Return a digest of sizes and modification times of all installed modeling files."""
     digest = hashlib.sha256()
     for library in ("transformers", "diffusers"):
         models = _models(library)
         for path in sorted(models.rglob("*.py")) if models else ():
-            told = path.stat()
-            digest.update(f"{path} {told.st_size} {told.st_mtime_ns}\n".encode())
+            found = path.stat()
+            digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
 def _models(library: str) -> Path | None:
-    """The folder of the models of an installed library."""
+    """Return the folder of the models of an installed library."""
     try:
         spec = importlib.util.find_spec(library)
-    except (ImportError, ValueError):  # something else is imported under its name
+    except (ImportError, ValueError):  # another module has its name
         return None
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return next((path for path in (Path(place) / "models" for place in places) if path.is_dir()), None)
@@ -63,7 +63,7 @@ def _models(library: str) -> Path | None:
 
 @functools.cache
 def _folders(models: Path) -> Mapping[str, Path]:
-    """The folder of each type by its plain name."""
+    """Return the folder of each type by its plain name."""
     found = {_plain(path.name): path for path in models.iterdir() if path.is_dir()}
     special = {_plain(name): found[_plain(folder)] for name, folder in _special(models) if _plain(folder) in found}
     return found | special
@@ -86,7 +86,7 @@ def _special(models: Path) -> Iterable[tuple[str, str]]:
 
 
 def _plain(name: str) -> str:
-    """A type's name as cells and folders may spell it: `xlm-roberta`, `xlm_roberta`."""
+    """Return a type's name without the difference between `xlm-roberta` and `xlm_roberta`."""
     return name.lower().replace("-", "_").replace(".", "_")
 
 

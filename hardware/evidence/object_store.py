@@ -1,7 +1,7 @@
-"""The one door to object storage: fsspec and whatever implementation of it is installed, each answer checked.
+"""Read and write object storage through fsspec and its installed implementations.
 
-Everything that comes from there is untrusted: names are held against what evidence is called, sizes against what we
-read, and an object that changes while it is read is no answer.
+Nothing in a store is trusted: names are checked against those of evidence, sizes against limits, and an object that
+changes while it is read is refused.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .parquet import PARTITION
 
 REQUIREMENTS = "requirements-object-storage.txt"
 _OURS = ("s3", "s3a")
-"""The protocols whose implementation stands in that file."""
+"""Protocols whose implementation is in that requirements file."""
 
 MOST_OBJECTS = 100_000
 LARGEST_OBJECT = 4 * 1024**3
-"""In bytes. A run of all types comes to 10 MB, a Parquet file of ours to 20 MB."""
+"""In bytes. A run of all types has 10 MB, a Parquet file of ours 20 MB."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,180}\.(?:jsonl|parquet)")
 _STAMPS = ("ETag", "etag", "generation", "md5Hash", "content_md5", "crc32c", "version_id", "mtime", "created")
-_STAMPS_TOO = ("LastModified", "last_modified", "updated", "modified")
+_WEAK_STAMPS = ("LastModified", "last_modified", "updated", "modified")
 _PIECE = 8 * 1024 * 1024
 
-_STAY_HOME = {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
-"""Without them, clients that find no credentials ask 169.254.169.254 for some. Who runs on a cloud's machine with a
-role sets them to `false`."""
+_NO_METADATA_SERVICE = {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
+"""Without these, clients without credentials ask the metadata service at 169.254.169.254. On a cloud machine with a
+role, set them to `false`."""
 
 _WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory", "oss", "oci", "r2"})
 """Stores in which an object appears whole or not at all."""
@@ -43,8 +43,8 @@ _WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory", "
 
 @dataclass(frozen=True, kw_only=True)
 class StoredObject:
-    """An object of evidence: its name below the prefix, its key in the store, its size in bytes, and what tells it
-    from what stood there before; where the store tells no such thing, `stamp` is empty."""
+    """An object of evidence: its name below the prefix, its key in the store, its size in bytes, and a stamp of its
+    version, empty if the store has none."""
 
     name: str
     key: str
@@ -54,7 +54,7 @@ class StoredObject:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """What lies below an address: evidence by name, and how many other objects, with one of them as an example."""
+    """The objects below an address: evidence by name, and the number of objects that aren't evidence."""
 
     found: Mapping[str, StoredObject]
     others: int = 0
@@ -62,27 +62,27 @@ class Listing:
 
 
 class ObjectStore:
-    """A place in object storage. Raises `UsageError` where fsspec lacks what it takes to reach it."""
+    """A place in object storage. Raises `UsageError` if fsspec lacks a package for it."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        for name, value in _STAY_HOME.items():
+        for name, value in _NO_METADATA_SERVICE.items():
             os.environ.setdefault(name, value)
         self._files, self._root = _filesystem(address)
 
     def listing(self) -> Listing:
-        """The objects of evidence. Raises `BrokenInput` where there is no such place, or too much in it."""
-        with self._asked("list"):
+        """Return the objects of evidence. Raises `BrokenInput` if there is no such place or it holds too much."""
+        with self._with_our_errors("list"):
             self._files.invalidate_cache()
             rows = self._files.find(self._root, maxdepth=2, detail=True)
         if len(rows) > MOST_OBJECTS:
             raise BrokenInput(f"{self.address} holds more than {MOST_OBJECTS:,} objects", fix="Name a folder in it.")
         found: dict[str, StoredObject] = {}
         others: list[str] = []
-        for key, told in rows.items():
+        for key, entry in rows.items():
             name = str(key).removeprefix(self._root).lstrip("/")
-            size = told.get("size")
-            if told.get("type") != "file" or not is_name(name) or told.get("islink") or not isinstance(size, int):
+            size = entry.get("size")
+            if entry.get("type") != "file" or not is_name(name) or entry.get("islink") or not isinstance(size, int):
                 others.append(name)
                 continue
             if not 0 <= size <= LARGEST_OBJECT:
@@ -90,12 +90,12 @@ class ObjectStore:
                     f"{one_line(name, longest=120)} in {self.address} is refused",
                     why=f"it is larger than {size_text(LARGEST_OBJECT)}",
                 )
-            found[name] = StoredObject(name=name, key=str(key), size=size, stamp=_stamp(told))
+            found[name] = StoredObject(name=name, key=str(key), size=size, stamp=_stamp(entry))
         return Listing(found=found, others=len(others), example=one_line(others[0], longest=80) if others else "")
 
     def read(self, one: StoredObject, file: BinaryIO) -> None:
-        """Copy an object's bytes. Raises `BrokenInput` where it isn't the object that was listed any more."""
-        with self._asked(f"read {one.name} of"):
+        """Copy an object's bytes. Raises `BrokenInput` if it is no longer the listed object."""
+        with self._with_our_errors(f"read {one.name} of"):
             left = one.size
             with self._files.open(one.key, "rb", block_size=_PIECE, cache_type="readahead") as source:
                 while data := source.read(min(_PIECE, left + 1)):
@@ -104,20 +104,20 @@ class ObjectStore:
                     if left < 0:
                         break
             self._files.invalidate_cache(self._files._parent(one.key))
-            told = self._files.info(one.key)
-        if left or told.get("size") != one.size or (one.stamp and _stamp(told) not in ("", one.stamp)):
+            entry = self._files.info(one.key)
+        if left or entry.get("size") != one.size or (one.stamp and _stamp(entry) not in ("", one.stamp)):
             raise ChangedObjectError(f"{one.name} in {self.address} changed while it was read")
 
     def put(self, name: str, data: bytes, before: StoredObject | None) -> None:
-        """Write an object whole, where nothing lies or in the place of `before`, and read it back.
+        """Write a whole object, new or in the place of `before`, and read it back.
 
-        Raises `OutputError`, also where somebody else has put something there meanwhile.
+        Raises `OutputError`, also if another process has written there in the meantime.
         """
         key = f"{self._root}/{name}"
-        with self._asked(f"write {name} to", writes=True):
+        with self._with_our_errors(f"write {name} to", writes=True):
             if self.address.protocol in _WHOLE:
                 self._put_whole(key, data, before)
-            else:  # a disk's file grows as it is written
+            else:  # a file on a disk appears before it is whole
                 if before is None and self._files.exists(key):
                     raise FileExistsError
                 self._files.makedirs(self._files._parent(key), exist_ok=True)
@@ -137,8 +137,8 @@ class ObjectStore:
         self._files.pipe_file(key, data)
 
     @contextmanager
-    def _asked(self, what: str, *, writes: bool = False) -> Iterator[None]:
-        """Turn whatever a store's library raises into an error of ours, without secrets."""
+    def _with_our_errors(self, what: str, *, writes: bool = False) -> Iterator[None]:
+        """Convert whatever a store's library raises to one of our errors, without secrets."""
         kind = OutputError if writes else BrokenInput
         try:
             yield
@@ -148,7 +148,7 @@ class ObjectStore:
             raise kind(f"can't {what} {self.address}", why="something lies there already") from error
         except FileNotFoundError as error:
             raise kind(f"can't {what} {self.address}", why="there is no such bucket or object") from error
-        except Exception as error:  # each implementation has errors of its own, and their base is Exception
+        except Exception as error:  # implementations share no other base class
             if getattr(error, "errno", None) == _EXPIRED:
                 raise ChangedObjectError(f"an object in {self.address} changed while it was read") from error
             why = one_line(redact(f"{type(error).__name__}: {error}"), longest=200)
@@ -159,29 +159,29 @@ class ObjectStore:
 
 
 _EXPIRED = 16
-"""EBUSY, by which s3fs says that an object isn't the one that was opened."""
+"""EBUSY, which s3fs raises if an object isn't the one that was opened."""
 
 
 class ChangedObjectError(BrokenInput):
-    """An object isn't the one that was listed."""
+    """The object isn't the one that was listed."""
 
 
 def is_name(name: str) -> bool:
-    """Whether an object below the prefix is called like a file of evidence, or like one of a month's Parquet."""
+    """Whether an object below the prefix has the name of an evidence file or of a Parquet file of a month."""
     month, _, last = name.rpartition("/")
     plain = _NAME.fullmatch(last) is not None and ".." not in last
     return plain and (not month or (PARTITION.fullmatch(month) is not None and last.endswith(".parquet")))
 
 
-def _stamp(told: Mapping[str, Any]) -> str:
-    """What tells an object from others that stood at its place, by what the store says of it."""
-    said = [f"{name}={_plain(told[name])}" for name in _STAMPS if told.get(name) is not None]
-    said = said or [f"{name}={_plain(told[name])}" for name in _STAMPS_TOO if told.get(name) is not None]
-    return " ".join(said)
+def _stamp(entry: Mapping[str, Any]) -> str:
+    """Return a stamp that differs between versions of an object, from its properties in the store."""
+    stamps = [f"{name}={_plain(entry[name])}" for name in _STAMPS if entry.get(name) is not None]
+    stamps = stamps or [f"{name}={_plain(entry[name])}" for name in _WEAK_STAMPS if entry.get(name) is not None]
+    return " ".join(stamps)
 
 
 def _plain(value: Any) -> str:
-    """A moment is told as seconds in listings and as a date elsewhere, of one and the same object."""
+    """Return seconds for a date: one store reports the same moment in both forms."""
     value = value.timestamp() if isinstance(value, datetime) else value
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
@@ -196,8 +196,8 @@ def _filesystem(address: Address) -> tuple[Any, str]:
     try:
         files, root = fsspec.url_to_fs(str(address))
     except ImportError as error:
-        told = known_implementations.get(address.protocol, {})
-        fix = _install() if address.protocol in _OURS else f"{told.get('err', 'Install what fsspec names')}."
+        entry = known_implementations.get(address.protocol, {})
+        fix = _install() if address.protocol in _OURS else f"{entry.get('err', 'Install what fsspec names')}."
         why = f"what reads {address.protocol}:// isn't installed"
         raise UsageError(f"{address} can't be reached", why=why, fix=fix) from error
     except ValueError as error:

@@ -1,10 +1,9 @@
-"""What a page saved, held against the seal that stayed where the page was made.
+"""Check the results that a web page saved against the seal of the page.
 
-Anybody can write a line. Here each has to be one that the sealed page could have written: this plan, these files,
-these limits, numbers that make a pass one, and an adapter that is said for what it is. Whether a person typed the
-numbers can't be seen: a page runs on somebody else's machine. What the lines say of its device follows from what the
-browser told, which stands in the inventory once. The page's own side is `hwcompat/plugins/web_page/device.js` and
-`checks.js`.
+Anyone can write a line of JSON. Here each line has to be one that the sealed page could have written: its plan, files
+and limits, numbers that make a pass one, and the adapter that was used. Whether a person typed the numbers can't be
+detected. The device is derived from the browser's description, which is in the inventory once. The page's code is
+`hwcompat/plugins/web_page/device.js` and `checks.js`.
 """
 
 from __future__ import annotations
@@ -34,28 +33,28 @@ _AS_REQUESTED = {
 }
 
 _OUTCOMES = ("passed", "failed", "timeout", "out_of_memory", "not_run")
-"""What a page can say of a check: it substitutes nothing, and whoever closes it saves nothing."""
+"""The outcomes that a page can record: it has no substitute device, and a closed page saves nothing."""
 
 _SCHEMA = Path(__file__).with_name("schemas") / "page.json"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", re.ASCII)
-"""As evidence has it: moments are compared as texts too."""
+"""The format of times in evidence, which are compared as text too."""
 
 _CLOCK_BEHIND = datetime.timedelta(days=1)
 _CLOCK_AHEAD = datetime.timedelta(minutes=10)
-"""By how much the clock of a browser's machine may be wrong. One that is ahead would outlive what was measured since,
-so that little is allowed: evidence that is refused for it can be taken in later."""
+"""How far the clock of a browser's machine may be ahead. The limit is low because later evidence would seem older;
+evidence that is refused for it can be merged later."""
 
 
 class WrongLine(Exception):
-    """Why a line isn't one of the sealed page's."""
+    """A line that the sealed page couldn't have written, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PageDevice:
-    """What the lines say of the device that the inventory describes.
+    """The device that the inventory describes, as lines have to state it.
 
-    `reason` says why nothing can run there, and is empty where something can. `conditions` are those of every check,
-    `accelerators` those of the inventory.
+    `reason` is why nothing can run there, or empty. `conditions` are those of every check, `accelerators` those of
+    the inventory.
     """
 
     reason: str
@@ -67,7 +66,7 @@ class _PageDevice:
 
 
 def is_of_page(lines: Sequence[Line]) -> bool:
-    """Whether a file's lines are a page's, or say that they are."""
+    """Whether the lines of a file are a page's or claim to be."""
     return any(
         "page" in line
         or BROWSER_OF_PAGE in _mapping(line.get("versions"))
@@ -77,9 +76,9 @@ def is_of_page(lines: Sequence[Line]) -> bool:
 
 
 def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
-    """Hold a page's file, whose lines fit the schema, against its seal in `folder`.
+    """Check a page's file, whose lines fit the schema, against its seal in `folder`.
 
-    Raises `BrokenInput` naming the line and what is wrong with it.
+    Raises `BrokenInput` with the line and the reason.
     """
     run = lines[0] if lines else {}
     if run.get("kind") != "run":
@@ -203,8 +202,8 @@ def _check_pass(line: Line, seal: Line) -> None:
 
 
 def _check_proof(line: Line, offloaded: Line, seal: Line, steps: Sequence[Line]) -> None:
-    """The operators of its proof are those of the model's file. Only what moves numbers may be more or less often on
-    the target: the runtime drops, merges and adds it where a provider wants another layout."""
+    """Check that the executed operators are those of the model's file. Only operators that move data may differ in
+    number: the runtime drops, merges and adds them to change layouts."""
     native = _mapping(line.get("native_ops"))
     place = next(seal["passes"][step["pass"]]["file"] for step in steps if step["what"] == "execution")
     nodes = Counter(seal["files"][place]["nodes"].values())
@@ -231,7 +230,7 @@ def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
     held = [value for value, step in zip(measured, comparing, strict=True) if step["what"] != "difference"]
     error = line.get("max_rel_error")
     if not held and error is None:
-        return  # it asks whether something is heard, and nothing is held against a reference
+        return  # it compares nothing with a reference
     if not _is_number(error) or not error <= limit or line.get("tolerance") != limit:
         raise WrongLine(f"it passed with an error of {echo(str(error))}, and the recorded tolerance is {limit:g}")
     if error != max(held, default=None):
@@ -247,7 +246,7 @@ def _said(step: Line) -> str:
 
 
 def _check_whole(lines: Sequence[Line], checks: Sequence[Line], page: Line, seal: Line) -> None:
-    """A page saves everything at once: a line for each check, and an end that counts them."""
+    """Check that there is a line for each check, and an end that counts them: a page saves everything at once."""
     end = lines[-1]
     if end["kind"] != "end":
         raise WrongLine("it was cut off: it has no end")
@@ -268,29 +267,30 @@ def _mapping(value: Any) -> Line:
     return value if isinstance(value, Mapping) else {}
 
 
-# Its device
+# The page's device
 
 
 def _device_of(run: Line, page_id: str, seal: Line) -> _PageDevice:
-    """The device of a run line that fits the schema. Raises `WrongLine` where it describes none for the target."""
+    """Return the device of a run line that fits the schema. Raises `WrongLine` if it describes none for the
+    target."""
     browser, adapter = run["inventory"]["browser"], run["inventory"]["adapter"]
     version = f"{browser['name']} {browser['version']}"
     runtime = f"onnxruntime-web {seal['runtime']['version']}, {version}"
     reason = str(adapter.get("reason", ""))
     name, said, listed = ("", {}, []) if reason else _described(adapter, seal["target"])
-    told = f"{browser['agent']} {browser['model']} {name}"
+    description = f"{browser['agent']} {browser['model']} {name}"
     return _PageDevice(
         reason=reason,
         conditions={**seal["conditions"], **said, "page": page_id, "runtime": runtime},
         accelerator=None if reason else f"{name} through {runtime}",
         accelerators=listed,
-        machine=f"browser-{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:8]}",
+        machine=f"browser-{hashlib.sha256(description.encode(errors='replace')).hexdigest()[:8]}",
         browser=version,
     )
 
 
 def _described(adapter: Line, target: Line) -> tuple[str, dict[str, str], list[dict[str, str]]]:
-    """Name, conditions and entry of the inventory."""
+    """Return name, conditions and inventory entry of an adapter."""
     wanted = (*TOLD, "fallback") if target["api"] == "webgpu" else ("kind",)
     if missing := [name for name in wanted if name not in adapter]:
         raise WrongLine(f"its inventory doesn't describe the device: the adapter has no {', '.join(missing)}")
@@ -311,7 +311,7 @@ def _described(adapter: Line, target: Line) -> tuple[str, dict[str, str], list[d
 
 
 def _check_described(run: Line, device: _PageDevice, browser: object) -> None:
-    """Hold what a run line says of machine, `browser` and accelerators against its device."""
+    """Check machine, `browser` and accelerators of a run line against its device."""
     if run["inventory"]["accelerators"] != device.accelerators:
         raise WrongLine("its accelerators aren't the adapter that it describes")
     if browser != device.browser:
@@ -321,7 +321,7 @@ def _check_described(run: Line, device: _PageDevice, browser: object) -> None:
 
 
 def _check_ran_there(line: Line, device: _PageDevice) -> None:
-    """Hold what a check's line says of the device against it."""
+    """Check what a check's line states about the device."""
     if device.reason and line["outcome"] != "not_run":
         raise WrongLine(f"its inventory says that nothing runs here, and the check is {line['outcome']}")
     conditions = line["conditions"]

@@ -1,7 +1,7 @@
-"""Seals of pages that run a cell's checks in a browser elsewhere, and where the folder of evidence keeps them.
+"""Seals of web pages that run a cell's checks in a browser on another machine.
 
-A page is named by the hash of its seal. What a page saved is held against the seal that stayed here
-(`page_lines.py`), so that nothing of plan, prediction, limits or model can be another one when it comes back.
+A page is named by the hash of its seal. Its results are checked against the seal, which stays in the folder of
+evidence (`page_lines.py`), so that plan, prediction, limits and model can't be changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEALS = "pages"
 """The folder of seals in a folder of evidence."""
 
 BUILDS = "builds"
-"""The check that asks no step: it opens the files."""
+"""The check that runs nothing: it opens the files."""
 
 _SCHEMA = Path(__file__).with_name("schemas") / "seal.json"
 _LARGEST = 64 * 1024 * 1024
@@ -29,7 +29,7 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def seal_text(sealed: Mapping[str, Any]) -> str:
-    """The one text of a seal: ASCII, and with no sign that could end an element of a page."""
+    """Return the text of a seal: ASCII, without characters that could end an HTML element."""
     text = json.dumps(sealed, sort_keys=True, separators=(",", ":"), allow_nan=False)
     for sign, escaped in _UNSAFE.items():
         text = text.replace(sign, escaped)
@@ -37,7 +37,7 @@ def seal_text(sealed: Mapping[str, Any]) -> str:
 
 
 def keep_seal(folder: Path, text: str) -> Path:
-    """Put a seal into a folder of evidence. Raises `OutputError`."""
+    """Write a seal into a folder of evidence. Raises `OutputError`."""
     path = folder / SEALS / f"{_id_of(text)}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,8 +48,7 @@ def keep_seal(folder: Path, text: str) -> Path:
 
 
 def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
-    """The seal of that page. Raises `BrokenInput` where it isn't kept in `folder`, was changed, or is
-    none that a page could have."""
+    """Return the seal of a page. Raises `BrokenInput` if it is missing in `folder`, was changed or isn't valid."""
     path = folder / SEALS / f"{page_id}.json"
     if not (len(page_id) == 64 and set(page_id) <= set("0123456789abcdef")):
         raise BrokenInput("a page's evidence names no page", why="a page's name has 64 hexadecimal digits")
@@ -78,7 +77,7 @@ def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
 
 
 def _wrong_in(seal: Mapping[str, Any]) -> str:
-    """Where a seal doesn't fit its schema, or names what isn't in it; empty for one that is whole."""
+    """Return how a seal breaks its schema or names what isn't in it, or an empty text."""
     import jsonschema
 
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))

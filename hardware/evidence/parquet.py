@@ -1,8 +1,8 @@
-"""Reading compacted evidence: Parquet in a folder itself, and in folders of the month in which its runs started.
+"""Read compacted evidence: Parquet files in a folder and in its folders by month.
 
-A file of JSON lines is in one Parquet file as a whole, and its name alone says in which month: who asks about one run
-opens nothing else. By target nothing is divided: a run has lines of many, and would be torn apart. How much text a
-file comes to is known before any of it is read: a few hundred kB can stand for hundreds of GB.
+All lines of a file of JSON lines are in one Parquet file, in the month in which the run started, which its name
+contains: reading one run opens no other month. There are no partitions by target, since one run has lines of many.
+The size of a file's text is checked before it is read: a few hundred kB can expand to hundreds of GB.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 SUFFIX = ".parquet"
 UNKNOWN = "month=unknown"
-"""Where files lie whose names tell no moment."""
+"""The folder for files whose names contain no date."""
 
 PARTITION = re.compile(r"month=(?:[0-9]{4}-(?:0[1-9]|1[0-2])|unknown)")
 _STARTED = re.compile(r"(?P<year>[0-9]{4})(?P<month>0[1-9]|1[0-2])[0-9]{2}T")
 
 PARQUET = "read_parquet(?, hive_partitioning=false)"
-"""What is in the file counts: a folder on the way to it that is called `kind=check` is no column."""
+"""Read columns from files only: a folder called `kind=check` isn't a column."""
 
 MOST_ROWS = 20_000_000
 LARGEST_TEXT = 4 * 1024**3
-"""In bytes, of all columns that are read: a million lines come to a third of it."""
+"""In bytes, over all columns that are read: a million lines have a third of it."""
 
 _OWN = {"file": "VARCHAR", "number": "BIGINT", "line": "VARCHAR"}
-"""Without these nothing was compacted here; what else there is may be of another version."""
+"""Columns that every compacted file has; others may be of another version."""
 
 _AT_ONCE = 64
 """Lines that are fetched together: each may have 16 MiB."""
@@ -49,15 +49,15 @@ _checked: set[tuple[str, int, int, int, int]] = set()
 
 
 def partition_of(name: str) -> str:
-    """The name of the folder that a file of evidence belongs to once it is compacted: `month=2026-11`."""
+    """Return the folder in which a file of evidence is compacted: `month=2026-11`."""
     found = _STARTED.match(name)
     return f"month={found['year']}-{found['month']}" if found else UNKNOWN
 
 
 def compacted_files(folder: Path, run_id: str = "") -> list[Path]:
-    """The Parquet files of a folder and of its months, by name; with `run_id` those that may hold that run's lines.
+    """Return the Parquet files of a folder and of its months by name, or those that may hold the lines of one run.
 
-    What is no regular file is left out, and so are links to folders.
+    Irregular files and links to folders are left out.
     """
     months = [path for path in folder.glob("month=*") if PARTITION.fullmatch(path.name) and not path.is_symlink()]
     if run_id:
@@ -67,13 +67,13 @@ def compacted_files(folder: Path, run_id: str = "") -> list[Path]:
 
 
 def quoted(text: Path | str) -> str:
-    """A text or path in SQL, with its quotes."""
+    """Return a text or path as an SQL literal."""
     return "'" + str(text).replace("'", "''") + "'"
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raise `BrokenInput` for a Parquet file that holds something else."""
+    """Raise `BrokenInput` if a Parquet file isn't compacted evidence."""
     import duckdb
 
     try:
@@ -84,17 +84,16 @@ def reading(path: Path) -> Iterator[None]:
         raise BrokenInput(f"{echo(str(path))} is no compacted evidence", why=why, fix=fix) from error
 
 
-# What files hold
+# Content of files
 
 
 def held(
     connection: duckdb.DuckDBPyConnection, paths: Iterable[Path], run_id: str = ""
 ) -> dict[Path, dict[str, int]]:
-    """The names of the files that each Parquet file has lines of, with how many; of one run, where it is named.
-
-    Raises `BrokenInput` where one is no evidence, or has lines of another month than its folder's.
-    """
-    # A condition that statistics of columns can be held against: names between `run-` and what follows on it.
+    """Return the names of the files whose lines are in each Parquet file, with their number of lines. With `run_id`,
+    those of one run. Raises `BrokenInput` if a file isn't evidence or has lines of another month than its
+    folder's."""
+    # A condition that column statistics can answer: names between `run-` and the next prefix.
     where, values = ("WHERE file >= ? AND file < ?", [f"{run_id}-", f"{run_id}."]) if run_id else ("", [])
     asked = f"SELECT file, count(*) FROM {PARQUET} {where} GROUP BY file"
     found: dict[Path, dict[str, int]] = {}
@@ -114,8 +113,8 @@ def held(
 
 
 def owners(lines: Mapping[Path, Mapping[str, int]]) -> dict[str, Path]:
-    """Which Parquet file the lines of each name are taken from: where it stands in several, from the one that has
-    most of it, since evidence only grows; of two that have as much, the first by name."""
+    """Return the Parquet file from which the lines of each name are read. If several have some, it is the one with
+    most lines, since evidence only grows; of equals, the first by name."""
     found: dict[str, Path] = {}
     for path, names in lines.items():
         for name, number in names.items():
@@ -125,8 +124,8 @@ def owners(lines: Mapping[Path, Mapping[str, int]]) -> dict[str, Path]:
 
 
 def owned_lines(folder: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:
-    """The lines of a folder's Parquet files with the names of the files that they were in, by file and number; each
-    name's from one of them. Raises `BrokenInput`."""
+    """Yield the lines of a folder's Parquet files with the names of their files, ordered by file and number. The
+    lines of a name come from one Parquet file. Raises `BrokenInput`."""
     paths = compacted_files(folder, run_id)
     if not paths:  # as in a bundle, which reads its folder with the packages of the lab machine
         return
@@ -153,7 +152,7 @@ def _lines_in(
 
 
 def examined_in(folder: Path, files: Mapping[str, Path | bytes], run_id: str = "") -> Examined:
-    """Hold files of a folder against the ends of their runs, which may be compacted. Raises `BrokenInput`."""
+    """Check files of a folder against the ends of their runs, which may be compacted. Raises `BrokenInput`."""
     paths = compacted_files(folder, run_id) if files else []
     if not paths:
         return examine(files)
@@ -166,7 +165,7 @@ def examined_in(folder: Path, files: Mapping[str, Path | bytes], run_id: str = "
 def packed_seals(
     connection: duckdb.DuckDBPyConnection, paths: Iterable[Path], run_ids: Collection[str]
 ) -> list[Seal]:
-    """The seals in some Parquet files that tell of some runs: their own ends, and those of the runs that resume them.
+    """Return the seals of some runs in Parquet files: their own ends and those of runs that resume them.
 
     Raises `BrokenInput`.
     """
@@ -189,14 +188,14 @@ def packed_seals(
     return found
 
 
-# How much text that is
+# Size of the text
 
 
 def _check_unpacked(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Raise `ValueError` for a Parquet file that isn't evidence, or whose text is more than memory holds.
+    """Raise `ValueError` for a Parquet file that isn't evidence, or whose text doesn't fit in memory.
 
-    Nothing of the text is copied: lengths alone are read. That takes half a second for 200,000 lines: what is kept in
-    the cache is which bytes were looked at under which limits. Raises `duckdb.Error` for what is no Parquet.
+    Only lengths are read, which takes 0.5 s for 200,000 lines; the cache keeps which bytes were checked under which
+    limits. Raises `duckdb.Error` for anything but Parquet.
     """
     stamp = _stamp(path)
     if stamp in _checked:
@@ -205,19 +204,19 @@ def _check_unpacked(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     if kept is None or not kept.exists():
         if wrong := _wrong_with(connection, str(path)):
             raise ValueError(wrong)
-        if kept is not None and _stamp(path) == stamp:  # else other bytes were looked at than those that were hashed
+        if kept is not None and _stamp(path) == stamp:  # otherwise the file changed while it was checked
             with contextlib.suppress(OSError):
                 write_whole(kept, b"")
     _checked.add(stamp)
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int, int]:
-    told = path.stat()
-    return str(path), told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
+    found = path.stat()
+    return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _kept(path: Path) -> Path | None:
-    """The file in the cache that says that these very bytes were looked at; None where there is no cache."""
+    """Return the file in the cache that records that these bytes were checked, or None if there is no cache."""
     limits = f"{MOST_ROWS} {LARGEST_TEXT} {LONGEST_LINE} {sorted(COLUMNS)} {sorted(_OWN)}"
     try:
         with opened(path) as file:
@@ -252,7 +251,7 @@ def _wrong_with(connection: duckdb.DuckDBPyConnection, path: str) -> str:
 
 
 def _length(name: str, kind: Any, depth: int = 0) -> str:
-    """SQL for the length of what a column holds. Raises `KeyError` for a kind that evidence has none of."""
+    """Return SQL for the length of a column's values. Raises `KeyError` for a type that evidence doesn't have."""
     if kind.id in ("varchar", "json"):
         return f"coalesce(strlen({name}::VARCHAR), 0)"
     if kind.id == "list":

@@ -1,7 +1,7 @@
-"""The lines of an evidence file: what was planned, what each check saw, and how the run ended.
+"""The lines of an evidence file: the plan of a run, the result of each check, and the end of the run.
 
-One JSON object a line, one file a process (`<run_id>-<pid>.jsonl`), appended and flushed line by line. The
-published schema is `schemas/evidence.json`; `SCHEMA_VERSION` changes when a field's meaning does.
+One JSON object a line, one file a process (`<run_id>-<pid>.jsonl`), appended and flushed line by line. The published
+schema is `schemas/evidence.json`; `SCHEMA_VERSION` changes with the meaning of a field.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..errors import BrokenInput
 
 SCHEMA_VERSION = 2
 READABLE = (1, 2)
-"""The schema versions that are read: 2 has reasons of stored predictions as codes with parameters."""
+"""The schema versions that can be read. Version 2 stores the reasons of predictions as codes with parameters."""
 
 
 class Origin(StrEnum):
-    """Whose tests a line is of. Only our own compare a model with our reference, and only they measure a level.
+    """The source of a line. Only our own tests compare with our reference, and only they measure a level.
 
-    `changed` are our own under a changed condition (`hardware/applied_fix.py`): they say nothing about the cell
-    without it. `imported` are results that somebody else published: they make a level with the basis `imported`.
+    `changed` are our tests under a changed condition (`hardware/applied_fix.py`), which don't apply to the cell
+    without it. `imported` are results that others published: they give a level with the basis `imported`.
     """
 
     HWCOMPAT = "hwcompat"
@@ -35,16 +35,15 @@ class Origin(StrEnum):
 
 
 EDITED = "suite edited"
-"""The condition that every line of an edited suite carries, and of one beside which pytest loaded a conftest.py that
-isn't the generated one: what its checks assert isn't known."""
+"""The condition of every line of an edited suite, and of one beside which pytest loaded a conftest.py that isn't the
+generated one: what its checks assert is unknown."""
 
 OUTDATED = "suite outdated"
-"""The condition that every line of a suite carries that was made from other revisions of the templates than those of
-the run: its checks aren't the ones that the run's revisions name."""
+"""The condition of every line of a suite that was made from other template revisions than those of the run: its
+checks aren't the ones that the run's revisions name."""
 
 COARSE = "coarse_functions"
-"""The condition that names the functions of a graph that the target's own standard lets be coarser than its
-precision."""
+"""The condition that names the functions of a graph for which the target's standard allows less precision."""
 
 _Built = TypeVar("_Built")
 
@@ -53,12 +52,12 @@ _VALUE_TYPES: Mapping[str, type] = {"Mapping[str, str]": str, "Mapping[str, int]
 
 
 def latest_moment() -> str:
-    """A day after now, ISO 8601: by more than that no clock is wrong by accident."""
+    """Return the moment a day from now, ISO 8601. No clock is wrong by more than that by accident."""
     return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)).isoformat()
 
 
 class Outcome(StrEnum):
-    """What became of a check. A closed set; only `passed` is a pass."""
+    """The outcome of a check. Only `passed` is a pass."""
 
     PASSED = "passed"
     PASSED_ON_FALLBACK = "passed_on_fallback"
@@ -77,7 +76,7 @@ class Outcome(StrEnum):
 
     @property
     def is_breakdown(self) -> bool:
-        """Whether what computed hung, died or ran out of memory, so that nothing was compared."""
+        """Whether the process hung, died or ran out of memory, so that nothing was compared."""
         return self in _BREAKDOWNS
 
 
@@ -85,7 +84,7 @@ _BREAKDOWNS = frozenset({Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY
 
 
 class Stage(StrEnum):
-    """How far a check had come."""
+    """The stage that a check had reached."""
 
     IMPORT = "import"
     CONFIG = "config"
@@ -98,8 +97,8 @@ class Stage(StrEnum):
     COMPARE = "compare"
 
 
-class Subject(StrEnum):
-    """What was really run."""
+class WeightsKind(StrEnum):
+    """The weights that ran."""
 
     TINY = "tiny"
     CONFIG = "config"
@@ -110,7 +109,7 @@ class Subject(StrEnum):
 class PlannedCell:
     """One suite of a plan: its cell, its checks in file order, its file's name and hash, and its prediction.
 
-    `selection` is how `auto` came to the target, step by step. `recipe` is the digest of the recipe that the suite
+    `selection` is how `auto` selected the target, step by step. `recipe` is the digest of the recipe that the suite
     was made from, if it is kept; plans from before revisions were declared have `made_from` instead, a hash of the
     recipe and of all templates. `modeling` is the fingerprint of the type's installed modeling files (`modeling.py`),
     empty if it has none.
@@ -130,12 +129,12 @@ class PlannedCell:
 
 @dataclass(frozen=True, kw_only=True)
 class RunLine:
-    """Written before the first child starts: machine, versions, plan and the stored predictions.
+    """The start of a run: machine, versions, plan and the stored predictions, written before the first child starts.
 
-    `resumes` names the runs, newest first, that this one goes on with: the plan holds only what it runs itself.
-    `jobs` is how many children ran at a time: with several, latencies were measured beside other work. A run of
-    another `origin` knows its plan only when its tests were collected, and is written after them. `node` is what a
-    fleet calls the node that it ran on, which may be one of several of a machine; empty elsewhere.
+    `resumes` are the runs that this one resumes, newest first: the plan holds only what it runs itself. `jobs` is how
+    many children ran at a time: with several, latencies were measured beside other work. Runs of another `origin`
+    know their plan only after collection and write it then. `node` is the fleet's name of the node, one of possibly
+    several of a machine; empty outside fleets.
     """
 
     run_id: str
@@ -156,10 +155,10 @@ class RunLine:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckLine:
-    """One check of one cell.
+    """The result of one check of one cell.
 
-    Errors are relative to the output's scale (`max_rel_error`, held against `tolerance`) and absolute; times
-    are in the unit that their name says, memory in bytes. `None` means that it wasn't measured.
+    Errors are relative to the output's scale (`max_rel_error`, compared with `tolerance`) or absolute; times are in
+    the unit in their name, memory in bytes. `None` means not measured.
     """
 
     run_id: str
@@ -202,20 +201,20 @@ class CheckLine:
 
     @property
     def evidence_id(self) -> str:
-        """Names this line in verdicts and reports."""
+        """The name of this line in verdicts and reports."""
         return f"{self.run_id}/{self.cell_id}/{self.check_name}"
 
     @property
     def is_to_come(self) -> bool:
-        """Whether it is dated more than a day after now."""
+        """Whether it is dated more than a day from now."""
         return self.started_at > latest_moment()
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndLine:
-    """Written when a run is over; a run without it was killed.
+    """The end of a run; a run without it was killed or is running.
 
-    `files` seals what the run wrote, and what the runs did that it resumes: SHA-256 by name (`seals.py`).
+    `files` seals what the run and those it resumes wrote: SHA-256 by file name (`seals.py`).
     """
 
     run_id: str
@@ -231,13 +230,13 @@ Line = RunLine | CheckLine | EndLine
 
 
 def to_dict(line: Line) -> dict[str, Any]:
-    """The JSON object of a line. Numbers that aren't finite become strings, since JSON has none."""
+    """Return the JSON object of a line. Numbers that aren't finite become strings, since JSON has none."""
     found: dict[str, Any] = plain(dataclasses.asdict(line))
     return found
 
 
 def plain(value: Any) -> Any:
-    """The JSON value that a field of a line becomes."""
+    """Return the JSON value of a field."""
     if value is None or type(value) in (str, int, bool):
         return value
     if isinstance(value, StrEnum):
@@ -252,10 +251,10 @@ def plain(value: Any) -> Any:
 
 
 def from_dict(data: Mapping[str, Any]) -> Line:
-    """The line that a JSON object describes.
+    """Return the line that a JSON object describes.
 
-    Raises `BrokenInput` for another kind, another schema version, a missing field or an unknown outcome; fields
-    that this version doesn't know are left out.
+    Raises `BrokenInput` for another kind, another schema version, a missing field or an unknown outcome; unknown
+    fields are left out.
     """
     kind = data.get("kind")
     if type(data.get("schema_version")) is not int or data["schema_version"] not in READABLE:
@@ -283,15 +282,15 @@ def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -
     for name, text, kind in _fields(cls):
         if name in data and name not in parsed:
             value = data[name]
-            # Most values are plain: a call for each would be most of the time that a folder takes.
+            # Most values are plain: a call for each would take most of the time of reading.
             parsed[name] = value if type(value) is kind is not dict else _typed(name, text, kind, value)
     return cls(**parsed)
 
 
 @functools.cache
 def _fields(cls: Any) -> tuple[tuple[str, str, type | None], ...]:
-    """The fields of a class, each with its annotation and the type of its values; None for a type of ours, which is
-    for the caller to parse."""
+    """Return the fields of a class with annotation and type of their values, or None for a type of ours, which the
+    caller parses."""
     return tuple(
         (one.name, str(one.type), _FIELD_TYPES.get(str(one.type).removesuffix(" | None").partition("[")[0]))
         for one in dataclasses.fields(cls)
@@ -299,19 +298,19 @@ def _fields(cls: Any) -> tuple[tuple[str, str, type | None], ...]:
 
 
 def _origin(data: Mapping[str, Any]) -> Origin:
-    """Evidence that was written before there was another origin is our own."""
+    """Return the origin of a line; older lines have none and are our own."""
     return Origin(data.get("origin", Origin.HWCOMPAT))
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    """A list of texts as a tuple."""
+    """Return a list of strings as a tuple. Lines are untrusted: raises `TypeError` for anything else."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise TypeError("what should be a list of texts is none")
     return tuple(value)
 
 
 def _typed(name: str, text: str, kind: type | None, value: Any) -> Any:
-    """`value`, if a field with this annotation may hold it: evidence may come from anywhere."""
+    """Return `value` if a field with this annotation may hold it."""
     if value is None and text.endswith(" | None"):
         return None
     if kind is float:

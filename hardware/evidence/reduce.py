@@ -1,8 +1,8 @@
-"""Drops the results of a folder that later ones replace, in DuckDB, before any object is made.
+"""Drop replaced results of a folder in DuckDB, before any object is made.
 
-The rules are those of `latest.latest_results`, which decides about what is left. Of a check in one place and on one
-accelerator only the last results of one run in a row can count, because a result of another run always replaces what
-came before it; of results that only say that a check wasn't reached the last one counts, if there is nothing else.
+The rules are those of `latest.latest_results`, which decides about the rest. Of a check in one place and on one
+accelerator only the last consecutive results of one run can count, because a result of another run replaces all
+before it. If all results only say that a check wasn't reached, the last one counts.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ if TYPE_CHECKING:
     import duckdb
 
 SILENT = ("not_reached", "interrupted", "disk_full")
-"""Error types of `not_run` that only say that a check wasn't reached, or couldn't run here and now."""
+"""Error types of `not_run` that only mean that a check wasn't reached, or couldn't run at that time."""
 
 SETUP = ("weights_missing", "missing_dependency")
-"""Error types of a set-up mistake. Such a result says nothing of a device, whatever its outcome, and hides none."""
+"""Error types of a setup mistake, which doesn't concern the device: such a result hides no other."""
 
-_SAYS_NOTHING = f"(error_type IN {SETUP} OR outcome = 'not_run' AND error_type IN {SILENT})"
+_IS_INCONCLUSIVE = f"(error_type IN {SETUP} OR outcome = 'not_run' AND error_type IN {SILENT})"
 
 _LAST = 1 << 62
-"""The number of results that were never written: they come after all others of their moment."""
+"""The number of results that were never written: they follow all others of the same moment."""
 
 _PLAN = ", ".join(PLAN_NAMES)
 _ONE_OF_PLAN = ", ".join(f"one.{name} AS {name}" for name in PLAN_NAMES)
 
 Plans = dict[tuple[str, str, str], tuple[str, PlannedCell]]
-"""By run, cell and check: when the run started, and its plan for the cell."""
+"""The start of a run and its plan for a cell, by run, cell and check."""
 
 _BROKE = (Outcome.FAILED, Outcome.CRASHED)
-"""Outcomes that a cell brings about by itself. Time and memory also run out on a machine that does other work."""
+"""Outcomes that a cell causes by itself. Time and memory also run out on a machine with other work."""
 
 _BOTH = f"bool_or(outcome = 'passed') AND bool_or(outcome IN {tuple(str(one) for one in _BROKE)})"
 
-# Plans are joined for those cells alone of which a check ever passed and broke at all, which are few.
+# Plans are joined only for cells with a check that both passed and broke, which are few.
 _ALTERNATING = f"""
 WITH mixed AS MATERIALIZED (
     SELECT DISTINCT cell_id FROM (SELECT cell_id FROM checks GROUP BY cell_id, check_name HAVING {_BOTH})),
-told AS MATERIALIZED (
+results AS MATERIALIZED (
     SELECT place, cell_id, check_name, machine, suite_hash, outcome
     FROM (SELECT * FROM checks SEMI JOIN mixed USING (cell_id)) JOIN machines USING (run_id)
     JOIN (SELECT DISTINCT run_id, cell_id, suite_hash, unnest(checks) AS check_name
             FROM plans SEMI JOIN mixed USING (cell_id)) USING (run_id, cell_id, check_name)),
 alternating AS (
-    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM told GROUP BY cell_id, check_name, machine, suite_hash
+    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM results GROUP BY cell_id, check_name, machine, suite_hash
     HAVING {_BOTH}))
-SELECT DISTINCT place FROM told SEMI JOIN alternating USING (cell_id) ORDER BY place
+SELECT DISTINCT place FROM results SEMI JOIN alternating USING (cell_id) ORDER BY place
 """
 
 _SUITES = f"""
@@ -74,19 +74,19 @@ CREATE OR REPLACE TEMP TABLE suites AS
             min(requested_target) AS target, min(requested_target) = max(requested_target) AS one_target,
             min(accelerator) AS accelerator,
             count(accelerator) = count(*) AND min(accelerator) = max(accelerator) AS one_accelerator,
-            bool_or({_SAYS_NOTHING}) AS is_silent,
+            bool_or({_IS_INCONCLUSIVE}) AS is_unreached,
             coalesce(arg_max(accelerator, place) FILTER (WHERE accelerator <> ''), '') AS named
         FROM checks GROUP BY run_id, cell_id)
     LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
 """
 
-# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator: there
-# each of its lines has a later one of another run. A suite is all lines of its run and cell.
+# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator:
+# then each of its lines has a later one of another run. A suite is all lines of its run and cell.
 _LATER = """
 CREATE OR REPLACE TEMP TABLE newest AS
     SELECT machine, target, cell_id, accelerator, max(first) AS newest, arg_max(checks, first) AS newer_checks
     FROM suites
-    WHERE is_whole AND one_target AND one_accelerator AND accelerator <> '' AND NOT is_silent AND last <= $latest
+    WHERE is_whole AND one_target AND one_accelerator AND accelerator <> '' AND NOT is_unreached AND last <= $latest
     GROUP BY machine, target, cell_id, accelerator;
 """
 
@@ -105,14 +105,14 @@ CREATE OR REPLACE TEMP TABLE never AS
     WHERE is_whole IS DISTINCT FROM true;
 """
 
-_SPOKEN = f"""
-CREATE OR REPLACE TEMP TABLE spoken AS
-    SELECT *, row_number() OVER (ORDER BY spoken_at, place) AS rank FROM (
+_NUMBERED = f"""
+CREATE OR REPLACE TEMP TABLE numbered AS
+    SELECT *, row_number() OVER (ORDER BY dated, place) AS rank FROM (
         SELECT place, run_id, cell_id, check_name, requested_target AS target, coalesce(machine, '') AS machine,
             coalesce(list_contains(kept.checks, check_name), false) AS planned,
             CASE WHEN c.accelerator <> '' THEN c.accelerator ELSE named END AS accelerator,
-            {_SAYS_NOTHING} AS silent,
-            CASE WHEN started_at > $latest THEN '' ELSE started_at END AS spoken_at
+            {_IS_INCONCLUSIVE} AS unreached,
+            CASE WHEN started_at > $latest THEN '' ELSE started_at END AS dated
         FROM checks AS c JOIN kept USING (run_id, cell_id)
         UNION ALL
         SELECT {_LAST} + row_number() OVER (ORDER BY place, position, list_position(checks, check_name)), run_id,
@@ -123,24 +123,24 @@ CREATE OR REPLACE TEMP TABLE spoken AS
 
 _REDUCED = """
 CREATE OR REPLACE TEMP TABLE grouped AS
-    SELECT *, max(last_any) OVER kind AS last_place, bool_or(is_told) OVER kind AS place_is_told
+    SELECT *, max(last_any) OVER kind AS last_place, bool_or(is_conclusive) OVER kind AS place_is_conclusive
     FROM (SELECT machine, target, planned, cell_id, check_name, accelerator, min(rank) AS first_any,
             max(rank) AS last_any,
-            bool_or(NOT silent) AS is_told, arg_max(run_id, rank) FILTER (WHERE NOT silent) AS last_run
-        FROM spoken GROUP BY machine, target, planned, cell_id, check_name, accelerator)
+            bool_or(NOT unreached) AS is_conclusive, arg_max(run_id, rank) FILTER (WHERE NOT unreached) AS last_run
+        FROM numbered GROUP BY machine, target, planned, cell_id, check_name, accelerator)
     WINDOW kind AS (PARTITION BY machine, target, planned, cell_id, check_name);
 CREATE OR REPLACE TEMP TABLE candidates AS
-    SELECT spoken.*, first_any, last_place, place_is_told, last_run FROM spoken JOIN grouped
+    SELECT numbered.*, first_any, last_place, place_is_conclusive, last_run FROM numbered JOIN grouped
         USING (machine, target, planned, cell_id, check_name, accelerator);
 CREATE OR REPLACE TEMP TABLE before AS
-    SELECT first_any, max(rank) AS last_other FROM candidates WHERE NOT silent AND run_id <> last_run
+    SELECT first_any, max(rank) AS last_other FROM candidates WHERE NOT unreached AND run_id <> last_run
     GROUP BY first_any;
 """
 
-_STANDING = """
+_LATEST_RESULTS = """
 SELECT place, run_id, cell_id, check_name, target, machine, planned, accelerator
 FROM candidates LEFT JOIN before USING (first_any)
-WHERE (NOT silent AND rank > coalesce(last_other, -1)) OR (NOT place_is_told AND rank = last_place)
+WHERE (NOT unreached AND rank > coalesce(last_other, -1)) OR (NOT place_is_conclusive AND rank = last_place)
 ORDER BY rank
 """
 
@@ -149,8 +149,8 @@ ORDER BY rank
 class LinePlace:
     """Where a check ran: a later result of the same place replaces an earlier one.
 
-    `planned` is False if the run didn't plan the check or its run line is missing: such results are worth less, so
-    they replace none that are whole. `target` has the device's index: `cuda:1` says nothing about `cuda:0`.
+    `planned` is False if the run didn't plan the check or its run line is missing: such results replace no planned
+    ones. `target` includes the device's index: a result of `cuda:1` isn't one of `cuda:0`.
     """
 
     machine: str
@@ -162,8 +162,8 @@ class LinePlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Reduced:
-    """One result that may count: `place` is the number of its line, None for a planned check without a line, and
-    `accelerator` the one that it, or else its run's other results of the cell, names."""
+    """One result that may count: `place` is the number of its line, None for a planned check without a line.
+    `accelerator` is the one in the line, or else in the run's other results of the cell."""
 
     place: int | None
     run_id: str
@@ -185,9 +185,9 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
         "SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
         [list(targets), list(targets.values())],
     )
-    connection.execute(_SPOKEN, latest)
+    connection.execute(_NUMBERED, latest)
     connection.execute(_REDUCED)
-    rows = connection.execute(_STANDING).fetchall()
+    rows = connection.execute(_LATEST_RESULTS).fetchall()
     return [
         Reduced(
             place=place if place < _LAST else None,
@@ -202,7 +202,7 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
 def _target(cell_id: str) -> str:
     try:
         return str(Cell.parse(cell_id).target)
-    except HwCompatError:  # a plan that names no cell plans nothing
+    except HwCompatError:  # a plan without a valid cell is ignored
         return ""
 
 
@@ -227,7 +227,7 @@ def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, 
 
 def other_modeling(connection: duckdb.DuckDBPyConnection) -> frozenset[tuple[str, str]]:
     """Return the runs and cells that were planned with other modeling files than the cell's newest plan, as far as
-    they recorded any; after `reduce_checks`."""
+    recorded; call it after `reduce_checks`."""
     newest = f"SELECT cell_id, modeling AS newest FROM plans {_newest()}"
     found = connection.execute(
         f"SELECT DISTINCT run_id, cell_id FROM plans JOIN ({newest}) "
@@ -237,8 +237,8 @@ def other_modeling(connection: duckdb.DuckDBPyConnection) -> frozenset[tuple[str
 
 
 def plans_of(connection: duckdb.DuckDBPyConnection, run_ids: Collection[str]) -> Plans:
-    """Return, by run, cell and check, when some runs started, each with its first plan for the cell that has the
-    check; after `reduce_checks`."""
+    """Return, by run, cell and check, when some runs started and their first plan for the cell with the check; call
+    it after `reduce_checks`."""
     rows = connection.execute(
         f"SELECT run_id, started_at, {_PLAN} FROM plans WHERE run_id IN (SELECT unnest(?)) ORDER BY place, position",
         [sorted(run_ids)],

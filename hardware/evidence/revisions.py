@@ -1,9 +1,9 @@
-"""Declared revisions of the checking code: what expires evidence, and what a reader must not count.
+"""Declared revisions of the checking code, which expire evidence or exclude it.
 
 `revisions.toml` divides the checking code into parts. Each part has a revision, which a developer raises when the
 part decides something differently, and the fingerprints of its files that were declared for each revision. Evidence
-carries both: it expires with the revision, and it doesn't count if the fingerprint was never declared.
-`python -m hardware.evidence.revisions check` reports parts that changed since (`declare.py`).
+carries both: it expires with the revision, and it doesn't count if the fingerprint was never declared. `python -m
+hardware.evidence.revisions check` reports changed parts (`declare_revisions.py`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ROOT = Path(__file__).parents[2]
 
 REVISIONS = Path(__file__).with_name("revisions.toml")
 PACKED = "evidence/packed_parts.json"
-"""In a bundle's package `hardware`: the values of the parts whose files it doesn't carry, as of its packing."""
+"""In a bundle's package `hardware`: the versions of parts without files there, from when it was packed."""
 
 PREFIX = "checker/"
-"""How the names of parts begin among the versions of a run."""
+"""The prefix of parts among the versions of a run."""
 
 CHECK = "check "
 BACKEND = "backend "
@@ -57,8 +57,7 @@ _REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """A fingerprint that was declared: the revision it belongs to, the decision (`first`, `bumped` or
-    `same behavior`) and the reason."""
+    """A declared fingerprint: its revision, the decision (`first`, `bumped` or `same behavior`) and the reason."""
 
     fingerprint: str
     revision: int
@@ -68,9 +67,9 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True)
 class RevisionPart:
-    """A part of the checking code: its revision, patterns of its files, and the fingerprints declared so far.
+    """A part of the checking code: its revision, patterns of its files, and the declared fingerprints.
 
-    A pattern that starts with `!` takes files out again; `*` matches slashes too.
+    A pattern that starts with `!` excludes files; `*` matches slashes too.
     """
 
     name: str
@@ -90,11 +89,11 @@ class RevisionPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What evidence from before revisions were declared is worth on some targets: `revisions` of those parts that
-    don't have the first.
+    """The value of evidence from before revisions were declared, on some targets: `revisions` of those parts that
+    aren't at the first one.
 
-    `hwcompat` is the version in that evidence, with the hash of the code of then; `templates` is the digest of the
-    templates of then, from which the field `made_from` of old plans follows.
+    `hwcompat` is the version in that evidence, with the hash of its code; `templates` is the digest of its templates,
+    from which the field `made_from` of old plans follows.
     """
 
     hwcompat: str
@@ -113,7 +112,7 @@ class Revisions:
     earlier: tuple[Earlier, ...] = ()
 
     def part(self, name: str) -> RevisionPart | None:
-        """The part of that name."""
+        """Return the part with a name, or None."""
         return next((one for one in self.parts if one.name == name), None)
 
 
@@ -139,10 +138,10 @@ def load_revisions(path: Path = REVISIONS) -> Revisions:
 
 
 def checking_files(root: Path = ROOT) -> dict[str, Path]:
-    """The files that parts are made of, by their names in a checkout.
+    """Return the files that parts are made of, by their names in a checkout.
 
-    These are the package `hardware`, the templates of suites, and the code that fills them. An installation keeps the
-    templates in `generators/`; a bundle has none.
+    These are the package `hardware`, the templates of suites, and the code that renders them. An installation keeps
+    the templates in `generators/`; a bundle has none.
     """
     packaged = root / "generators" / "templates"
     templates = packaged if packaged.is_dir() else root / "templates"
@@ -153,10 +152,10 @@ def checking_files(root: Path = ROOT) -> dict[str, Path]:
 
 
 def fingerprint_of(files: Mapping[str, bytes]) -> str:
-    """Return the fingerprint of some files by name: 12 hexadecimal digits.
+    """Return the fingerprint of files by name: 12 hexadecimal digits.
 
-    Comments, docstrings, blank lines and trailing whitespace don't count, and neither does the version of Python that
-    computes it.
+    Comments, docstrings, blank lines and trailing whitespace don't count. The result doesn't depend on Python's
+    version.
     """
     digest = hashlib.sha256()
     for name, data in sorted(files.items()):
@@ -165,7 +164,7 @@ def fingerprint_of(files: Mapping[str, bytes]) -> str:
 
 
 def normalized(name: str, data: bytes) -> bytes:
-    """Return what counts of a file: of Python the code, of TOML the values, of a template all but its comments."""
+    """Return the part of a file that counts: code of Python, values of TOML, all of a template but its comments."""
     suffix = name.rpartition(".")[2]
     if suffix not in ("py", "toml", "j2"):
         return data
@@ -180,7 +179,7 @@ def normalized(name: str, data: bytes) -> bytes:
 def _code_alone(source: str) -> str:
     """Return Python source without comments, string statements, blank lines and trailing whitespace.
 
-    The tokens of Python's own tokenizer differ between its versions, so the few that matter are found here.
+    Python's own tokenizer differs between versions, so that the few tokens needed are found here.
     """
     kept: list[str] = []
     text: list[str] = []
@@ -211,7 +210,7 @@ def _code_alone(source: str) -> str:
 
 @functools.cache
 def part_fingerprints(root: Path = ROOT) -> Mapping[str, str]:
-    """The fingerprint of each part by name, from the files below `root`; a part that has none there is left out."""
+    """Return the fingerprint of each part that has files below `root`, by name."""
     files = checking_files(root)
     needed = {part.name: [name for name in files if part.holds(name)] for part in load_revisions(_file(root)).parts}
     contents = {name: files[name].read_bytes() for name in {one for names in needed.values() for one in names}}
@@ -222,9 +221,9 @@ def part_fingerprints(root: Path = ROOT) -> Mapping[str, str]:
 
 @functools.cache
 def checker_versions(root: Path = ROOT) -> Mapping[str, str]:
-    """What evidence says of the checking code below `root`: `<revision>+<fingerprint>` by `checker/<part>`.
+    """Return the versions of the checking code below `root`: `<revision>+<fingerprint>` by `checker/<part>`.
 
-    In a bundle the parts whose files stay at home are those of the moment at which it was packed.
+    In a bundle, parts without files have the versions from when it was packed.
     """
     packed = root / "hardware" / PACKED
     elsewhere = json.loads(packed.read_text(encoding="utf-8")) if packed.is_file() else {}
@@ -240,7 +239,7 @@ def checker_versions(root: Path = ROOT) -> Mapping[str, str]:
 
 
 def packed_parts() -> dict[str, str]:
-    """The values of the parts with files outside the package `hardware`: what a bundle keeps in `PACKED`."""
+    """Return the versions of parts with files outside the package `hardware`, which `PACKED` holds."""
     inside = [name for name in checking_files() if name.startswith("hardware/")]
     outside = [part.name for part in load_revisions().parts if not any(map(part.holds, inside))]
     return {name: checker_versions()[PREFIX + name] for name in outside}
@@ -259,21 +258,21 @@ def _fits(name: str, patterns: Iterable[str]) -> bool:
 
 
 def revision_of(value: str) -> str:
-    """The revision in a value such as `2+0123456789ab`: the only thing that expires evidence."""
+    """Return the revision in a value such as `2+0123456789ab`, which alone expires evidence."""
     return value.partition("+")[0]
 
 
 def parts_for(target: Target, check: str = "", *, exports: bool = True) -> tuple[str, ...]:
-    """The names of the parts that a result on a target rests on, with that of its check where one is named."""
+    """Return the names of the parts that a result on a target depends on, with that of its check if it is named."""
     parts = [*COMMON, BACKEND + target.name, *([EXPORT] if exports else []), *([CHECK + check] if check else [])]
     known = {part.name for part in load_revisions().parts}
     return tuple(name for name in parts if name in known)
 
 
 def modified_parts(versions: Mapping[str, str]) -> tuple[str, ...]:
-    """The parts whose code in a run was never declared: what they checked there isn't known, so it doesn't count.
+    """Return the parts whose code in a run was never declared: its results don't count.
 
-    A part that this version doesn't have is one of them. Evidence without any parts has none: it is older.
+    Parts that this version doesn't have are among them. Older evidence without any parts has none.
     """
     found = []
     for name, value in versions.items():
@@ -292,9 +291,9 @@ def is_older(versions: Mapping[str, str]) -> bool:
 
 
 def earlier_revisions(versions: Mapping[str, str], target: Target) -> Mapping[str, int] | None:
-    """Return the revisions that older evidence is worth on a target, of parts that don't have the first.
+    """Return the revisions of parts that aren't at the first one in older evidence of a target.
 
-    None if no entry names it.
+    None if no entry covers it.
     """
     version = versions.get("hwcompat", "")
     found = (one for one in load_revisions().earlier if one.hwcompat == version and target.name in one.targets)
@@ -302,8 +301,8 @@ def earlier_revisions(versions: Mapping[str, str], target: Target) -> Mapping[st
 
 
 def earlier_made_from(digest: str) -> frozenset[str]:
-    """What the field `made_from` of an older plan says if its suite was made from the recipe with this digest (empty
-    for a recipe that isn't kept) and from templates that an entry `earlier` vouches for."""
+    """Return the values of the field `made_from` of older plans whose suite was made from the recipe with this digest
+    (empty if none is kept) and from templates of an entry `earlier`."""
     return frozenset(
         hashlib.sha256(digest.encode() + bytes.fromhex(one.templates)).hexdigest()[:16]
         for one in load_revisions().earlier
@@ -312,10 +311,10 @@ def earlier_made_from(digest: str) -> frozenset[str]:
 
 
 def recipe_moved(planned: PlannedCell, digest: str | None) -> bool:
-    """Whether the recipe of a planned suite has changed; False where that isn't known.
+    """Whether the recipe of a planned suite has changed; False if unknown.
 
-    `digest` is that of the recipe of now, empty where the weights aren't tiny and no recipe is kept. The field
-    `made_from` of older plans holds what it says for today's recipe if only that may have changed since.
+    `digest` is that of today's recipe, empty if the weights aren't tiny and no recipe is kept. The field `made_from`
+    of older plans is compared with its value for today's recipe.
     """
     if digest is None:
         return False
@@ -325,12 +324,12 @@ def recipe_moved(planned: PlannedCell, digest: str | None) -> bool:
 
 
 def suite_revisions(checks: Sequence[str], versions: Mapping[str, str] | None = None) -> str:
-    """The revisions of the templates that a suite with these checks is made from, as the suite itself states them:
-    `suites 1`, and each check whose revision isn't 1. Without `versions` those of now."""
+    """Return the template revisions of a suite with these checks as the suite states them: `suites 1`, and each check
+    whose revision isn't 1. Without `versions`, today's."""
     found = checker_versions() if versions is None else versions
     names = [SUITES, *(CHECK + check for check in checks)]
-    said = {name: revision_of(found.get(PREFIX + name, "1")) for name in names}
-    return ", ".join(f"{name} {one}" for name, one in said.items() if name == SUITES or one != "1")
+    stated = {name: revision_of(found.get(PREFIX + name, "1")) for name in names}
+    return ", ".join(f"{name} {one}" for name, one in stated.items() if name == SUITES or one != "1")
 
 
 if __name__ == "__main__":

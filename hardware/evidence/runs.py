@@ -1,6 +1,6 @@
-"""The runs of a folder of evidence: the results of a few of them, and how all of them came out.
+"""The runs of a folder of evidence: the results of selected runs, and the outcomes of all.
 
-A folder may hold a million lines: DuckDB tells them apart, and only those that are asked for become objects.
+A folder may hold a million lines: DuckDB selects, and only selected lines become objects.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomeTally:
-    """Whether all results of a run and a cell passed, and whether any failed; the judge says what that proves."""
+    """Whether all results of a run and a cell passed, and whether any failed; the judge decides what that proves."""
 
     passed: bool
     failed: bool
 
 
 class RunEvidence:
-    """A folder's own runs by id, each once, in the order of files and lines; used as a context.
+    """A folder's own runs by id, in the order of files and lines. Use it as a context manager.
 
-    `foreign` are the ids of others' tests, which make no level, `lost` those of runs of which there are lines of
-    checks and none of the run itself. Raises `BrokenInput` where there is no such folder.
+    `foreign` are the ids of other projects' runs, which give no level, `lost` those of runs with check lines and no
+    run line. Raises `BrokenInput` if there is no such folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,26 +59,26 @@ class RunEvidence:
         self.close()
 
     def close(self) -> None:
-        """Give back what the tables hold."""
+        """Close the tables."""
         if self._table is not None:
             self._table.close()
             self._table = None
 
     @property
     def broken(self) -> tuple[BrokenLine, ...]:
-        """The unreadable lines that were met so far."""
+        """The unreadable lines found so far."""
         return tuple(dict.fromkeys(self._table.broken if self._table else ()))
 
     def checks(self, *, runs: Collection[str] | None = None, cells: Collection[str] | None = None) -> list[CheckLine]:
-        """Return the results of these cells in these runs; None stands for all.
+        """Return the results of these cells in these runs, by default of all.
 
-        Results of runs without a line of their own, and of other people's tests, are left out.
+        Results of runs without a run line and of other projects are left out.
         """
         wanted = set(self.runs) if runs is None else set(self.runs).intersection(runs)
         return self._ask(lambda table: self._lines(table, wanted, cells))
 
     def tallies(self, cells: Collection[str]) -> dict[str, dict[str, OutcomeTally]]:
-        """Return how the results of some cells came out, by cell and run, without making objects of them."""
+        """Return the outcomes of some cells by cell and run, without making objects of results."""
         failures = [str(outcome) for outcome in Outcome if outcome.is_failure]
         asked = (
             "SELECT cell_id, run_id, bool_and(outcome = 'passed'), "
@@ -93,7 +93,7 @@ class RunEvidence:
         return found
 
     def _ask(self, question: Callable[[EvidenceTable], _Answer]) -> _Answer:
-        """What the tables answer; those of lines that Python read, where DuckDB can't parse one of them."""
+        """Answer a question from the tables, or from lines that Python read if DuckDB can't parse one of them."""
         import duckdb
 
         try:
@@ -124,17 +124,17 @@ class RunEvidence:
 # The outcomes of earlier runs
 
 LAST_RUNS = 12
-"""Of each cell so many runs are kept, the newest."""
+"""The number of runs that are kept for each cell, the newest."""
 
 CellHistory = tuple[tuple[int, Mapping[str, int]], ...]
-"""The place of each run among all runs, and how many lines of the cell have each outcome there."""
+"""The place of each run among all runs, and the number of lines of the cell by outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastRun:
-    """One run: when, where, with which versions, and how many lines of evidence have each outcome.
+    """One run: date, machine, versions, and the number of lines of evidence by outcome.
 
-    A run without a line of its own has neither machine nor versions; its first check says when it began.
+    A run without a run line has neither machine nor versions, and the date of its first check.
     """
 
     run_id: str
@@ -174,7 +174,7 @@ ORDER BY list_position($outcomes::VARCHAR[], outcome)
 
 
 def history_in(table: EvidenceTable) -> History:
-    """Return the history of a folder that is in tables, once other people's results have left them."""
+    """Return the history of a folder in tables from which other projects' results were removed."""
     ask = table.connection.execute
     order = {"outcomes": [str(outcome) for outcome in Outcome]}
     ask(_KNOWN)
@@ -199,7 +199,7 @@ def history_in(table: EvidenceTable) -> History:
 
 
 def _counted(rows: Iterable[tuple[Any, str, int]]) -> dict[Any, dict[str, int]]:
-    """Counts by outcome of each key, in the order of the rows."""
+    """Return counts by outcome for each key, in the order of the rows."""
     found: dict[Any, dict[str, int]] = {}
     for key, outcome, number in rows:
         found.setdefault(key, {})[outcome] = number

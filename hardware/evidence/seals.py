@@ -1,7 +1,7 @@
-"""What a finished run wrote is sealed: its end names each file with a digest, so that what was changed later shows.
+"""Seals of finished runs: the end of a run names each of its files with a digest, so that changes show.
 
-A seal is no signature: whoever can write the folder can make a new one. It tells that lines were edited, added or
-taken out by hand, and that a file was cut off, mixed up or lost on its way.
+A seal isn't a signature: anyone who can write the folder can make a new one. It detects lines that were edited, added
+or removed by hand, and files that were cut off, mixed up or lost.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from ..safe_read import is_plain_file, opened
 _LONGEST_END = 16 * 1024 * 1024
 _PIECE = 1 << 20
 _LARGEST = 1 << 32
-"""In bytes. A million lines are a quarter of it; a file with holes may say that it has any size."""
+"""In bytes. A million lines have a quarter of it; a sparse file may claim any size."""
 _MOST_BRACKETS = 8
 """An end has three: the line, its counts and its files."""
 _EMPTY = hashlib.sha256().hexdigest()
 
 CHANGED = "it was changed after its run had ended"
-"""Why the lines of a file don't count whose digest isn't the one that its run's end names."""
+"""The reason if a file's digest isn't the one in the end of its run."""
 ADDED = "it was added after its run had ended"
-"""Why the lines of a file don't count that its run's end doesn't name."""
+"""The reason if the end of a run doesn't name the file."""
 MISSING = "it is missing, and the end of its run names it"
 
 _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}-[0-9]+\.jsonl")
 
 
 def is_evidence_name(name: str) -> bool:
-    """Whether files of evidence are called so."""
+    """Whether a file has the name of an evidence file."""
     return _NAME.fullmatch(name) is not None
 
 
 def run_of(name: str) -> str:
-    """The id of the run that a file is named after."""
+    """Return the id of the run that a file is named after."""
     return name.rpartition("-")[0]
 
 
 def _moment_of(run_id: str) -> str:
-    """When a run started, as its id says; empty if it doesn't."""
+    """Return when a run started according to its id, or an empty text."""
     try:
         return datetime.datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC).isoformat()
     except ValueError:
@@ -55,8 +55,8 @@ def _moment_of(run_id: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Seal:
-    """What a run's end says of files: their SHA-256 by name. The end is in `file`, after so many bytes (None if that
-    file is compacted). `resumes` and `began` are what the run's line says, as far as it was asked for."""
+    """The end of a run as a seal: SHA-256 of its files by name. The end is in `file` at the byte offset `start` (None
+    if compacted). `resumes` and `began` are from the run's line, as far as it was read."""
 
     run_id: str
     file: str
@@ -68,7 +68,7 @@ class Seal:
 
     @classmethod
     def of(cls, file: str, end: Mapping[str, Any], start: int | None = None) -> Seal | None:
-        """The seal in an end; None if it seals nothing, or if it isn't in a file of its own run."""
+        """Return the seal in an end, or None if it seals nothing or isn't in a file of its own run."""
         files = end.get("files")
         if not isinstance(files, dict) or not files or end.get("run_id") != run_of(file):
             return None
@@ -77,16 +77,16 @@ class Seal:
         return cls(run_id=run_of(file), file=file, ended_at=ended_at, files=names, start=start)
 
     def until(self, run_id: str) -> str:
-        """No earlier than when a run's files were complete: a run that was resumed had been cut off before. An end
-        doesn't seal its own moment, so that the run's id is asked as well."""
+        """Return a moment no earlier than when a run's files were complete; a resumed run was cut off before. An end
+        doesn't seal its own moment, so that the run's id is used as well."""
         moment = self.ended_at if run_id == self.run_id else self.began or self.ended_at
         return max(moment, _moment_of(run_id))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
-    """What ends say of the files of a folder: those that were changed, those that are missing, each with a seal that
-    tells, and those that were `added` to a run after its end."""
+    """The result of `examine`: files that were changed or are missing, each with its seal, and files that were
+    `added` to a run after its end."""
 
     changed: Mapping[str, Seal] = field(default_factory=lambda: MappingProxyType({}))
     missing: Mapping[str, Seal] = field(default_factory=lambda: MappingProxyType({}))
@@ -99,7 +99,7 @@ class Examined:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """All files that something is wrong with, by name, with the reason."""
+        """All files with a problem, by name, with the reason."""
         return self.refused | dict.fromkeys(self.missing, MISSING)
 
     @property
@@ -109,7 +109,7 @@ class Examined:
 
 
 def digests(folder: Path, run_ids: Iterable[str]) -> dict[str, str]:
-    """The SHA-256 of each file of some runs, in hexadecimal, by name: what an end that is written next seals."""
+    """Return the SHA-256 of each file of some runs by name, in hexadecimal, for the end that seals them."""
     paths = (path for run_id in run_ids for path in folder.glob(f"{run_id}-*.jsonl"))
     return {path.name: _digest(path) for path in sorted(paths)}
 
@@ -117,12 +117,11 @@ def digests(folder: Path, run_ids: Iterable[str]) -> dict[str, str]:
 def examine(
     files: Mapping[str, Path | bytes], *, packed: Collection[str] = (), packed_seals: Iterable[Seal] = ()
 ) -> Examined:
-    """Hold files of one folder, by name, against the ends of their runs.
+    """Check files of one folder, by name, against the ends of their runs.
 
-    An end is the last line of its file and seals what is before it there. It holds for its own run and for those
-    that its run resumes, and names all of their files. Nothing is known of the other files: their run was killed,
-    goes on, or ended before there were seals. `packed` are the names of the files that are compacted, and
-    `packed_seals` the seals in them.
+    An end is the last line of its file and seals the lines before it. It names all files of its own run and of those
+    that the run resumes. Other files aren't sealed: their run was killed, is running, or is older than seals.
+    `packed` are the names of compacted files, and `packed_seals` the seals in them.
     """
     files = {name: file for name, file in files.items() if isinstance(file, bytes) or is_plain_file(file)}
     own = [seal for name, file in files.items() if (seal := _seal_in(name, file))]
@@ -132,14 +131,14 @@ def examine(
         for run_id in {run_of(name) for name in seal.files} | {seal.run_id}:
             about.setdefault(run_id, []).append(seal)
     ends = {seal.file for seal in own}
-    alone = {seal.file for seal in own if seal.start == 0}  # the end of a run that was killed before it wrote one
+    alone = {seal.file for seal in own if seal.start == 0}  # added to a run that was killed before its end
     changed: dict[str, Seal] = {}
     added = set()
     for name, file in files.items():
         whole = ""
         for seal in about.get(run_of(name), ()):
             if name not in seal.files:
-                if name in ends and seal.run_id == run_of(name):  # a run has one end: one of two is false
+                if name in ends and seal.run_id == run_of(name):  # a run has one end: of two, one is forged
                     changed |= {name: seal} if seal.file != name else {}
                 elif name not in alone:
                     added.add(name)
@@ -165,7 +164,7 @@ def _seal_in(name: str, file: Path | bytes) -> Seal | None:
 
 
 def _allowed(seal: Seal, files: Mapping[str, Path | bytes]) -> Seal:
-    """The seal without files of runs that its own run doesn't resume."""
+    """Return the seal without files of runs that its own run doesn't resume."""
     if all(run_of(name) == seal.run_id for name in seal.files):
         return seal
     if not seal.began:
@@ -180,7 +179,7 @@ def _allowed(seal: Seal, files: Mapping[str, Path | bytes]) -> Seal:
 
 
 def _first_line(file: Path | bytes) -> Mapping[str, Any]:
-    """The object in the first line of a file; empty if there is none."""
+    """Return the object in the first line of a file, or an empty mapping."""
     if isinstance(file, bytes):
         data = file.partition(b"\n")[0]
     else:
@@ -194,7 +193,8 @@ def _first_line(file: Path | bytes) -> Mapping[str, Any]:
 
 
 def end_of(file: Path | bytes) -> tuple[int, Mapping[str, Any]]:
-    """Where the last line of a file starts, in bytes, and what it says if it is a run's end; else nothing."""
+    """Return the byte offset of the last line of a file, and its content if it is the end of a run, else an empty
+    mapping."""
     if isinstance(file, bytes):
         start, tail = 0, file
     else:
@@ -210,7 +210,7 @@ def end_of(file: Path | bytes) -> tuple[int, Mapping[str, Any]]:
 
 
 def as_end(last: bytes) -> Mapping[str, Any]:
-    """What a line says if it is a run's end; else nothing."""
+    """Return the content of a line if it is the end of a run, else an empty mapping."""
     if b'"end"' not in last or last.count(b"{") + last.count(b"[") > _MOST_BRACKETS:
         return {}
     try:
@@ -221,7 +221,7 @@ def as_end(last: bytes) -> Mapping[str, Any]:
 
 
 def _digest(file: Path | bytes, length: int | None = None) -> str:
-    """The SHA-256 of a file, or of so many bytes at its beginning."""
+    """Return the SHA-256 of a file or of its first `length` bytes."""
     if isinstance(file, bytes):
         return hashlib.sha256(file[:length]).hexdigest()
     found = hashlib.sha256()
@@ -232,5 +232,5 @@ def _digest(file: Path | bytes, length: int | None = None) -> str:
                 found.update(data)
                 left = None if left is None else left - len(data)
     except OSError:
-        return ""  # no file that a run wrote
+        return ""  # no run wrote it
     return found.hexdigest()

@@ -1,7 +1,7 @@
-"""Signs a folder of evidence with an SSH key, and checks such a signature: what was changed later shows.
+"""Sign a folder of evidence with an SSH key, and check such a signature.
 
-A seal (`seals.py`) can be renewed by anyone who can write the folder; a signature can't without the key. OpenSSH
-signs (`ssh-keygen -Y`, OpenSSH 8.0 and later), and nothing is sent anywhere.
+Anyone who can write the folder can renew a seal (`seals.py`), but not a signature. OpenSSH signs (`ssh-keygen -Y`,
+OpenSSH 8.0 and later), and nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .parquet import compacted_files
 MANIFEST = "evidence.sha256"
 SIGNATURE = f"{MANIFEST}.sig"
 NAMESPACE = "hwcompat-evidence"
-"""What OpenSSH binds a signature to, so that one of something else isn't one of evidence."""
+"""The namespace of the signature in OpenSSH: signatures of other data aren't accepted as evidence."""
 
 _LONGEST = 64 * 1024 * 1024
 _LIMIT_S = 60
@@ -27,7 +27,7 @@ _LIMIT_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What a signature says of a folder: who signed, and the files that were changed, removed or added since."""
+    """The result of a check: who signed, and the files that were changed, removed or added since."""
 
     signer: str
     files: int
@@ -37,12 +37,12 @@ class Checked:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the folder holds just what was signed."""
+        """Whether the folder holds exactly what was signed."""
         return not (self.changed or self.missing or self.added)
 
 
 def sign_evidence(folder: Path, key: Path) -> int:
-    """Write the manifest of a folder's evidence and its signature; return how many files it names.
+    """Write the manifest of a folder's evidence and its signature. Return the number of files in it.
 
     `key` is a private SSH key, or a public one whose private key an agent holds. Raises `UsageError` if the folder
     holds no evidence, `HwCompatError` if OpenSSH doesn't sign.
@@ -60,8 +60,8 @@ def sign_evidence(folder: Path, key: Path) -> int:
 def check_evidence(folder: Path, signers: Path, identity: str) -> Checked:
     """Check the signature of a folder's evidence, and the folder against what was signed.
 
-    `signers` lists the keys that may sign, in OpenSSH's format of allowed signers, and `identity` is the one who
-    signed. Raises `BrokenInput` if there is no signature, or none by that identity over this manifest.
+    `signers` is a file of allowed signers in OpenSSH's format, and `identity` names the signer. Raises `BrokenInput`
+    if there is no valid signature of the manifest by that identity.
     """
     manifest = folder / MANIFEST
     try:
@@ -86,7 +86,7 @@ def check_evidence(folder: Path, signers: Path, identity: str) -> Checked:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each file of evidence below a folder, by its path there."""
+    """Return the SHA-256 of each file of evidence below a folder by its relative path."""
     found = {}
     for path in sorted([*folder.glob("*.jsonl"), *compacted_files(folder)]):
         with opened(path) as file:
@@ -96,7 +96,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 def _ssh_keygen(words: list[str], given: str = "") -> None:
     try:
-        # In our session: only there it can ask for a passphrase at the terminal.
+        # In our session: only there can it ask for a passphrase at the terminal.
         command = ["ssh-keygen", "-Y", *words]
         done = run(command, limit_s=_LIMIT_S, given=given.encode(), own_session=False)
     except FileNotFoundError as error:

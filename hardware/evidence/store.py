@@ -1,7 +1,6 @@
-"""Reads folders of evidence: every whole line of every file, with what was broken kept and counted.
+"""Read folders of evidence: every whole line of every file, and the broken lines.
 
-`read_folder` gives records, from JSON lines and from Parquet alike; `query` gives DuckDB's view of JSON lines for
-questions over many of them.
+`read_folder` returns records, from JSON lines and from Parquet alike; `query` runs SQL on JSON lines.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .seals import Examined, is_evidence_name, run_of
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenLine:
-    """A line that can't be used: its file's name, its number (from 1) and why."""
+    """A line that can't be used: its file's name, its number (from 1) and the reason."""
 
     file: str
     number: int
@@ -34,9 +33,9 @@ class BrokenLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """A run of which something is lost that was written at `until` or before.
+    """A run that lost results written until `until`.
 
-    Lost are the results of all its planned cells and of `cells`; of `cells` alone, unless `whole`.
+    Lost are the results of all its planned cells and of `cells`, or of `cells` alone unless `whole`.
     """
 
     run_id: str
@@ -47,11 +46,11 @@ class Damage:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that a folder holds, in the order of file names and lines.
+    """The evidence in a folder, in the order of file names and lines.
 
-    `runs` and `checks` are our own, of which verdicts are made. What others' tests showed, and ours under a changed
-    condition, stands apart in `other_runs` and `other_checks`: nothing that reads evidence can take it for a
-    measurement. `broken` is what can't be used, and `damaged` what is lost with it.
+    `runs` and `checks` are our own, from which verdicts are made. Results of other projects' tests, and ours under a
+    changed condition, are in `other_runs` and `other_checks`, so that no reader takes them for a measurement.
+    `broken` can't be used, and `damaged` are lost results.
     """
 
     runs: tuple[RunLine, ...] = ()
@@ -63,12 +62,12 @@ class Evidence:
     other_checks: tuple[CheckLine, ...] = ()
 
     def run(self, run_id: str) -> RunLine | None:
-        """The run line of a run; None where it is missing."""
+        """Return the run line of a run, or None."""
         return next((run for run in self.runs if run.run_id == run_id), None)
 
 
 def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
-    """The whole lines of one file, and the broken ones: a process that was killed may leave half a line."""
+    """Return the whole lines of one file, and the broken ones: a killed process may leave half a line."""
     try:
         with opened(path) as file:
             return _read(whole_lines(file), path.name)
@@ -77,7 +76,7 @@ def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
 
 
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file; of one that is longer than any line may be, its beginning alone."""
+    """Yield the lines of a file; of a line that is longer than any may be, only the beginning."""
     if os.fstat(file.fileno()).st_size <= LONGEST_LINE:
         yield from file
         return
@@ -88,7 +87,7 @@ def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def evidence_files(folder: Path) -> tuple[dict[str, Path], list[BrokenLine]]:
-    """The files of JSON lines in a folder by name, and what is called like one and is no regular file."""
+    """Return the files of JSON lines in a folder by name, and irregular files with such a name."""
     found = {path.name: path for path in sorted(folder.glob("*.jsonl"))}
     plain = {name: path for name, path in found.items() if is_plain_file(path)}
     wrong = [BrokenLine(file=name, number=1, reason="it is no regular file") for name in found if name not in plain]
@@ -96,7 +95,7 @@ def evidence_files(folder: Path) -> tuple[dict[str, Path], list[BrokenLine]]:
 
 
 def lost(examined: Examined, files: Mapping[str, Path]) -> tuple[list[BrokenLine], list[Damage]]:
-    """What is wrong with the files of a folder, and what is lost with those that were changed or are missing."""
+    """Return what is wrong with the files of a folder, and the results lost with changed and missing ones."""
     broken = [BrokenLine(file=name, number=1, reason=why) for name, why in sorted(examined.reasons.items())]
     damaged = []
     for name, seal in {**examined.missing, **examined.changed}.items():
@@ -107,7 +106,7 @@ def lost(examined: Examined, files: Mapping[str, Path]) -> tuple[list[BrokenLine
 
 
 def _named(lines: Iterable[Line]) -> frozenset[str]:
-    """The cells that lines name."""
+    """Return the cells in some lines."""
     found = set()
     for line in lines:
         if isinstance(line, CheckLine):
@@ -118,8 +117,8 @@ def _named(lines: Iterable[Line]) -> frozenset[str]:
 
 
 def is_foreign(run_id: str, name: str, runs: Collection[str]) -> bool:
-    """Whether a run's lines don't belong into the file of a name; `runs` are those that the folder's files are named
-    after. A file with a name of another kind may hold lines of any other run."""
+    """Whether a run's lines don't belong into the file with a name. `runs` are those that the folder's files are
+    named after. A file with a name of another kind may hold lines of any other run."""
     return run_of(name) != run_id and (is_evidence_name(name) or run_id in runs)
 
 
@@ -137,11 +136,11 @@ def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLin
 
 
 def read_line(data: bytes) -> Line:
-    """The line that some bytes hold. Raises `ValueError` or `HwCompatError` where they hold none."""
+    """Return the line in some bytes. Raises `ValueError` or `HwCompatError` if there is none."""
     if len(data) > LONGEST_LINE:
         raise ValueError("longer than 16 MiB")
     brackets = data.count(b"{") + data.count(b"[")
-    if brackets > MOST_BRACKETS:  # two bytes each in the file, and thirty times that in memory
+    if brackets > MOST_BRACKETS:  # 2 bytes each in the file, 60 in memory
         raise ValueError(f"more than {MOST_BRACKETS:,} lists and tables")
     try:
         parsed = _DECODER.decode(data.decode("utf-8"))
@@ -159,18 +158,18 @@ def _no_number(text: str) -> None:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
-"""Made once: making it takes longer than a line does."""
+"""Made once, since making it takes longer than decoding a line."""
 
 
 def read_folder(*folders: Path) -> Evidence:
-    """All evidence in some folders. A folder that isn't there raises `BrokenInput`; an empty one is empty."""
+    """Return all evidence in some folders. Raises `BrokenInput` if one isn't there; an empty one is fine."""
     for folder in folders:
         check_folder(folder)
     return _gather([read for folder in folders for read in _files(folder)])
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `BrokenInput` where there is no such folder, and where all that it holds is packed."""
+    """Raise `BrokenInput` if there is no such folder, or if all evidence in it is packed."""
     if not folder.is_dir():
         raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with --run first.")
     if any(folder.glob("*.jsonl.gz")) and not any(folder.glob("*.jsonl")) and not compacted_files(folder):
@@ -183,7 +182,7 @@ def check_folder(folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Read:
-    """What was read of one file, or found to be wrong with a folder."""
+    """The lines of one file, or what is wrong with the folder."""
 
     name: str = ""
     lines: Sequence[Line] = ()
@@ -192,13 +191,12 @@ class _Read:
 
 
 def _files(folder: Path, run_id: str = "") -> Iterator[_Read]:
-    """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
-    if it is named. Of a file that is there in both forms the file itself counts, which may have grown; an empty
-    one says nothing, and hides nothing."""
+    """Yield what each file of a folder holds, by name, as JSON lines or compacted; only of one run if it is named. A
+    file that exists in both forms may have grown and counts itself; an empty one is ignored."""
     named = folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")
     raw = {path.name: path for path in named if not (is_plain_file(path) and not path.stat().st_size)}
     examined = examined_in(folder, raw, run_id)
-    if run_id:  # the files of the runs that it resumes weren't looked for
+    if run_id:  # files of resumed runs weren't read
         missing = {name: seal for name, seal in examined.missing.items() if run_of(name) == run_id}
         examined = replace(examined, missing=missing)
     broken, damaged = lost(examined, raw)
@@ -213,9 +211,9 @@ def _files(folder: Path, run_id: str = "") -> Iterator[_Read]:
 
 
 def differing(runs: Iterable[RunLine]) -> dict[str, list[RunLine]]:
-    """The runs that several lines describe differently, each with those lines.
+    """Return the runs that several lines describe differently, each with those lines.
 
-    Of a run on two targets two lines are kept (`kept.py`), each with its part of the plan: these are one run.
+    A kept run on two targets has two lines, each with its part of the plan: these are one run.
     """
     found: dict[str, list[RunLine]] = {}
     for run in runs:
@@ -234,7 +232,7 @@ def _are_one(runs: Sequence[RunLine]) -> bool:
 
 
 def _gather(files: Iterable[_Read]) -> Evidence:
-    """The evidence of some files, without the lines that can't be believed."""
+    """Return the evidence of some files without the lines that can't be trusted."""
     read = list(files)
     names = {run_of(one.name) for one in read if one.name}
     all_runs = [line for one in read for line in one.lines if isinstance(line, RunLine)]
@@ -255,7 +253,7 @@ def _gather(files: Iterable[_Read]) -> Evidence:
                 lines.append(line)
                 continue
             broken.append(BrokenLine(file=one.name, number=number, reason=why[:200]))
-            if not foreign and not isinstance(line, EndLine):  # its results may be lost, whatever its origin says
+            if not foreign and not isinstance(line, EndLine):  # its results may be lost, whatever its origin
                 damaged.append(Damage(run_id=line.run_id, until=line.started_at, cells=_named([line]), whole=False))
     runs = [line for line in lines if isinstance(line, RunLine)]
     checks = [line for line in lines if isinstance(line, CheckLine)]
@@ -271,14 +269,14 @@ def _gather(files: Iterable[_Read]) -> Evidence:
 
 
 def read_run(folder: Path, run_id: str) -> Evidence:
-    """The evidence of one run: only its own files are read."""
+    """Return the evidence of one run; only its own files are read."""
     return _gather(_files(folder, run_id))
 
 
 def read_cells(folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = ()) -> Evidence:
-    """The evidence of some cells, each from one run: `runs` gives, by cell, the id of its run.
+    """Return the evidence of cells, each from the run that `runs` gives by cell.
 
-    The plans hold those cells only. `also` are runs whose lines of running are wanted in any case.
+    The plans hold only those cells. `also` are runs whose run lines are included in any case.
     """
     parts = []
     for run_id in dict.fromkeys([*also, *runs.values()]):
@@ -292,7 +290,7 @@ def read_cells(folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = (
 
 
 def lines_by_cell(lines: Iterable[CheckLine]) -> dict[str, list[CheckLine]]:
-    """Lines by the id of their cell, in the order in which they stand."""
+    """Return lines by the id of their cell, in their order."""
     found: dict[str, list[CheckLine]] = {}
     for line in lines:
         found.setdefault(line.cell_id, []).append(line)
@@ -300,11 +298,11 @@ def lines_by_cell(lines: Iterable[CheckLine]) -> dict[str, list[CheckLine]]:
 
 
 def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Rows that a SELECT gives over the view `lines` of a folder's evidence, in an in-memory DuckDB.
+    """Return the rows of a SELECT over the view `lines` of a folder's evidence, in an in-memory DuckDB.
 
-    The view has a column for every field that a line may have, whatever the folder holds: text and numbers as they
-    are, mappings as MAP (`conditions['attention']`), `plan` and `inventory` as JSON. Broken lines are left out.
-    DuckDB may neither fetch extensions nor reach beyond the files read. Raises `UsageError` for what is no SELECT.
+    The view has a column for every field that a line may have: text and numbers as they are, mappings as MAP
+    (`conditions['attention']`), `plan` and `inventory` as JSON. Broken lines are left out. DuckDB can't fetch
+    extensions or read other files. Raises `UsageError` for anything but a SELECT.
     """
     import duckdb
 
@@ -321,7 +319,7 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
         connection.execute("SET enable_external_access=false")
         connection.execute(
             f"CREATE VIEW lines AS SELECT * FROM read_json({files}, format='newline_delimited', ignore_errors=true, "
-            f"maximum_object_size={LONGEST_LINE}, columns={{{columns}}})"
+            f"hive_partitioning=false, maximum_object_size={LONGEST_LINE}, columns={{{columns}}})"
         )
         rows: list[tuple[Any, ...]] = connection.execute(sql, list(parameters)).fetchall()
         return rows

@@ -1,4 +1,4 @@
-"""The versions under which something was measured: what decides whether evidence still speaks of this machine."""
+"""The versions that decide whether evidence still applies to this machine."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from .revisions import (
 )
 
 FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
-"""What the simulated device is told to do wrong: a version of that device, and gone when the variable is."""
+"""The variable with the fault of the simulated device, which counts as a version of that device."""
 
 SDK_VARIABLE = "QNN_SDK_ROOT"
-"""The folder of Qualcomm's SDK whose libraries compute instead of those in the wheel."""
+"""The folder of Qualcomm's SDK, whose libraries are used instead of those in the wheel."""
 
 ABSENT = "absent"
-"""The version of what isn't installed: going away and coming are moves too."""
+"""The version of what isn't installed: installing and removing are changes too."""
 
 RELEASE = "0.1.0"
-"""Our own version, the one place where it stands: the wheel takes it from here."""
+"""The version of hwcompat, defined only here: the wheel reads it."""
 
 BROWSER_OF_PAGE = "browser of the page"
-"""The version of the browser in which somebody opened a page of checks: there it is a part of the device."""
+"""The version of the browser that ran a page of checks, which is part of the device."""
 
 DRIVEN = ("playwright", "chromium (webgpu)", "@sparticuz/chromium (webnn)")
-"""What drives a browser here: it has no part in what a page measured elsewhere."""
+"""What controls a browser on this machine; results of a page on another machine don't depend on it."""
 
 
 def versions_of(inventory: HardwareInfo) -> dict[str, str]:
-    """Versions by name: packages by distribution, `python`, `hwcompat`, `macos`, `<vendor>_driver`,
-    `<vendor>_firmware`, what torch was built with as `cuda (torch)`, `qnn_sdk`, and `checker/<part>` for each part of
-    the checking code (`revisions.py`). What isn't known is left out."""
+    """Return versions by name: packages by distribution, `python`, `hwcompat`, `macos`, `<vendor>_driver`,
+    `<vendor>_firmware`, torch's runtimes as `cuda (torch)`, `qnn_sdk`, and `checker/<part>` for each part of the
+    checking code (`revisions.py`). Unknown versions are left out."""
     host, torch = inventory.host, inventory.torch
     found = machine_versions(
         inventory.packages,
@@ -53,7 +53,7 @@ def versions_of(inventory: HardwareInfo) -> dict[str, str]:
         python=host.python_version,
         macos=host.release if host.system == "Darwin" else None,
     )
-    found["hwcompat"] = RELEASE  # for information: what expires evidence is the revisions
+    found["hwcompat"] = RELEASE  # for information only: revisions expire evidence
     found |= checker_versions()
     found |= {_plugin(name): version for name, version in plugged_versions().items()}
     if fault := os.environ.get(FAULT_VARIABLE):
@@ -71,8 +71,8 @@ def machine_versions(
     python: str,
     macos: str | None,
 ) -> dict[str, str]:
-    """Those of `versions_of` that an inventory holds, from its parts as plain data: `devices` are vendor, driver and
-    firmware, `builds` the runtimes that torch was built with. Where devices of a vendor differ, all are named."""
+    """Return the versions that an inventory holds, from plain data: `devices` are vendor, driver and firmware,
+    `builds` the runtimes that torch was built with. If devices of a vendor differ, all are named."""
     found = {name: version for name, version in packages.items() if version}
     found["python"] = python
     if macos:
@@ -87,13 +87,13 @@ def machine_versions(
 
 
 def _hash_of_libraries(sdk: Path) -> str:
-    """Names and sizes of the libraries of an SDK, which are other ones in each release, as 12 hexadecimal digits."""
+    """Return 12 hexadecimal digits over names and sizes of an SDK's libraries, which differ between releases."""
     files = sorted((f"{path.parent.name}/{path.name}", path.stat().st_size) for path in sdk.glob("lib/*/*Qnn*"))
     return hashlib.sha256(repr(files).encode()).hexdigest()[:12]
 
 
 def expired_by(name: str) -> tuple[str, ...]:
-    """The targets some of whose evidence a change of this version invalidates."""
+    """Return the targets with evidence that a change of this version expires."""
     part = name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
     found = []
     for target in known_targets():
@@ -108,12 +108,12 @@ def expired_by(name: str) -> tuple[str, ...]:
 
 
 def relevant_versions(cell: Cell, versions: Mapping[str, str], check: str = "") -> dict[str, str]:
-    """Return the versions whose change invalidates results on the cell's target: all where the target isn't known.
+    """Return the versions whose change expires results on the cell's target; all if the target isn't known.
 
-    The backend declares them, in `EXPIRES_ON` and `EXPIRES_ALSO_ON`. Parts of the checking code are added as their
-    revisions, without fingerprints: those that all checks rest on, and with `check` that of this check. Evidence from
-    before revisions were declared has those that `revisions.toml` states for it; where it states none, `hwcompat`
-    remains, with the hash of the code of then.
+    The backend declares them in `EXPIRES_ON` and `EXPIRES_ALSO_ON`. Parts of the checking code are added as
+    revisions, without fingerprints: those of all checks, and with `check` that of this check. Evidence from before
+    revisions were declared has those in `revisions.toml`; if there are none, `hwcompat` remains, with the hash of its
+    code.
     """
     if cell.target.name not in known_targets():
         others = {name: value for name, value in versions.items() if not name.startswith(PREFIX)}
@@ -144,11 +144,11 @@ def _plugin(target: str) -> str:
 
 
 def moved_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Say what has changed between `then` and `now`, for each name in `now`.
+    """Return what changed between `then` and `now`, for each name in `now`.
 
-    For example `torch 2.12.0, now 2.13.0` and `revision 1 of the check backward, now 2`.
-    Of parts of the checking code the revisions are compared, and `hwcompat` isn't compared. What a page of checks
-    measured doesn't rest on what drives browsers here.
+    For example `torch 2.12.0, now 2.13.0` and `revision 1 of the check backward, now 2`. Of parts of the checking
+    code only revisions are compared, and `hwcompat` isn't. For results of a page, what controls browsers here isn't
+    either.
     """
     without = (*(DRIVEN if BROWSER_OF_PAGE in then else ()), "hwcompat")
     found = []
@@ -173,8 +173,7 @@ def _moved_part(part: str, before: str, now: str) -> str:
 def expiry_reasons(
     cell: Cell, then: Mapping[str, str], now: Mapping[str, str], checks: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Say what has changed between the versions of a run and those of now for a cell, with its checks where they are
-    named."""
+    """Return what changed between the versions of a run and today's for a cell, with its checks if they are named."""
     page = {BROWSER_OF_PAGE: then[BROWSER_OF_PAGE]} if BROWSER_OF_PAGE in then else {}
     found: list[str] = []
     for check in checks or ("",):
@@ -182,23 +181,23 @@ def expiry_reasons(
     return tuple(dict.fromkeys(found))
 
 
-def sealed_versions(cell: Cell, versions: Mapping[str, str], checks: Iterable[str]) -> dict[str, str]:
-    """Return the versions of this machine that a page of some checks carries: what its results rest on.
+def recorded_versions(cell: Cell, versions: Mapping[str, str], checks: Iterable[str]) -> dict[str, str]:
+    """Return the versions of this machine that a page of checks carries.
 
-    What drives browsers here isn't part of them. Parts of the checking code keep their fingerprints.
+    What controls browsers here is left out. Parts of the checking code keep their fingerprints.
     """
     names = {name for check in ("", *checks) for name in relevant_versions(cell, versions, check)}
     return {name: versions.get(name, ABSENT) for name in sorted(names - {*DRIVEN})} | {"hwcompat": RELEASE}
 
 
 def library_versions(versions: Mapping[str, str]) -> dict[str, str]:
-    """Return versions without the parts of the checking code: what a page shows."""
+    """Return versions without the parts of the checking code, for display."""
     return {name: version for name, version in versions.items() if not name.startswith(PREFIX)}
 
 
 def comparable_versions(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the versions of two runs as they may differ: of the checking code its revisions, or `hwcompat` where one
-    of the runs is from before they were declared."""
+    """Return the versions of two runs in comparable form: revisions of the checking code, or `hwcompat` if one of the
+    runs is from before they were declared."""
     if is_older(before) or is_older(after):
         return library_versions(before), library_versions(after)
     first, second = (
@@ -209,8 +208,8 @@ def comparable_versions(before: Mapping[str, str], after: Mapping[str, str]) -> 
 
 
 def modified_for(cell: Cell, versions: Mapping[str, str], checks: Iterable[str] = ()) -> tuple[str, ...]:
-    """The parts that results of some checks of a cell rest on and whose code in that run was never declared: such
-    results don't count. A target that isn't known rests on all parts."""
+    """Return the parts that results of a cell's checks depend on and whose code in that run was never declared: such
+    results don't count. An unknown target depends on all parts."""
     modified = modified_parts(versions)
     if not modified or cell.target.name not in known_targets():
         return modified

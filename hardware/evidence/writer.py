@@ -1,7 +1,7 @@
-"""Appends evidence lines to the file of this process, each whole and flushed before the next begins.
+"""Append evidence lines to the file of this process, each whole and flushed before the next.
 
-What is promised: a line is kept once `write` returned. From then on it is in the file for every other process,
-whatever becomes of this one. Nothing is promised of a machine that loses its power.
+A line is kept once `write` has returned: other processes can read it, even if this one dies. Power failures aren't
+covered.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 
 def now() -> str:
-    """The present moment in UTC, ISO 8601 with microseconds."""
+    """Return the present moment in UTC, ISO 8601 with microseconds."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 
 def new_run_id() -> str:
-    """A name for a run that sorts by time and that no other run has."""
+    """Return a unique name for a run that sorts by time."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     return f"{stamp}-{secrets.token_hex(3)}"
 
 
 def machine_label() -> str:
-    """A name for this machine that tells nobody which it is: `machine-` and eight digits, a salted hash of the
-    system's own id and host name, the same in every run."""
+    """Return an anonymous name for this machine: `machine-` and eight digits, a salted hash of the system's id and
+    host name, the same in every run."""
     found = [str(uuid.getnode()), socket.gethostname()]
     for path in _IDS:
         try:
@@ -50,7 +50,7 @@ def machine_label() -> str:
 
 
 class EvidenceWriter:
-    """Writes to `<folder>/<run_id>-<pid>.jsonl`. A child that was forked makes a writer of its own."""
+    """Write to `<folder>/<run_id>-<pid>.jsonl`. A forked child needs a writer of its own."""
 
     def __init__(self, folder: Path, run_id: str) -> None:
         self.folder = folder
@@ -69,7 +69,7 @@ class EvidenceWriter:
             ) from error
 
     def write(self, line: Line) -> None:
-        """Append one line. It is whole in the file, or an `OutputError` is raised, and no later line suffers."""
+        """Append one line. Either it is whole in the file or `OutputError` is raised; later lines aren't affected."""
         text = json.dumps(redact_all(to_dict(line)), ensure_ascii=True, allow_nan=False)
         self._append(b"\n" * self._is_torn + text.encode() + b"\n")
 
@@ -84,7 +84,7 @@ class EvidenceWriter:
         self._is_torn = False
 
     def _take_back(self, written: int) -> None:
-        """Cut off the part of a line that was written; where that fails, the next line begins on its own."""
+        """Cut off a partly written line; if that fails, the next line starts on a new line."""
         torn_before, self._is_torn = self._is_torn, True
         with contextlib.suppress(OSError):
             end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
@@ -93,14 +93,14 @@ class EvidenceWriter:
                 self._is_torn = torn_before
 
     def end(self, reason: str, counts: Mapping[str, int], resumes: Iterable[str] = ()) -> None:
-        """Write that the run is over, and seal its files and those of the runs that it `resumes`, but for one that
-        goes on: it wasn't cut off, whatever it looked like, and seals its own."""
-        if self._is_torn:  # what is sealed ends with a whole line
+        """Write that the run is over, and seal its files and those of the runs that it `resumes`. A resumed run that
+        is still running isn't sealed: it seals its own files."""
+        if self._is_torn:  # a sealed file ends with a whole line
             self._append(b"\n")
-        files = digests(self.folder, [self.run_id, *(one for one in resumes if not self._goes_on(one))])
+        files = digests(self.folder, [self.run_id, *(one for one in resumes if not self._is_running(one))])
         self.write(EndLine(run_id=self.run_id, ended_at=now(), reason=reason, counts=dict(counts), files=files))
 
-    def _goes_on(self, run_id: str) -> bool:
+    def _is_running(self, run_id: str) -> bool:
         return any(is_in_use(path) for path in self.folder.glob(f"{run_id}-*.jsonl"))
 
     def close(self) -> None:
@@ -120,6 +120,6 @@ class EvidenceWriter:
 
 
 def _ends_in_half_a_line(descriptor: int) -> bool:
-    """Whether a process of the same number was killed in the middle of a line: the next one begins on its own."""
+    """Whether a process with the same number was killed in the middle of a line."""
     size = os.fstat(descriptor).st_size
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

@@ -1,4 +1,4 @@
-"""Turns a torch module into another runtime's model: made once, verified against torch, kept in a cache."""
+"""Convert a torch module to another runtime's model: once, verified against torch, and cached."""
 
 from .exported import Exported, Opener
 from .onnx_export import export_onnx

@@ -1,4 +1,4 @@
-"""OpenVINO's own converter over a traced forward pass: for whatever the exporter doesn't know."""
+"""OpenVINO's own converter on a traced forward pass, for models that the exporter doesn't know."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..model.model_types import ModelSubject
+from ..model.model_types import ModelInput
 from ..model.positions import host_positions
 from .exported import FORWARD, RESULT, Exported
 from .openvino_operators import convertible_operators
@@ -24,11 +24,11 @@ Compute = Callable[[Tensors], dict[str, "torch.Tensor"]]
 
 
 def with_convert_model(
-    subject: ModelSubject, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
+    subject: ModelInput, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
 ) -> Exported:
-    """Trace the bare forward pass, without a cache, all axes that follow batch or length left dynamic.
+    """Trace the bare forward pass, without a cache, with all axes that follow batch or length dynamic.
 
-    With `held`, maybe of none, the inputs of these names and all sizes are constants of the trace.
+    With `held`, even if it is empty, the inputs of these names and all sizes are constants of the trace.
     """
     model = subject.model
     tensors, positions, compute = bare_forward(model, example)
@@ -46,27 +46,25 @@ def with_convert_model(
 def bare_forward(
     model: torch.nn.Module, example: Inputs
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], Compute]:
-    """The tensors of an example, the positions that a model would make on the host of them, and a function of both: a
-    forward pass without a cache."""
+    """Return the tensors of an example, the positions that a model would compute on the host, and a function of both:
+    a forward pass without a cache."""
     import torch
 
     from ..model.calls import to_tensors, without_cache
     from ..model.outputs import floating_outputs, nested
 
-    wishes = without_cache(model)
+    options = without_cache(model)
     tensors = to_tensors(example, "cpu", torch.float32)
 
     def compute(values: Tensors) -> dict[str, torch.Tensor]:
-        return floating_outputs(model(**nested(values), **wishes))
+        return floating_outputs(model(**nested(values), **options))
 
     return tensors, host_positions(model, tensors), compute
 
 
-def holding_numbers(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    """The same for the shapes of the example alone, with whole numbers that tell nothing of a text's tokens as
-    constants: sizes and places of pictures, from which a model makes loops and lists in Python, which no trace can
-    follow.
-    """
+def holding_numbers(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+    """Trace for the shapes of the example only, with integers that belong to no token as constants: sizes and places
+    of images, from which a model makes loops and lists in Python that no trace can follow."""
     return with_convert_model(subject, example, folder, held=held_inputs(example))
 
 
@@ -81,8 +79,8 @@ def convert(
 ) -> None:
     """Trace `compute`, a function of `model` from tensors by name to tensors by name, and save it with those names.
 
-    `dynamic` says how many leading axes of each input may have another size; those `held` are constants, and with
-    them, or with none, all sizes. Raises what the converter raises.
+    `dynamic` is the number of leading axes of each input with any size; `held` inputs are constants, and if it isn't
+    None, so are all sizes. Raises the converter's errors.
     """
     import openvino
     import torch
@@ -101,7 +99,7 @@ def convert(
 
 
 def save_named(converted: Any, inputs: Sequence[str], outputs: Sequence[str], file: Path) -> None:
-    """Save OpenVINO's model with these names, in the order in which its source has them."""
+    """Save OpenVINO's model with these names, in the order of its source."""
     import openvino
 
     for port, name in zip(converted.outputs, outputs, strict=True):
@@ -117,8 +115,8 @@ def save_named(converted: Any, inputs: Sequence[str], outputs: Sequence[str], fi
 def holding(
     compute: Compute, tensors: Tensors, held: frozenset[str] | None
 ) -> tuple[dict[str, torch.Tensor], Compute]:
-    """What a tracer is given: the tensors that aren't `held`, and `compute` of them with those that are as constants;
-    where some may be held, or none, so are all sizes."""
+    """Return the tensors that aren't `held`, and `compute` as a function of them with the others as constants; if
+    `held` isn't None, all sizes are constants too."""
     constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
 
     def completed(values: Tensors) -> dict[str, torch.Tensor]:
@@ -129,7 +127,7 @@ def holding(
 
 
 def by_position(model: torch.nn.Module, compute: Compute, names: Sequence[str]) -> torch.nn.Module:
-    """`compute` as tracers want it: a module from tensors in the order of `names` to a tuple, with `model` inside."""
+    """Return `compute` as a module from tensors in the order of `names` to a tuple, with `model` inside."""
     import torch
 
     class Traced(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
@@ -145,7 +143,7 @@ def by_position(model: torch.nn.Module, compute: Compute, names: Sequence[str]) 
 
 @contextlib.contextmanager
 def traceable(model: torch.nn.Module) -> Iterator[None]:
-    """For a while, what can't be traced or converted is computed in a way that can: the same numbers otherwise."""
+    """Temporarily replace what can't be traced or converted by an equivalent."""
     with (
         traceable_masks(),
         traceable_parts(model),
@@ -158,12 +156,11 @@ def traceable(model: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def computed_beforehand(constants: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Compute outside of the trace whatever is given constants alone, tensors that are made from numbers among them:
-    it isn't part of the trace.
+    """Compute calls with only constant arguments, including tensors made from numbers, outside of the trace.
 
-    A trace holds each call otherwise, and a converter may have no rule for one whose result has no size of its own
-    before it is known: which values are there, or where a condition holds. Sizes are plain numbers, which Python may
-    look up, round or hand to other libraries; a trace makes them tensors otherwise.
+    Otherwise a trace holds each call, and a converter may have no rule for one whose result has no known size: which
+    values occur, or where a condition holds. Sizes are plain numbers, which Python may look up, round or pass to
+    other libraries; a trace would make them tensors.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -173,7 +170,7 @@ def computed_beforehand(constants: Sequence[torch.Tensor]) -> Iterator[None]:
     class Beforehand(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
         def __init__(self) -> None:
             super().__init__()
-            self.known: dict[int, torch.Tensor] = {id(one): one for one in constants}  # held, so that ids stay theirs
+            self.known: dict[int, torch.Tensor] = {id(one): one for one in constants}  # so that ids stay unique
 
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}

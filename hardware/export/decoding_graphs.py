@@ -1,9 +1,8 @@
-"""Two graphs that decode with a cache, for models whose exporter keeps none: one for the prompt, one for each token.
+"""Graphs that decode with a cache, for models whose exporter keeps none: one for the prompt, one for each token.
 
-What they compute with is recorded from the library's own decoding: a forward call's tensors become a graph's
-inputs, and the tensors of the cache it returns become outputs, which are inputs of the next token's graph. They
-decode inside the library's own loop over tokens: the torch module prepares what each call is given, and what its
-`forward` would compute, the graphs compute.
+Their inputs and outputs are recorded from the library's own decoding: a forward call's tensors become inputs, and the
+tensors of the returned cache become outputs, which are inputs of the next token's graph. The library's decoding loop
+calls them: the torch module prepares the arguments, and the graphs replace its `forward`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from ..evidence.record import Stage
-from ..model.model_types import Generation, ModelSubject, Unsupported
+from ..model.model_types import Generation, ModelInput, Unsupported
 from .convert_model import Compute, Tensors, convert, traceable
 from .exported import ENCODER, PROMPT, STEP, Exported
 from .traceable import growing_caches
@@ -32,15 +31,15 @@ if TYPE_CHECKING:
     from ..model.model_types import Array, Inputs
 
 PAST, PRESENT = "past", "present"
-"""What the names of a cache's tensors begin with among a graph's inputs, and among its outputs."""
+"""Prefixes of a cache's tensors among a graph's inputs, and among its outputs."""
 
 
 def tensors_in(value: Any, name: str = "") -> dict[str, torch.Tensor]:
-    """The tensors with at least one axis inside dictionaries, lists and caches, by their dotted names."""
+    """Return the tensors with at least one axis in dictionaries, lists and caches, by their dotted names."""
     import torch
     from transformers.cache_utils import Cache
 
-    if isinstance(value, Cache) and not name.startswith(PAST + "."):  # an outer one; it may hold others
+    if isinstance(value, Cache) and not name.startswith(PAST + "."):  # the outermost cache; it may hold others
         name = PAST
     found: dict[str, torch.Tensor] = {}
     for key, entry in _entries(value):
@@ -53,12 +52,12 @@ def tensors_in(value: Any, name: str = "") -> dict[str, torch.Tensor]:
 
 
 def present(name: str) -> str:
-    """The output that gives the state which the input `name` takes."""
+    """Return the output with the state of the input `name`."""
     return PRESENT + name.removeprefix(PAST)
 
 
 def past(name: str) -> str:
-    """The input that takes the output `name` of the token before."""
+    """Return the input for the output `name` of the previous token."""
     return PAST + name.removeprefix(PRESENT)
 
 
@@ -70,11 +69,11 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
     return list(vars(value).items()) if type(value).__module__ == "transformers.cache_utils" else []
 
 
-def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, forward: Exported) -> None:
+def write_decoding(subject: ModelInput, example: Inputs, folder: Path, forward: Exported) -> None:
     """Write the graphs beside the forward pass.
 
-    Where that is static the prompt keeps the shapes of the example too; inputs that it holds are constants here as
-    well. Raises what the library or the converter raises.
+    If that is static, the prompt keeps the shapes of the example too, and held inputs are constants here as well.
+    Raises the errors of the library or the converter.
     """
     with contextlib.closing(decoding_graphs(subject.model, example)) as graphs:
         for graph in graphs:
@@ -86,9 +85,9 @@ def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, forward
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingGraph:
-    """One call that the library makes while it decodes: of which part, with which tensors, and what it computes.
+    """A call of the library while it decodes: the part, its tensors, and the function that computes it.
 
-    `growing` are the axes of its inputs that are longer for the next token, where two tokens were recorded.
+    `growing` are the axes of its inputs that are longer for the next token, if two tokens were recorded.
     """
 
     part: Any
@@ -99,9 +98,8 @@ class DecodingGraph:
 
 
 def decoding_graphs(model: Any, example: Inputs, *, tokens: int = 1) -> Generator[DecodingGraph, None, None]:
-    """What decodes, call by call: the encoder where there is one, the prompt, one token. While one is handed out, the
-    model computes in a way that can be traced: close it, lest it stays so where the caller raises. Several `tokens`
-    tell which axes grow."""
+    """Yield the calls of decoding: the encoder, if there is one, the prompt, one token. Until it is closed, the model
+    computes in a traceable way, so close it even after an error. Several `tokens` show which axes grow."""
     import torch
 
     from ..model.calls import to_tensors
@@ -117,7 +115,7 @@ def decoding_graphs(model: Any, example: Inputs, *, tokens: int = 1) -> Generato
 
 
 def grown_axes(now: Tensors, later: Any) -> dict[str, tuple[int, ...]]:
-    """By tensor of a call, the axes that have another size in a later call: those of a cache, and of masks."""
+    """Return, by tensor of a call, the axes with another size in a later call: those of a cache, and of masks."""
     then = tensors_in(later)
     both = {name: zip(tensor.shape, then[name].shape, strict=True) for name, tensor in now.items() if name in then}
     axes = {name: tuple(axis for axis, (a, b) in enumerate(pairs) if a != b) for name, pairs in both.items()}
@@ -125,22 +123,22 @@ def grown_axes(now: Tensors, later: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _free_axes(name: str, tensor: torch.Tensor, example: Inputs) -> int:
-    """How many leading axes may have another size: all, but for pictures and features, which have one size."""
+    """Return the number of leading axes of any size: all, except for images and features, which have one size."""
     return 1 if name in example and not follows_length(example[name]) else tensor.dim()
 
 
 def compute_call(part: Any, call: Mapping[str, Any], values: Tensors) -> dict[str, torch.Tensor]:
-    """One recorded call with other tensors: its outputs and what it changed of its cache."""
+    """Compute a recorded call with other tensors: return its outputs and the changed parts of its cache."""
     from transformers.cache_utils import Cache
 
     from ..model.outputs import floating_outputs, results
 
-    given = {name: tensor.clone() for name, tensor in values.items()}  # some models write over a state in place
+    given = {name: tensor.clone() for name, tensor in values.items()}  # some models overwrite a state in place
     arguments = copy.deepcopy(dict(call), {id(tensor): given[name] for name, tensor in tensors_in(call).items()})
     before = {id(tensor): tensor._version for tensor in given.values()}
     output = part(**arguments)
     caches = [entry for entry in dict(output).values() if isinstance(entry, Cache)]
-    # What is as it was, as keys of the encoder's output from the prompt on, is no state.
+    # Unchanged tensors, such as keys of the encoder's output after the prompt, are no state.
     states = {
         present(name): tensor
         for cache in caches
@@ -148,15 +146,15 @@ def compute_call(part: Any, call: Mapping[str, Any], values: Tensors) -> dict[st
         if before.get(id(tensor)) != tensor._version
     }
     named = results(output)
-    # A decoder gives what it saw as well, and an encoder a mask; what else a decoder counts, nobody reads.
+    # A decoder returns what it saw as well, and an encoder a mask; other integers of a decoder aren't read.
     main = floating_outputs(output) if "logits" in named else named
     return {**main, **states}
 
 
 def recorded_calls(model: Any, tensors: Tensors, *, steps: int) -> tuple[list[tuple[Any, str, Any]], list[Any]]:
-    """What the library calls its encoder with, where there is one, and its decoder for each of `steps` tokens.
+    """Return the arguments of the library's call of each encoder, and of its decoder for each of `steps` tokens.
 
-    Raises `Unsupported` as not applicable where the calls can't be told apart.
+    Raises `Unsupported` as not applicable if the calls can't be distinguished.
     """
     from ..model.greedy_decoding import greedy
 
@@ -164,9 +162,9 @@ def recorded_calls(model: Any, tensors: Tensors, *, steps: int) -> tuple[list[tu
     encoded: list[tuple[Any, list[Any]]] = [(encoder, []) for encoder in encoders_of(model)]
     decoder = decoder_of(model)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_watched(decoder, seen.append))
+        stack.enter_context(_recorded(decoder, seen.append))
         for encoder, calls in encoded:
-            stack.enter_context(_watched(encoder, calls.append))
+            stack.enter_context(_recorded(encoder, calls.append))
         greedy(model, tensors, steps=steps, use_cache=True)
     prepared = [(encoder, ENCODER, call) for encoder, calls in encoded for call in calls]
     if len(seen) < steps or len(prepared) > 1:
@@ -179,7 +177,7 @@ def recorded_calls(model: Any, tensors: Tensors, *, steps: int) -> tuple[list[tu
 
 
 def decoder_of(model: Any) -> Any:
-    """The module that is called for each token: the model, or a part of it where its own forward takes no cache."""
+    """Return the module that is called for each token: the model, or a part if its own forward takes no cache."""
     from transformers import GenerationMixin
 
     if {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters):
@@ -189,7 +187,7 @@ def decoder_of(model: Any) -> Any:
 
 
 def encoders_of(model: Any) -> list[Any]:
-    """The encoders that the library may run on their own before it decodes; none for a decoder alone."""
+    """Return the encoders that the library may run before it decodes; none for a decoder alone."""
     decoder = decoder_of(model)
     if decoder is not model:
         return [part for part in model.children() if part is not decoder]
@@ -205,7 +203,7 @@ def encoders_of(model: Any) -> list[Any]:
 
 
 def _inner_decoder(model: Any) -> Any:
-    """What a model of an encoder and a decoder names as the latter; an empty module where it names none."""
+    """Return the decoder that an encoder-decoder model names, or an empty module."""
     import torch
 
     found = model.get_decoder() if hasattr(model, "get_decoder") else None
@@ -213,7 +211,7 @@ def _inner_decoder(model: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _watched(module: Any, keep: Callable[[Any], None]) -> Iterator[None]:
+def _recorded(module: Any, keep: Callable[[Any], None]) -> Iterator[None]:
     compute = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -225,7 +223,7 @@ def _watched(module: Any, keep: Callable[[Any], None]) -> Iterator[None]:
 
 
 def replaced_forward(module: Any, forward: Any) -> AbstractContextManager[Any]:
-    """Let `forward` compute in a module's place for a while; its signature stays the module's."""
+    """Temporarily replace a module's `forward`; the signature stays the module's."""
 
     @functools.wraps(module.forward)
     def instead(*args: Any, **kwargs: Any) -> Any:
@@ -235,11 +233,11 @@ def replaced_forward(module: Any, forward: Any) -> AbstractContextManager[Any]:
 
 
 Graph = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Arrays by name to arrays by name; a state is `past.…` where it is taken and `present.…` where it is given."""
+"""Function from arrays by name to arrays by name; a state is `past.…` as input and `present.…` as output."""
 
 
 def decode(model: Any, graphs: Mapping[str, Graph], inputs: Inputs, *, steps: int) -> Generation:
-    """Decode `steps` tokens with the graphs `PROMPT`, `STEP` and, where there is an encoder, `ENCODER`."""
+    """Decode `steps` tokens with the graphs `PROMPT`, `STEP` and, if there is an encoder, `ENCODER`."""
     import torch
 
     from ..model.calls import to_tensors
@@ -258,13 +256,13 @@ def decode(model: Any, graphs: Mapping[str, Graph], inputs: Inputs, *, steps: in
         stack.enter_context(replaced_forward(decoder, _Decoding(decoder, graphs)))
         for encoder in encoders:
             stack.enter_context(replaced_forward(encoder, encode))
-        stack.enter_context(none_of_it_in_torch(model, decoder, *encoders))
+        stack.enter_context(without_torch_modules(model, decoder, *encoders))
         return greedy(model, to_tensors(inputs, "cpu", torch.float32), steps=steps, use_cache=True)
 
 
 @contextlib.contextmanager
-def none_of_it_in_torch(model: Any, *replaced: Any) -> Iterator[None]:
-    """Refuse, at its call, any part of the model that would compute on the host while the graphs should."""
+def without_torch_modules(model: Any, *replaced: Any) -> Iterator[None]:
+    """Refuse any call of a part of the model that would compute on the host while the graphs should."""
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     parts = {id(part): name for name, part in model.named_modules()}
@@ -283,7 +281,7 @@ def none_of_it_in_torch(model: Any, *replaced: Any) -> Iterator[None]:
 
 
 class _Decoding:
-    """A model's forward pass while it decodes: the prompt's graph first, then a token's, the states in between."""
+    """A model's forward pass while it decodes: the prompt's graph first, then a token's, passing on the states."""
 
     def __init__(self, model: Any, graphs: Mapping[str, Graph]) -> None:
         self.graphs = graphs
@@ -306,7 +304,7 @@ class _Decoding:
 
 
 def _cache_of_length(length: int) -> Any:
-    """What stands for a cache in the library's loop: it knows its length, and the states lie elsewhere."""
+    """Return a cache for the library's loop that only knows its length; the states are kept elsewhere."""
     from transformers.cache_utils import DynamicCache
 
     class Cached(DynamicCache):  # type: ignore[misc] # transformers is Any to mypy
@@ -317,7 +315,7 @@ def _cache_of_length(length: int) -> Any:
 
 
 def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Array]:
-    """The tensors of a call of the recorded kind, as arrays by name; bfloat16, which NumPy hasn't, as float32."""
+    """Return the tensors of a recorded call as arrays by name; bfloat16, which NumPy lacks, as float32."""
     tensors = tensors_in(dict(arguments))
     half = {name for name, one in tensors.items() if str(one.dtype) == "torch.bfloat16"}
     return {name: (one.float() if name in half else one).numpy() for name, one in tensors.items()}

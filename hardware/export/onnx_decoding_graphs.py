@@ -1,6 +1,6 @@
-"""The graphs that decode with a cache as ONNX files: the encoder's where there is one, the prompt's, and a token's.
+"""Graphs that decode with a cache as ONNX files: for the encoder, if there is one, the prompt, and a token.
 
-The prompt's has the shapes of its example; the token's takes a cache of any length, by axes that have names.
+The prompt has the shapes of its example; the token takes a cache of any length, by named axes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..model.model_types import ModelSubject
+from ..model.model_types import ModelInput
 from .convert_model import by_position
 from .decoding_graphs import DecodingGraph, decode, decoding_graphs
 from .exported import ENCODER, PROMPT, RESULT, STEP, Exported
@@ -32,11 +32,11 @@ _METHOD = "torchscript, decoding"
 _RUNTIME = "ONNX Runtime's CPU provider"
 
 
-def export_onnx_decoding(subject: ModelSubject, example: Inputs) -> Exported:
-    """The graphs of a model that decodes, from the cache or made now.
+def export_onnx_decoding(subject: ModelInput, example: Inputs) -> Exported:
+    """Return the decoding graphs of a model, from the cache or made now.
 
-    They decode on ONNX Runtime's CPU provider what torch decodes, token by token. Raises `Unsupported` with the
-    reason where they don't, as `export_onnx`.
+    On ONNX Runtime's CPU provider they decode the same tokens as torch. Raises `Unsupported` with the reason
+    otherwise, as `export_onnx` does.
     """
     route = Route(
         ways=((_METHOD, _write),),
@@ -51,9 +51,9 @@ def export_onnx_decoding(subject: ModelSubject, example: Inputs) -> Exported:
 
 
 class DecodingOnnx:
-    """An export on ONNX Runtime's CPU provider, inside the library's own loop over tokens."""
+    """An export on ONNX Runtime's CPU provider, called by the library's decoding loop."""
 
-    def __init__(self, exported: Exported, subject: ModelSubject) -> None:
+    def __init__(self, exported: Exported, subject: ModelInput) -> None:
         self.subject = subject
         self.graphs = {
             name: functools.partial(_run, session_on_host(file)) for name, file in graph_files(exported).items()
@@ -67,14 +67,14 @@ class DecodingOnnx:
 
 
 def graph_files(exported: Exported) -> dict[str, Path]:
-    """The files of an export by what they compute: `ENCODER`, `PROMPT`, `STEP`."""
+    """Return the files of an export by what they compute: `ENCODER`, `PROMPT`, `STEP`."""
     found = {name: exported.folder / file for name, file in FILES.items()}
     return {name: file for name, file in found.items() if file.is_file()}
 
 
 @functools.lru_cache(maxsize=16)
 def axes_of(file: Path) -> Mapping[str, tuple[str, ...]]:
-    """By input of a file, the names of its axes; an empty one where an axis has a size."""
+    """Return, by input of a file, the names of its axes; empty for an axis with a size."""
     import onnx
 
     graph = onnx.load(str(file)).graph
@@ -82,17 +82,17 @@ def axes_of(file: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def with_sizes(file: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> Path:
-    """The file for inputs of these shapes alone, in `folder`: what follows from sizes is computed there."""
+    """Return the file for inputs of these shapes only, in `folder`, with all that follows from sizes computed."""
     import onnx
 
-    said = repr(sorted(shapes.items()))
-    fixed = folder / f"{file.stem}-{hashlib.sha256(said.encode()).hexdigest()[:12]}.onnx"
+    sizes = repr(sorted(shapes.items()))
+    fixed = folder / f"{file.stem}-{hashlib.sha256(sizes.encode()).hexdigest()[:12]}.onnx"
     if not fixed.is_file():
         model = onnx.load(str(file))
         for one in model.graph.input:
             for axis, size in zip(one.type.tensor_type.shape.dim, shapes[one.name], strict=True):
                 axis.dim_value = size
-        del model.graph.value_info[:]  # they speak of axes by name
+        del model.graph.value_info[:]  # they name axes
         whole = fixed.with_suffix(".whole")
         onnx.save(model, str(whole))
         fold(whole, fixed)
@@ -107,7 +107,7 @@ def _run(session: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {output_name(name): np.asarray(value) for name, value in found}
 
 
-def _write(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def _write(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     with (
         arithmetic_masks(),
         exportable_operators(),
@@ -137,7 +137,7 @@ def _write_one(graph: DecodingGraph, file: Path) -> None:
         )
     fold(whole, file)
     whole.unlink()
-    if not graph.growing:  # a cache begins with nothing, to which the prompt's is joined
+    if not graph.growing:  # a cache begins empty, and the prompt's is concatenated to it
         drop_empty(file)
 
 

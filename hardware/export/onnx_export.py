@@ -1,7 +1,7 @@
-"""Exports a torch module to ONNX for the shapes of its example: one file of plain operators, verified on CPU.
+"""Export a torch module to ONNX for the shapes of its example: one file of plain operators, verified on CPU.
 
-torch's exporter over TorchScript is taken (opset 17): the newer one leaves a GatherND in the masks, which QNN doesn't
-run. ONNX Runtime then folds what doesn't depend on the inputs, so that no shape is computed on a device.
+Uses torch's TorchScript exporter (opset 17): the newer one leaves a GatherND in the masks, which QNN doesn't run.
+ONNX Runtime then folds what doesn't depend on the inputs, so that no shape is computed on a device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from ..applied_fix import current_changes
 from ..command_names import as_runnable
-from ..model.model_types import ModelSubject
+from ..model.model_types import ModelInput
 from ..model.outputs import floating_outputs, ruled_out
 from ..model.positions import host_positions
 from .convert_model import by_position
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..model.model_types import Array, Inputs
 
 OPSET = 17
-"""The first that has LayerNormalization; QNN's documentation lists operators up to it without exception."""
+"""The first opset with LayerNormalization; QNN's documentation lists operators up to it without exception."""
 
 OPERATORS_REFUSED = {
     "Exporting the operator '": "torch's exporter has no rule for",
@@ -44,7 +44,7 @@ _FLOAT16_LARGEST = 65504.0
 
 
 def missing_packages() -> str:
-    """Why nothing can be exported here; the empty string where it can."""
+    """Return why nothing can be exported here, or an empty string."""
     from importlib.util import find_spec
 
     missing = [name for name in PACKAGES if find_spec(name) is None]
@@ -52,11 +52,11 @@ def missing_packages() -> str:
     return f"{' and '.join(missing)} missing here ({how})" if missing else ""
 
 
-def export_onnx(subject: ModelSubject, example: Inputs) -> Exported:
-    """The ONNX file of a torch module for the shapes of `example`, from the cache or made now.
+def export_onnx(subject: ModelInput, example: Inputs) -> Exported:
+    """Return the ONNX file of a torch module for the shapes of `example`, from the cache or made now.
 
     It agrees with torch on ONNX Runtime's CPU provider, for the example and for other values of the same shapes.
-    Raises `Unsupported` with the reason where none does, as `export_openvino`.
+    Raises `Unsupported` with the reason otherwise, as `export_openvino` does.
     """
     route = Route(
         ways=_WAYS,
@@ -70,7 +70,7 @@ def export_onnx(subject: ModelSubject, example: Inputs) -> Exported:
 
 
 def session_on_host(file: Path) -> Any:
-    """A session of ONNX Runtime's CPU provider that computes a file as it is."""
+    """Return a session of ONNX Runtime's CPU provider without graph optimizations."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -82,12 +82,12 @@ def session_on_host(file: Path) -> Any:
 class OnnxModel:
     """A model's file on ONNX Runtime's CPU provider."""
 
-    def __init__(self, file: Path, subject: ModelSubject) -> None:
+    def __init__(self, file: Path, subject: ModelInput) -> None:
         self.session = session_on_host(file)
         self.subject = subject
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The floating-point outputs of one forward pass, by name, as float64."""
+        """Return the floating-point outputs of one forward pass, by name, as float64."""
         given = with_positions(self.subject, inputs)
         named = {one.name: np.ascontiguousarray(given[one.name]) for one in self.session.get_inputs()}
         names = [one.name for one in self.session.get_outputs()]
@@ -99,12 +99,12 @@ class OnnxModel:
 
 
 def output_name(name: str) -> str:
-    """What the model calls an output of the file: one with an input's name has a word before it there."""
+    """Return the model's name of an output of the file, which has a prefix if an input has the same name."""
     return name.removeprefix(RESULT)
 
 
-def with_positions(subject: ModelSubject, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs of a graph: floating-point ones in float32, with positions that the library counts in Python."""
+def with_positions(subject: ModelInput, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a graph's inputs: floating-point ones in float32, and positions that Python computes."""
     import torch
 
     from ..model.calls import to_tensors
@@ -121,22 +121,22 @@ def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, f
     return made, error
 
 
-def _within_float16(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    """The trace with constants that float16 holds, as masks of a model's own code often don't."""
+def _within_float16(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+    """Trace with constants within float16, which masks of a model's own code often exceed."""
     made = traced(subject, example, folder)
-    _bound(folder / ONNX)
+    _clip_constants(folder / ONNX)
     return made
 
 
-def _by_its_own_operators(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    """The same with every operator as torch has it, for what others for it don't suit."""
-    made = traced(subject, example, folder, operators=_sharing_nothing)
-    _bound(folder / ONNX)
+def _own_operators(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+    """Trace with torch's own operators, for models that the replacements don't suit."""
+    made = traced(subject, example, folder, operators=_repeated_heads)
+    _clip_constants(folder / ONNX)
     return made
 
 
-def _sharing_nothing() -> AbstractContextManager[Any]:
-    """The exporter has no attention whose heads share keys and values: they are repeated."""
+def _repeated_heads() -> AbstractContextManager[Any]:
+    """Repeat shared keys and values of heads: the exporter has no attention that shares them."""
     from transformers.integrations import sdpa_attention
 
     def never(*_: Any, **__: Any) -> bool:
@@ -147,36 +147,36 @@ def _sharing_nothing() -> AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _exportable() -> Iterator[None]:
-    with _sharing_nothing(), exportable_operators():
+    with _repeated_heads(), exportable_operators():
         yield
 
 
 def traced(
-    subject: ModelSubject,
+    subject: ModelInput,
     example: Inputs,
     folder: Path,
     *,
     operators: Callable[[], AbstractContextManager[None]] = _exportable,
 ) -> Exported:
-    """Trace the bare forward pass, without a cache. Raises what the exporter raises."""
+    """Trace the bare forward pass, without a cache. Raises the exporter's errors."""
     import torch
 
     from ..model.calls import without_cache
     from ..model.outputs import nested
 
     model = subject.model
-    wishes = without_cache(model)
+    options = without_cache(model)
     arrays = with_positions(subject, example)
     names = list(arrays)
 
     def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return floating_outputs(model(**nested(values), **wishes))
+        return floating_outputs(model(**nested(values), **options))
 
     file = folder / "traced.onnx"
     with arithmetic_masks(), traceable_parts(model), operators(), torch.no_grad():
         tensors = tuple(torch.as_tensor(array) for array in arrays.values())
         given = compute(dict(zip(names, tensors, strict=True)))
-        outputs = [f"{RESULT}{name}" if name in names else name for name in given]  # no two things have one name
+        outputs = [f"{RESULT}{name}" if name in names else name for name in given]  # names are unique
         torch.onnx.export(
             by_position(model, compute, names),
             tensors,
@@ -189,27 +189,27 @@ def traced(
     fold(file, folder / ONNX)
     file.unlink()
     drop_empty(folder / ONNX)
-    _write_out_sums(folder / ONNX)
+    _expand_added_constants(folder / ONNX)
     return Exported(folder=folder, method=_METHOD, static=True)
 
 
 def fold(file: Path, folded: Path) -> None:
-    """Compute what doesn't depend on the inputs, once and for all."""
+    """Compute what doesn't depend on the inputs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(folded)
-    # Its matrices with a bias between two reshapes get names that a second session can't give again.
+    # Its fused matrix product with bias between two reshapes gets names that a second session can't reuse.
     fusions = {"disabled_optimizers": ["MatMulAddFusion"]}
     onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], **fusions)
 
 
 def drop_empty(file: Path) -> None:
-    """Take parts without an element out of what is joined: a rotary embedding over all of a head leaves such a rest.
+    """Remove empty tensors from concatenations: a rotary embedding over a whole head leaves one.
 
-    QNN has no tensors of that kind.
+    QNN has no empty tensors.
     """
     import onnx
 
@@ -224,7 +224,7 @@ def drop_empty(file: Path) -> None:
         if node.op_type == "Concat" and 0 < len(kept) < len(node.input):
             node.input[:] = kept
     used = {one.name for one in model.graph.output}
-    for node in reversed(list(model.graph.node)):  # what uses a result stands behind what gives it
+    for node in reversed(list(model.graph.node)):  # consumers come after producers
         if set(node.output) <= empty and not set(node.output) & used:
             model.graph.node.remove(node)
         else:
@@ -232,12 +232,12 @@ def drop_empty(file: Path) -> None:
     onnx.save(model, str(file))
 
 
-def _write_out_sums(file: Path) -> None:
-    """Give constants that are added, as positions are, the shape of their sum.
+def _expand_added_constants(file: Path) -> None:
+    """Expand added constants, such as positions, to the shape of their sum.
 
-    HTP computes sums and a LayerNormalization behind them as one operator, and there takes a constant (1, length,
-    width) for the first row of the batch alone: other rows came out wrong (onnxruntime-qnn 2.7.0, emulator). A
-    constant of full shape is right.
+    HTP fuses sums and a following LayerNormalization into one operator, and there uses a constant (1, length, width)
+    for the first row of the batch only: other rows were wrong (onnxruntime-qnn 2.7.0, emulator). A constant of full
+    shape is right.
     """
     import onnx
 
@@ -261,10 +261,10 @@ def _write_out_sums(file: Path) -> None:
     onnx.save(model, str(file))
 
 
-def _bound(file: Path) -> None:
-    """Replace constants beyond float16, as the smallest number of float32 in a mask, by what rules out as well.
+def _clip_constants(file: Path) -> None:
+    """Replace constants beyond float16, such as the smallest number of float32 in a mask, by ones that mask as well.
 
-    HTP has no infinity: it took them for some number or other, and what was ruled out counted.
+    HTP has no infinity: it read some other number, so that masked scores counted.
     """
     import onnx
 
@@ -282,7 +282,7 @@ def _bound(file: Path) -> None:
 
 
 def _differs(dims: list[int], full: list[int]) -> bool:
-    """Whether a constant is more than one row of numbers, and not of full shape."""
+    """Return whether a constant is more than one row of numbers, and not of full shape."""
     return dims != full and int(np.prod(dims)) > full[-1]
 
 
@@ -290,5 +290,5 @@ _METHOD = "torchscript"
 _WAYS: tuple[tuple[str, Way], ...] = (
     ("within float16", _within_float16),
     ("as it is", traced),
-    ("by its own operators", _by_its_own_operators),
+    ("by its own operators", _own_operators),
 )

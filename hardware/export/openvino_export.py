@@ -1,4 +1,4 @@
-"""Exports a torch module to OpenVINO: optimum-intel's exporter as far as it goes, then a trace."""
+"""Export a torch module to OpenVINO: with optimum-intel's exporter if possible, else by a trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..applied_fix import AppliedFix, current_changes
-from ..model.model_types import ModelSubject, Unsupported
+from ..model.model_types import ModelInput, Unsupported
 from . import convert_model, decoding_graphs, onnx_export, optimum_exporter
 from .exported import ENCODER, EXPORTER, FORWARD, ONNX, PROMPT, STEP, Exported, Opener
 from .program import export_function
@@ -27,20 +27,20 @@ _OPERATORS = {
     "No conversion rule found for operations: ": "no conversion rule for",
     "Conversion is failed for: ": "the conversion rule fails for",
 }
-"""What OpenVINO's converter says before the operators that it can't convert, and what we say."""
+"""Messages of OpenVINO's converter before the operators that it can't convert, and ours."""
 
 
 def export_openvino(
-    subject: ModelSubject, example: Inputs, open_on_cpu: Opener, *, traced_anew: bool = False
+    subject: ModelInput, example: Inputs, open_on_cpu: Opener, *, traced_anew: bool = False
 ) -> Exported:
-    """The OpenVINO model of a torch module, from the cache or made now.
+    """Return the OpenVINO model of a torch module, from the cache or made now.
 
     With `traced_anew` it is the forward pass alone of a model whose trace is static, for the shapes of `example`.
 
-    Tries optimum-intel's exporter, the same beyond the versions that it states, then `openvino.convert_model`.
-    Raises `Unsupported` with every way's reason when none is right; stage and error type are the last way's:
-    `export_failed` or `unsupported_operator` (stage `export`), `export_failed` where the result doesn't run
-    and `conversion_wrong` where it gives other numbers than torch (stage `convert`).
+    Tries optimum-intel's exporter, the same beyond its stated versions, then `openvino.convert_model`. Raises
+    `Unsupported` with every way's reason if none is right; stage and error type are the last way's: `export_failed`
+    or `unsupported_operator` (stage `export`), `export_failed` if the result doesn't run and `conversion_wrong` if it
+    gives other numbers than torch (stage `convert`).
     """
     changes = current_changes()
     if traced_anew or changes.cache:
@@ -58,7 +58,7 @@ def export_openvino(
 
 
 def changed_ways(changes: AppliedFix) -> tuple[tuple[str, Way], ...]:
-    """The ways of a try that changes the export, instead of the usual ones; none where it doesn't."""
+    """Return the ways of a fix that changes the export, instead of the usual ones, or none."""
     if changes.shapes:
         return (("convert_model for these shapes", _for_these_shapes),)
     found: dict[str, tuple[tuple[str, Way], ...]] = {
@@ -69,15 +69,15 @@ def changed_ways(changes: AppliedFix) -> tuple[tuple[str, Way], ...]:
     return found.get(changes.export, ())
 
 
-def _for_these_shapes(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    """The usual trace with every size a constant: exported anew for each shape."""
+def _for_these_shapes(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+    """Trace as usual with every size a constant, for each shape anew."""
     return convert_model.with_convert_model(subject, example, folder, held=frozenset())
 
 
-def _over_onnx(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    """torch's ONNX file of the forward pass, read by OpenVINO's converter, for the shapes of the example.
+def _over_onnx(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+    """Read torch's ONNX file of the forward pass with OpenVINO's converter, for the shapes of the example.
 
-    Raises what either raises.
+    Raises the errors of both.
     """
     onnx_export.traced(subject, example, folder)
     import onnx as library
@@ -91,10 +91,10 @@ def _over_onnx(subject: ModelSubject, example: Inputs, folder: Path) -> Exported
     return Exported(folder=folder, method="onnx", static=True)
 
 
-def _over_program(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    """The program of torch.export, read by OpenVINO's converter, for the shapes of the example.
+def _over_program(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+    """Read the program of torch.export with OpenVINO's converter, for the shapes of the example.
 
-    Raises what either raises.
+    Raises the errors of both.
     """
     import openvino
     import torch
@@ -112,7 +112,7 @@ def _over_program(subject: ModelSubject, example: Inputs, folder: Path) -> Expor
     return Exported(folder=folder, method="torch.export", static=True)
 
 
-def _ways(subject: ModelSubject) -> Iterator[tuple[str, Way]]:
+def _ways(subject: ModelInput) -> Iterator[tuple[str, Way]]:
     yield EXPORTER, optimum_exporter.with_exporter
     if optimum_exporter.limit_of(subject):
         yield "optimum-intel beyond its limit", optimum_exporter.beyond_limit
@@ -126,13 +126,13 @@ def _proven(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported
 
 
 def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported, float]:
-    """A traced export, whether it holds for other shapes, and with graphs that decode or why there are none."""
+    """Return a traced export, whether it is right for other shapes, and whether it decodes or why not."""
     trace = opened(open_on_cpu, made)
     error = proof.of_forward(trace, made)
     try:
         if not made.static:
             proof.of_other_shapes(trace, made)
-    except Unsupported:  # the runtime refuses shapes that the trace froze, or computes with what it froze
+    except Unsupported:  # the runtime refuses shapes that the trace froze, or computes with frozen values
         made = replace(made, static=True)
     if proof.subject.generates == "none":
         return made, error
@@ -142,7 +142,7 @@ def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Ex
         proof.of_decoding(open_on_cpu(decodes), decodes)
     except MemoryError:
         raise
-    except Exception as problem:  # as for the forward pass: whatever the library or the converter met
+    except Exception as problem:  # as for the forward pass: any error of the library or the converter
         for file in (ENCODER, PROMPT, STEP):
             for part in (made.folder / file, (made.folder / file).with_suffix(".bin")):
                 part.unlink(missing_ok=True)

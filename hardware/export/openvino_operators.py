@@ -1,6 +1,6 @@
-"""Operators of torch that a converter has no rule for, or a wrong one, computed by others while a trace is made.
+"""Replacements, during a trace, for operators that OpenVINO's converter has no rule for, or a wrong one.
 
-The numbers are the same; an export is held against torch afterwards in any case.
+The numbers are the same; every export is compared with torch afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def substituted(owner: Any, name: str, substitute: Callable[..., Any]) -> AbstractContextManager[Any]:
-    """For a while, `owner.name` is `substitute`, which is given what was there before its arguments."""
+    """Temporarily replace `owner.name` by `substitute`, whose first argument is the original."""
     original = getattr(owner, name, None)  # torch has no __round__
 
     def instead(*args: Any, **how: Any) -> Any:
@@ -28,14 +28,14 @@ def substituted(owner: Any, name: str, substitute: Callable[..., Any]) -> Abstra
 
 @contextlib.contextmanager
 def convertible_operators() -> Iterator[None]:
-    """What OpenVINO's converter can't read (2026.4.1).
+    """Replace operators that OpenVINO's converter can't read (2026.4.1).
 
-    It counts the axis of `unfold` from the front only, puts values into a tensor in place only, and refuses an
-    average over more than there is. It has no rule for others that stand below. The CPU plug-in adds a
-    constant to a sum over the last axis wrongly (https://github.com/openvinotoolkit/openvino/issues/23616, also in
-    2026.4.1), not to a product; and where it joins a division of whole numbers to the comparison behind it, 3 is less
-    than 7 // 2: what is left over is taken off before. Of several largest whole numbers it finds any. Attention
-    with a single head reads queries, keys and values that were cut from one product at wrong places.
+    It supports `unfold` with a positive axis only, assignment in place only, and refuses an average over more than
+    there is. It lacks the other operators below. The CPU plugin adds a constant to a sum over the last axis wrongly
+    (https://github.com/openvinotoolkit/openvino/issues/23616, also in 2026.4.1), not to a product; and where it fuses
+    an integer division with a following comparison, 3 is less than 7 // 2: the remainder is subtracted first. Of
+    several largest integers it finds any. Attention with a single head reads queries, keys and values that were cut
+    from one product at wrong offsets.
     """
     import torch
 
@@ -43,23 +43,23 @@ def convertible_operators() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, substitute, *owners in (
             ("sum", _sum_as_product, torch),
-            ("__floordiv__", _divided, tensor),
+            ("__floordiv__", _floor_divide, tensor),
             ("div", _div, torch),
-            ("divide", functools.partial(_as, torch.div), torch),
-            ("subtract", functools.partial(_as, torch.sub), torch),
+            ("divide", functools.partial(_call, torch.div), torch),
+            ("subtract", functools.partial(_call, torch.sub), torch),
             ("argmax", _first_largest, torch, tensor),
             ("index_put", _put_into_copy, tensor),
             ("__setitem__", set_by_choice, tensor),
             ("avg_pool2d", _average_within, functional),
             ("diff", difference_of, torch, tensor),
             ("histc", counts_of, torch, tensor),
-            ("scaled_dot_product_attention", _attending, functional),
+            ("scaled_dot_product_attention", _attention, functional),
             ("isin", is_among, torch),
-            ("logit", _log_odds, torch, torch.special),
-            ("cummax", functools.partial(_running, True), torch),
-            ("cummin", functools.partial(_running, False), torch),
+            ("logit", _logit, torch, torch.special),
+            ("cummax", functools.partial(_running_extreme, True), torch),
+            ("cummin", functools.partial(_running_extreme, False), torch),
             ("mse_loss", _squared_error, functional),
-            ("nan_to_num", _without_nan, torch, tensor),
+            ("nan_to_num", _nan_to_num, torch, tensor),
             ("unfold", unfold_from_the_front, tensor),
         ):
             for owner in owners:
@@ -67,7 +67,7 @@ def convertible_operators() -> Iterator[None]:
         yield
 
 
-def _as(other: Any, _: Any, *given: Any, **how: Any) -> Any:
+def _call(other: Any, _: Any, *given: Any, **how: Any) -> Any:
     return other(*given, **how)
 
 
@@ -79,7 +79,7 @@ def _sum_as_product(summed: Any, tensor: torch.Tensor, *axes: Any, **how: Any) -
 
 
 def _whole(tensor: Any, divisor: Any) -> bool:
-    """Whether this divides a tensor of whole numbers that isn't a size by whole numbers."""
+    """Return whether this divides a tensor of integers that isn't a size by integers."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0 or tensor.is_floating_point():
@@ -87,7 +87,7 @@ def _whole(tensor: Any, divisor: Any) -> bool:
     return isinstance(divisor, int) or (isinstance(divisor, torch.Tensor) and not divisor.is_floating_point())
 
 
-def _divided(divide: Any, tensor: torch.Tensor, divisor: Any) -> Any:
+def _floor_divide(divide: Any, tensor: torch.Tensor, divisor: Any) -> Any:
     return divide(tensor - tensor % divisor if _whole(tensor, divisor) else tensor, divisor)
 
 
@@ -98,7 +98,7 @@ def _div(divide: Any, tensor: Any, divisor: Any, *, rounding_mode: str | None = 
 
 
 def _first_largest(argmax: Any, tensor: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """Among whole numbers, as those that say where a text ends, torch gives the first of several largest ones."""
+    """Return the first of several largest integers, as torch does; models find the end of a text that way."""
     import torch
 
     found: torch.Tensor
@@ -112,8 +112,8 @@ def _first_largest(argmax: Any, tensor: torch.Tensor, dim: int | None = None, ke
 
 
 def set_by_choice(setitem: Any, tensor: torch.Tensor, key: Any, value: Any) -> None:
-    """Values that are put where a mask is set, or at some places of one axis, are chosen instead."""
-    if (chosen := _chosen(tensor, key)) is None or not _spreads(value, tensor, key):
+    """Select values instead of assigning them by a mask, or at some places of one axis."""
+    if (chosen := _chosen(tensor, key)) is None or not _is_uniform(value, tensor, key):
         setitem(tensor, key, value)
         return
     import torch
@@ -123,7 +123,7 @@ def set_by_choice(setitem: Any, tensor: torch.Tensor, key: Any, value: Any) -> N
 
 
 def _chosen(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
-    """Which elements a key chooses, ready to be spread over a tensor; None for keys of other kinds."""
+    """Return which elements a key selects, broadcastable to the tensor; None for other kinds of keys."""
     import torch
 
     if isinstance(key, torch.Tensor) and key.dtype is torch.bool:
@@ -138,8 +138,8 @@ def _chosen(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
     return (torch.arange(tensor.shape[-1], device=tensor.device)[:, None] == places % tensor.shape[-1]).any(-1)
 
 
-def _spreads(value: Any, tensor: torch.Tensor, key: Any) -> bool:
-    """Whether a value is the same for all that is chosen, so that it doesn't matter how many that is."""
+def _is_uniform(value: Any, tensor: torch.Tensor, key: Any) -> bool:
+    """Return whether a value is the same for all selected elements, so that their number doesn't matter."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -157,7 +157,7 @@ def _put_into_copy(
 def _average_within(
     average: Any, tensor: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **how: Any
 ) -> torch.Tensor:
-    """A window that begins inside a picture counts what it covers of it: one that is larger is as large."""
+    """Clip a window that starts inside an image to the image."""
     if padding in (0, (0, 0)):
         sizes = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size, kernel_size)
         stride = stride or sizes
@@ -169,7 +169,7 @@ def _average_within(
 def difference_of(
     differ: Any, tensor: torch.Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
 ) -> Any:
-    """Differences of neighbours by cutting and subtracting."""
+    """Compute differences of neighbors by slicing and subtracting."""
     import torch
 
     if n != 1:
@@ -182,7 +182,7 @@ def difference_of(
 
 
 def counts_of(_: Any, tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
-    """How many values lie in each of equal parts of the range from `min` to `max`; those outside count nowhere."""
+    """Count values in equal parts of the range from `min` to `max`; those outside don't count."""
     import torch
 
     values = tensor.flatten()
@@ -194,15 +194,15 @@ def counts_of(_: Any, tensor: torch.Tensor, bins: int = 100, min: float = 0, max
     return (place[:, None] == numbers[None]).to(tensor.dtype).sum(0)
 
 
-def _attending(
+def _attention(
     attend: Any, query: torch.Tensor, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **how: Any
 ) -> Any:
-    """A row that may attend to nothing, as those of padding, attends to everything: OpenVINO gives NaN instead, which
-    spreads, where torch gives zeros. Such rows mean nothing. With one head, products are left as products."""
+    """Let a row that may attend to nothing, as those of padding, attend to everything: OpenVINO gives NaN instead,
+    which spreads, and torch zeros. Such rows mean nothing. With one head, products stay products."""
     import torch
 
     if query.dim() == 4 and query.shape[1] == 1 and attn_mask is None and not rest:
-        return _attending_by_products(query, key, value, **how)
+        return _attention_by_products(query, key, value, **how)
     if attn_mask is not None:
         smallest = torch.finfo(query.dtype).min
         if attn_mask.dtype is torch.bool:
@@ -212,7 +212,7 @@ def _attending(
     return attend(query, key, value, attn_mask, *rest, **how)
 
 
-def _attending_by_products(
+def _attention_by_products(
     query: torch.Tensor, key: Any, value: Any, *, scale: float | None = None, is_causal: bool = False, **_: Any
 ) -> torch.Tensor:
     import torch
@@ -226,17 +226,17 @@ def _attending_by_products(
 
 
 def is_among(_: Any, elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
-    """Which elements are any of others, by comparing each with each."""
+    """Return which elements are equal to any of others, by comparing all pairs."""
     return (elements.unsqueeze(-1) == test_elements.flatten()).any(-1)
 
 
-def _log_odds(_: Any, tensor: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+def _logit(_: Any, tensor: torch.Tensor, eps: float | None = None) -> torch.Tensor:
     within = tensor if eps is None else tensor.clamp(eps, 1 - eps)
     return (within / (1 - within)).log()
 
 
-def _running(largest: bool, compute: Any, tensor: torch.Tensor, dim: int) -> Any:
-    """The largest, or smallest, of all whole numbers so far along an axis, with the place of the last such one."""
+def _running_extreme(largest: bool, compute: Any, tensor: torch.Tensor, dim: int) -> Any:
+    """Return the largest or smallest integer so far along an axis, with the place of its last occurrence."""
     import torch
 
     if tensor.is_floating_point():
@@ -261,7 +261,7 @@ def _squared_error(
     return squares if reduction == "none" else getattr(squares, reduction)()
 
 
-def _without_nan(
+def _nan_to_num(
     _: Any, tensor: torch.Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> torch.Tensor:
     import torch
@@ -277,6 +277,6 @@ def _without_nan(
 
 
 def unfold_from_the_front(unfold: Any, tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-    """`unfold` with its axis counted from the front, as converters do whatever they are told."""
+    """`unfold` with its axis counted from the front, as converters do for any axis."""
     found: torch.Tensor = unfold(tensor, dimension % tensor.dim(), size, step)
     return found

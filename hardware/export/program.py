@@ -1,6 +1,6 @@
 """Programs of torch.export, for runtimes that lower operators of torch: one file for the shapes of its example.
 
-A program is held against the module that it was made of, on CPU and in the same dtype, before anything else takes it.
+A program is compared with its module, on CPU and in the same dtype, before it is used.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import torch
 
 LANGUAGE = "language.json"
-"""What a program's file carries besides: the names of its inputs and outputs, in order."""
+"""Extra file of a program: the names of its inputs and outputs, in order."""
 
 INNER = "model."
-"""What the names of a program's parameters begin with: the module lies inside the one that was exported."""
+"""Prefix of the names of a program's parameters: the module is inside the exported one."""
 
 LIMITS = {"float32": 1e-4, "bfloat16": 4e-2}
-"""The same operators compute on both sides; half the tolerance of bfloat16, since sums may be taken otherwise."""
+"""Allowed errors; half the tolerance of bfloat16, since the order of sums may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,30 +42,29 @@ class Program:
 
 
 def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
-    """The bare forward pass, without a cache, with all its results. Raises `Unsupported` with the reason."""
+    """Export the bare forward pass, without a cache, with all its results. Raises `Unsupported` with the reason."""
     from ..model.calls import without_cache
     from ..model.outputs import nested, results
 
-    wishes = without_cache(model)
+    options = without_cache(model)
 
     def compute(values: Tensors) -> dict[str, torch.Tensor]:
-        return results(model(**nested(values), **wishes))
+        return results(model(**nested(values), **options))
 
     with traceable_parts(model):
         return export_function(model, compute, tensors, file)
 
 
 def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Program]:
-    """Programs for the encoder where there is one, the prompt and each further token, by `ENCODER`, `PROMPT`, `STEP`.
+    """Export the encoder, if there is one, the prompt and each further token, by `ENCODER`, `PROMPT`, `STEP`.
 
-    The prompt has the shapes of the example; the states that a token is given may have another length each time.
-    Raises `Unsupported`.
+    The prompt has the shapes of the example; the states of a token may have any length. Raises `Unsupported`.
     """
     try:
         with traceable_parts(model):
             encoded, seen = recorded_calls(model, tensors, steps=3)
-    except Exception as error:  # the library's, of a model that decodes in no way that is known here
-        raise _refused(f"decoding can't be recorded: {_said(error)}", Stage.EXPORT) from error
+    except Exception as error:  # of the library, for a model that decodes in an unknown way
+        raise _refused(f"decoding can't be recorded: {_reason(error)}", Stage.EXPORT) from error
     decoder = decoder_of(model)
     found: dict[str, Program] = {}
     for part, name, call in [*encoded, (decoder, PROMPT, seen[0]), (decoder, STEP, seen[1])]:
@@ -80,7 +79,7 @@ def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Pro
 def export_function(
     part: Any, compute: Compute, tensors: Tensors, file: Path, growing: Mapping[str, Sequence[int]] | None = None
 ) -> Program:
-    """A function of `part` from tensors by name to tensors by name, with axes that may have another size, by input.
+    """Export a function of `part` from tensors by name to such tensors; `growing` names axes of any size, by input.
 
     Raises `Unsupported` with the reason.
     """
@@ -94,14 +93,14 @@ def export_function(
     with torch.no_grad():
         want = compute(tensors)
         try:
-            # Tracing warns of what it specialises; the result is held against torch. A length that is 1 in the
-            # example stays one that grows: a decoder's first states have it.
+            # Tracing warns of what it specializes; the result is compared with torch. A length that is 1 in the
+            # example stays dynamic: a decoder's first states have it.
             with warnings.catch_warnings(action="ignore"), _config.patch(backed_size_oblivious=True):
                 made = torch.export.export(
                     by_position(part, compute, names), tuple(tensors.values()), dynamic_shapes=shapes, strict=False
                 )
-        except Exception as error:  # the exporter raises whatever it met; its reason is kept
-            raise _refused(f"torch.export doesn't take the model: {_said(error)}", Stage.EXPORT) from error
+        except Exception as error:  # the exporter raises any error; its reason is kept
+            raise _refused(f"torch.export doesn't take the model: {_reason(error)}", Stage.EXPORT) from error
     outputs = list(want)
     language = json.dumps({"inputs": names, "outputs": outputs})
     torch.export.save(made, str(file), extra_files={LANGUAGE: language})
@@ -112,12 +111,12 @@ def export_function(
             given = (values[name].to(tensors[name].dtype) for name in names)
             return dict(zip(outputs, module(*given), strict=True))
 
-    _hold_against(graph(tensors), want)
+    _compare_with_module(graph(tensors), want)
     return Program(file=file, graph=graph)
 
 
-def _hold_against(got: Tensors, want: Tensors) -> None:
-    """Raises `Unsupported` where a program gives other numbers than the module."""
+def _compare_with_module(got: Tensors, want: Tensors) -> None:
+    """Raise `Unsupported` if a program gives other numbers than the module."""
     from ..compare import compare
     from ..model.calls import to_arrays
 
@@ -132,5 +131,5 @@ def _refused(reason: str, stage: Stage) -> Unsupported:
     return Unsupported(reason, error_type=kind, stage=stage)
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}"

@@ -1,7 +1,7 @@
-"""Exports once: the ways are tried in order, the first that proves right is kept in the cache.
+"""Export once: try the ways in order, and cache the first export that is right.
 
-What every runtime's export shares. An export that gives other numbers than torch on the runtime's own CPU is refused
-here, so that a later error belongs to the device and not to the conversion.
+Shared by all runtimes. An export that gives other numbers than torch on the runtime's own CPU is refused here, so
+that a later error belongs to the device and not to the conversion.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..applied_fix import current_changes
 from ..errors import OutputError
 from ..evidence.record import Stage
 from ..files import CACHE_VARIABLE, cache_folder, one_at_a_time, work_folder
-from ..model.model_types import ModelSubject, Unsupported
+from ..model.model_types import ModelInput, Unsupported
 from .exported import Exported, Opened, Opener
 from .verify_export import Proof, held_inputs, keep_passes, was_of
 
 if TYPE_CHECKING:
     from ..model.model_types import Inputs
 
-Way = Callable[[ModelSubject, "Inputs", Path], Exported]
+Way = Callable[[ModelInput, "Inputs", Path], Exported]
 Ways = Sequence[tuple[str, Way]]
 Prove = Callable[[Exported, Proof, Opener], tuple[Exported, float]]
-"""Holds an export against torch: the export with what was found out about it, and its error."""
+"""Function that compares an export with torch: returns the export with its new facts, and its error."""
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,9 @@ _LONGEST_REASON = 600
 class Route:
     """How models get into one runtime's format.
 
-    `ways` in the order in which they are tried; `runtime` is where an export is verified, in words; `packages` are
-    those whose versions change an export. `refused` maps what a converter says before the operators that it can't
-    convert to what we say. `best` is the way that needs no reason why the others weren't taken. `decodes` says
-    whether such an export may decode.
+    `ways` are tried in order; `runtime` names where an export is verified; `packages` are those whose versions change
+    an export. `refused` maps a converter's message before unsupported operators to ours. `best` is the way that needs
+    no reason why others weren't used. `decodes` says whether such an export may decode.
     """
 
     ways: Ways
@@ -62,12 +61,12 @@ class Route:
     decodes: bool = False
 
 
-def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
-    """The export of a torch module, from the cache or made now.
+def export_once(subject: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
+    """Return the export of a torch module, from the cache or made now.
 
-    Raises `Unsupported` with every way's reason when none is right; stage and error type are the last way's:
-    `export_failed` or `unsupported_operator` (stage `export`), `export_failed` where the result doesn't run
-    and `conversion_wrong` where it gives other numbers than torch (stage `convert`).
+    Raises `Unsupported` with every way's reason if none is right; stage and error type are the last way's:
+    `export_failed` or `unsupported_operator` (stage `export`), `export_failed` if the result doesn't run and
+    `conversion_wrong` if it gives other numbers than torch (stage `convert`).
     """
     import torch
 
@@ -84,12 +83,12 @@ def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, rou
     return found if found is not None else _export_into(kept, subject, example, open_on_cpu, route)
 
 
-def _key(subject: ModelSubject, example: Inputs, route: Route) -> str:
+def _key(subject: ModelInput, example: Inputs, route: Route) -> str:
     numbers = held_inputs(example)
     shapes = {name: array.tolist() if name in numbers else list(array.shape) for name, array in example.items()}
     files = (path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in (".py", ".toml"))
-    sources = [path.read_text(encoding="utf-8") for path in files]  # another way of exporting gives another export
-    changed = current_changes().of_export  # an export of a changed model is never taken for one of the model
+    sources = [path.read_text(encoding="utf-8") for path in files]  # a changed exporter gives another export
+    changed = current_changes().of_export  # an export of a changed model is never used for the model
     how = [
         changed,
         versions_of(route.packages),
@@ -102,7 +101,7 @@ def _key(subject: ModelSubject, example: Inputs, route: Route) -> str:
 
 
 def versions_of(packages: Sequence[str]) -> str:
-    """The installed of these packages, with their versions."""
+    """Return the installed of these packages, with their versions."""
     found = []
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -112,20 +111,20 @@ def versions_of(packages: Sequence[str]) -> str:
 
 @functools.cache
 def sources_of(packages: tuple[str, ...]) -> str:
-    """A hash of sizes and times of the sources of these packages: one that was edited in place exports anew."""
+    """Return a hash of sizes and times of the packages' sources, so that an edited package exports anew."""
     digest = hashlib.sha256()
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
             for file in metadata.files(package) or ():
-                with contextlib.suppress(OSError):  # listed, and taken away since
+                with contextlib.suppress(OSError):  # listed, and removed since
                     if file.suffix == ".py":
-                        told = os.stat(str(file.locate()))
-                        digest.update(f"{file}{told.st_size}{told.st_mtime_ns}".encode())
+                        found = os.stat(str(file.locate()))
+                        digest.update(f"{file}{found.st_size}{found.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
 def _files_in(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of an export, by its path in the folder."""
+    """Return the SHA-256 of every file of an export, by its path in the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _VERIFIED)
     return {path.relative_to(folder).as_posix(): _digest(path) for path in files}
 
@@ -136,7 +135,7 @@ def _digest(path: Path) -> str:
 
 
 def _read(folder: Path) -> Exported | None:
-    """What an earlier export wrote when it was verified; None where there is none, or where its files are others."""
+    """Return a verified export from the cache; None if there is none, or if its files changed."""
     try:
         facts = json.loads((folder / _VERIFIED).read_text(encoding="utf-8"))
         if facts["files"] != _files_in(folder):
@@ -147,7 +146,7 @@ def _read(folder: Path) -> Exported | None:
         return None
 
 
-def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
+def _export_into(kept: Path, subject: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
     with work_folder(kept.parent, "export-") as work:
         started = time.perf_counter()
         with contextlib.redirect_stdout(None), _quiet_logging():
@@ -159,8 +158,8 @@ def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu
         (made.folder / _VERIFIED).write_text(json.dumps(facts), encoding="utf-8")
         with one_at_a_time(kept.parent):
             if kept.exists() and _read(kept) is None:
-                shutil.rmtree(kept, ignore_errors=True)  # left half-removed by a process that was killed
-            with contextlib.suppress(OSError):  # another process was faster: its export is as good as ours
+                shutil.rmtree(kept, ignore_errors=True)  # half removed by a process that was killed
+            with contextlib.suppress(OSError):  # another process was faster: its export is as good
                 os.replace(made.folder, kept)
             found = _read(kept)
         if found is None:
@@ -182,7 +181,7 @@ def _quiet_logging() -> Iterator[None]:
 
 
 def _first_right(proof: Proof, open_on_cpu: Opener, work: Path, route: Route) -> tuple[Exported, float]:
-    """The first export that gives torch's numbers, and its error."""
+    """Return the first export that gives torch's numbers, and its error."""
     refused: list[tuple[str, Unsupported]] = []
     for number, (name, way) in enumerate(route.ways):
         folder = work / str(number)
@@ -193,8 +192,8 @@ def _first_right(proof: Proof, open_on_cpu: Opener, work: Path, route: Route) ->
         except Unsupported as reason:
             refused.append((name, reason))
             continue
-        said = "; ".join(f"{way}: {reason}" for way, reason in refused)
-        return replace(made, why_not_exporter="" if made.method == route.best else said), error
+        reasons = "; ".join(f"{way}: {reason}" for way, reason in refused)
+        return replace(made, why_not_exporter="" if made.method == route.best else reasons), error
     last = refused[-1][1]
     raise Unsupported(
         "; ".join(f"{way}: {reason}" for way, reason in refused), error_type=last.error_type, stage=last.stage
@@ -208,7 +207,7 @@ def _made(way: Way, proof: Proof, folder: Path, refused: Mapping[str, str]) -> E
         raise
     except ImportError as error:
         raise _refusal(f"a package is missing ({error})") from error
-    except Exception as error:  # exporters raise whatever they met; their reason is kept
+    except Exception as error:  # exporters raise any error; the reason is kept
         raise export_failure(error, refused) from error
 
 
@@ -218,7 +217,7 @@ def opened(open_on_cpu: Opener, made: Exported) -> Opened:
         return open_on_cpu(made)
     except (Unsupported, MemoryError):
         raise
-    except Exception as error:  # the runtime's, and those of the library around it
+    except Exception as error:  # errors of the runtime, and of the library around it
         reason = f"{type(error).__name__}: {str(error)[:_LONGEST_REASON]}"
         raise _refusal(f"the {made.method} export can't be opened: {reason}", stage=Stage.CONVERT) from error
 
@@ -228,7 +227,7 @@ def _refusal(reason: str, *, error_type: str = "export_failed", stage: Stage = S
 
 
 def export_failure(error: Exception, refused: Mapping[str, str]) -> Unsupported:
-    """The exporter's own reason; operators that it can't convert stand in it by their names."""
+    """Return the exporter's reason as an error that names operators that it can't convert."""
     text = str(error)
     for sign, what in refused.items():
         _, found, rest = text.partition(sign)

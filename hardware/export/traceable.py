@@ -1,5 +1,5 @@
-"""What stands in the way of tracing a model of transformers, out of the way for a while: caches, masks, experts,
-logits, and numbers that Python takes out of tensors."""
+"""Temporarily replace parts of transformers that can't be traced: caches, masks, experts, logits, and numbers that
+Python reads from tensors."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     import torch
 
 RULED_OUT = -1e4
-"""Added to a score that doesn't count: exp of it is zero, and three of them are still a number in float16. With minus
-infinity a row that is ruled out altogether becomes NaN, and spreads."""
+"""Added to a masked score: its exp is zero, and three of them are still finite in float16. With minus infinity, a row
+that is masked altogether becomes NaN, which spreads."""
 
 _TRACEABLE_EXPERTS = "batched_mm"
-"""transformers' way of computing experts that has no loop over those that were chosen (`integrations/moe.py`)."""
+"""transformers' implementation of experts without a loop over the chosen ones (`integrations/moe.py`)."""
 
 
 @contextlib.contextmanager
 def traceable_parts(model: torch.nn.Module) -> Iterator[None]:
-    """What no tracer can follow, whatever the runtime: experts in a loop, caches, and sequences packed in one row.
+    """Replace what no tracer can follow on any runtime: experts in a loop, caches, and packed sequences.
 
-    transformers looks for such sequences with `diff`, which converters don't know: there are none.
+    transformers detects packed sequences with `diff`, which converters lack: there are none.
     """
     from transformers import masking_utils
 
-    def none_packed(*_: Any) -> None:
+    def no_packed_sequences(*_: Any) -> None:
         return None
 
     configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
@@ -36,17 +36,17 @@ def traceable_parts(model: torch.nn.Module) -> Iterator[None]:
         for config in (one for one in configs if hasattr(one, "_experts_implementation")):
             stack.callback(setattr, config, "_experts_implementation", config._experts_implementation)
             config._experts_implementation = _TRACEABLE_EXPERTS
-        stack.enter_context(mock.patch.object(masking_utils, "find_packed_sequence_indices", none_packed))
+        stack.enter_context(mock.patch.object(masking_utils, "find_packed_sequence_indices", no_packed_sequences))
         stack.enter_context(traceable_caches())
         yield
 
 
 @contextlib.contextmanager
 def traceable_caches() -> Iterator[None]:
-    """Caches that begin with a tensor of the right axes, and whose states are replaced instead of written over.
+    """Let caches begin with a tensor of the right axes, and replace their states instead of overwriting them.
 
-    transformers begins a layer with a tensor of one axis, which OpenVINO can't join to one of four, and copies into
-    the states of a state space, which a trace loses.
+    transformers begins a layer with a tensor of one axis, which OpenVINO can't concatenate to one of four, and copies
+    into the states of a state space, which a trace loses.
     """
     import torch
     from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
@@ -82,10 +82,10 @@ def traceable_caches() -> Iterator[None]:
 
 @contextlib.contextmanager
 def growing_caches() -> Iterator[None]:
-    """Caches of a sliding window that keep all keys, as others do: the mask rules out those before the window.
+    """Let caches of a sliding window keep all keys: the mask excludes those before the window.
 
-    transformers counts the length of such a cache in Python, where a trace freezes it; that of one which keeps
-    everything is the size of its tensors.
+    transformers counts the length of such a cache in Python, where a trace freezes it; the length of a full cache is
+    the size of its tensors.
     """
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
@@ -95,10 +95,10 @@ def growing_caches() -> Iterator[None]:
 
 
 def traceable_masks() -> AbstractContextManager[None]:
-    """transformers builds some masks with vmap, which cannot be traced; optimum-intel's replacement can.
+    """Build masks without vmap, which cannot be traced, with optimum-intel's replacement.
 
-    Its mask is added to the scores. The library's own is boolean, and OpenVINO computes NaN where a padded row has
-    nothing to attend to, which spreads from there.
+    Its mask is added to the scores. The library's own is boolean, and OpenVINO computes NaN for a padded row that
+    attends to nothing, which spreads.
     """
     try:
         from optimum.exporters.openvino.patching_utils import eager_mask_without_vmap
@@ -108,13 +108,13 @@ def traceable_masks() -> AbstractContextManager[None]:
 
 
 def arithmetic_masks() -> AbstractContextManager[None]:
-    """For a while, transformers' masks are sums: (batch, 1, queries, keys) to be added to the scores, 0 where a key
-    counts. What follows from positions alone is a constant of the trace; what the caller's 2-D mask (batch, keys)
-    leaves out is added to it.
+    """Let transformers' masks be sums: (batch, 1, queries, keys), added to the scores, 0 for a key that counts. The
+    part that depends only on positions is a constant of the trace; the caller's 2-D mask (batch, keys) is added to
+    it.
 
     transformers builds a mask by indexing (a GatherND, or a Gather in a flattened mask) and by `and` of booleans.
-    QNN's HTP has no kernel for the first, and gave wrong numbers for the second without a word (onnxruntime-qnn
-    2.7.0: a tiny llama was off by 2.8 of its output's scale, and is by 0.02 with sums).
+    QNN's HTP has no kernel for the first, and silently gave wrong numbers for the second (onnxruntime-qnn 2.7.0: a
+    tiny llama was off by 2.8 of its output's scale, and is by 0.02 with sums).
     """
     return _masks_by(_sum_mask)
 
@@ -140,16 +140,16 @@ def _sum_mask(*args: Any, attention_mask: torch.Tensor | None = None, dtype: Any
     how |= {"allow_is_causal_skip": False, "allow_torch_fix": False}
     how.pop("allow_is_bidirectional_skip", None)
     allowed: torch.Tensor = _by_position()(*args, attention_mask=None, **how).to(dtype)
-    left_out = 1 - allowed
+    masked = 1 - allowed
     if attention_mask is not None:
         begin, length = how.get("kv_offset", 0), how["kv_length"]
         kept = attention_mask[:, begin : begin + length].to(dtype)
-        left_out = left_out + (1 - kept)[:, None, None, :]
-    return left_out * RULED_OUT
+        masked = masked + (1 - kept)[:, None, None, :]
+    return masked * RULED_OUT
 
 
 def _by_position() -> Any:
-    """The library's mask as booleans, without vmap, which can't be traced."""
+    """Return the library's mask function for booleans, without vmap, which can't be traced."""
     try:
         from optimum.exporters.openvino.patching_utils import sdpa_mask_without_vmap
     except ImportError:  # the library's own, which uses no vmap since transformers 5
@@ -161,8 +161,8 @@ def _by_position() -> Any:
 
 @contextlib.contextmanager
 def changeable_logits(model: torch.nn.Module) -> Iterator[None]:
-    """Logits that are changed in place are a copy: OpenVINO's converter writes such changes back into what they were
-    computed with, which it can't where that is a product."""
+    """Copy logits before they are changed in place: OpenVINO's converter writes such changes back into their source,
+    which fails if that is a product."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if head is None:
         yield
@@ -175,10 +175,10 @@ def changeable_logits(model: torch.nn.Module) -> Iterator[None]:
 
 
 def traced_numbers() -> AbstractContextManager[Any]:
-    """Numbers that Python takes out of a tensor stay part of the trace, so far as it can hold them.
+    """Keep numbers that Python reads from a tensor in the trace, as far as possible.
 
-    How many rows each of some experts gets, or each of some pictures, comes as a list of whole numbers, which `split`
-    takes as tensors too. Sizes are tensors while a trace is made, and `round` knows no tensors.
+    The number of rows of experts or images is read as a list of integers, which `split` accepts as tensors too.
+    During a trace sizes are tensors, and `round` accepts no tensors.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Holds an export against torch, so that a later error belongs to the device and not to the conversion."""
+"""Compare an export with torch, so that a later error belongs to the device and not to the conversion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..evidence.record import Stage
-from ..model.model_types import ModelSubject, Unsupported
+from ..model.model_types import ModelInput, Unsupported
 
 if TYPE_CHECKING:
     from ..model.model_types import Array, Generation, Inputs
@@ -20,24 +20,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LIMIT = 1e-4
-"""Five times the float32 tolerance: both sides of this comparison are float32."""
+"""Allowed error, five times the float32 tolerance: both sides of this comparison are float32."""
 
 STEPS = 4
-"""Tokens decoded: three of them go through the cache."""
+"""Number of decoded tokens: three of them use the cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What torch gives in float32 on CPU, computed before an exporter changes anything about the model.
+    """torch's results in float32 on CPU, computed before an exporter changes anything about the model.
 
-    `other` holds inputs of other shapes and their outputs, None where the model takes no others; `values` the same
-    for other values of the same shapes; `decoded` is None where no export of this kind decodes, or where torch
-    doesn't, for the reason `why_not_decoded`. `runtime` says in words where the export is run. Every method raises
-    `Unsupported` at the stage `convert`: `export_failed` where the export doesn't run, `conversion_wrong` where it
-    gives other numbers.
+    `other` holds inputs of other shapes and their outputs, None if the model takes no others; `values` the same for
+    other values of the same shapes; `decoded` is None if no export of this kind decodes, or if torch doesn't, for the
+    reason `why_not_decoded`. `runtime` names where the export is run. Every method raises `Unsupported` at the stage
+    `convert`: `export_failed` if the export doesn't run, `conversion_wrong` if it gives other numbers.
     """
 
-    subject: ModelSubject
+    subject: ModelInput
     example: Inputs
     outputs: Mapping[str, Array]
     other: tuple[Inputs, Mapping[str, Array]] | None
@@ -47,8 +46,8 @@ class Proof:
     why_not_decoded: str = ""
 
     @classmethod
-    def of(cls, subject: ModelSubject, example: Inputs, runtime: str, *, decodes: bool) -> Self:
-        """Run the model in every way in which its export has to run; `decodes` says whether token by token too."""
+    def of(cls, subject: ModelInput, example: Inputs, runtime: str, *, decodes: bool) -> Self:
+        """Run the model in every way in which its export has to run; with `decodes`, token by token too."""
         decoded, why_not = decoded_by_torch(subject, example) if decodes else (None, "")
         return cls(
             subject=subject,
@@ -62,7 +61,7 @@ class Proof:
         )
 
     def of_all(self, opened: Opened, made: Exported) -> float:
-        """The error of the forward pass, after other shapes and decoding were right as well."""
+        """Return the error of the forward pass, after verifying other shapes and decoding."""
         error = self.of_forward(opened, made)
         if self.other is not None:
             self.of_other_shapes(opened, made)
@@ -71,22 +70,22 @@ class Proof:
         return error
 
     def of_forward(self, opened: Opened, made: Exported) -> float:
-        """The error for the example, relative to the output's scale."""
+        """Return the error for the example, relative to the output's scale."""
         return self._compare(opened, made, self.example, self.outputs, "")
 
     def of_other_shapes(self, opened: Opened, made: Exported) -> None:
-        """Right for another batch and length as well."""
+        """Verify another batch size and length."""
         if self.other is None:
             raise self._wrong(f"nothing says whether the {made.method} export is right for other shapes")
         self._compare(opened, made, *self.other, " for other shapes")
 
     def of_other_values(self, opened: Opened, made: Exported) -> None:
-        """Right for other values of the same shapes as well, where the model takes any that can be made here."""
+        """Verify other values of the same shapes, if the model takes any that can be made here."""
         if self.values is not None:
             self._compare(opened, made, *self.values, " for other values")
 
     def of_decoding(self, opened: Opened, made: Exported) -> float:
-        """The error of the logits, step by step, with the export's own cache, after the tokens were the same."""
+        """Return the error of the logits with the export's own cache, after verifying the tokens."""
         from ..compare import compare
 
         if self.decoded is None:
@@ -110,7 +109,7 @@ class Proof:
 
         try:
             got = opened(dict(inputs))
-        except Exception as error:  # the runtime's, and those of the library around it
+        except Exception as error:  # errors of the runtime, and of the library around it
             raise self._broken(f"the {made.method} export doesn't run{where}", error) from error
         comparison = compare(got, want, masks=masks_of(self.subject.masked_by, inputs))
         if not comparison.max_rel_error <= LIMIT:
@@ -126,7 +125,7 @@ class Proof:
 
 
 def keep_passes(folder: Path, proof: Proof) -> None:
-    """Write what an export was held against, beside it."""
+    """Write the inputs and outputs that an export was compared with beside it."""
     for number, (inputs, outputs) in enumerate(filter(None, ((proof.example, proof.outputs), proof.other))):
         arrays: dict[str, Any] = {f"{_GIVEN}{name}": one for name, one in inputs.items()}
         arrays |= {f"{_GOT}{name}": one for name, one in outputs.items()}
@@ -135,9 +134,9 @@ def keep_passes(folder: Path, proof: Proof) -> None:
         np.savez(folder / _DECODED, tokens=proof.decoded.tokens, logits=proof.decoded.logits)
 
 
-def was_of(folder: Path, subject: ModelSubject) -> bool:
-    """Whether the module gives what the export in `folder` was held against: code that was changed in memory, or in a
-    file that no class of the module is in, has the same identity."""
+def was_of(folder: Path, subject: ModelInput) -> bool:
+    """Return whether the module gives the outputs that the export in `folder` was compared with: code changed in
+    memory, or in a file that defines no class of the module, has the same identity."""
     from ..compare import compare
     from ..output_masks import masks_of
 
@@ -155,9 +154,8 @@ def was_of(folder: Path, subject: ModelSubject) -> bool:
     return True
 
 
-def _decodes_as_kept(file: Path, subject: ModelSubject, inputs: Inputs) -> bool:
-    """Whether the module decodes what an export was held against; one that was held against no such thing is asked
-    nothing."""
+def _decodes_as_kept(file: Path, subject: ModelInput, inputs: Inputs) -> bool:
+    """Return whether the module decodes the tokens that an export was compared with; True if there are none."""
     from ..compare import compare
 
     if not file.is_file():
@@ -174,8 +172,8 @@ _DECODED = "decoded.npz"
 _PASS, _GIVEN, _GOT = "pass-{}.npz", "given.", "got."
 
 
-def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
-    """Outputs of the torch module in float32 on CPU, without a cache."""
+def torch_outputs(subject: ModelInput, inputs: Inputs) -> dict[str, Array]:
+    """Return the outputs of the torch module in float32 on CPU, without a cache."""
     import torch
 
     from ..model.calls import forward, to_arrays, to_tensors
@@ -184,8 +182,8 @@ def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
         return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
 
 
-def decoded_by_torch(subject: ModelSubject, example: Inputs) -> tuple[Generation | None, str]:
-    """`STEPS` tokens that torch decodes with a cache; or None, and why it doesn't where it should."""
+def decoded_by_torch(subject: ModelInput, example: Inputs) -> tuple[Generation | None, str]:
+    """Return `STEPS` tokens that torch decodes with a cache, or None and the reason why it doesn't."""
     import torch
 
     from ..model.calls import to_tensors
@@ -198,15 +196,15 @@ def decoded_by_torch(subject: ModelSubject, example: Inputs) -> tuple[Generation
         return greedy(model, to_tensors(example, "cpu", torch.float32), steps=STEPS, use_cache=True), ""
     except MemoryError:
         raise
-    except Exception as error:  # the modelling code's own: the forward pass may still be right
+    except Exception as error:  # an error of the modeling code: the forward pass may still be right
         return None, f"{type(error).__name__}: {str(error)[:300]}"
 
 
-def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
-    """Inputs of another batch and another length, with torch's outputs for them; None where it takes none.
+def _other_shapes(subject: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """Return inputs of another batch size and length, with torch's outputs; None if the model takes none.
 
-    All rows twice, then without padding, and two positions less; or two more, where the first ones hold the place of
-    a picture; or so with whole numbers alone, where others stand for something that has one size.
+    All rows twice, then without padding, and two positions less; or two more, if the first ones belong to an image;
+    or the same for integers only, if other inputs have one size.
     """
     twice = {name: np.concatenate([array, _unpadded(name, array)]) for name, array in example.items()}
     for changes in (follows_length, _whole_numbers):
@@ -217,11 +215,11 @@ def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
     return None
 
 
-def _other_values(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
-    """Other values of the same shapes, with torch's outputs for them; None where the model takes none of ours.
+def _other_values(subject: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """Return other values of the same shapes, with torch's outputs; None if the model takes none of ours.
 
-    The rows of a batch in reverse, so that tokens, masks and what belongs to them stay together, and floating-point
-    values moved; or one of the two, where others stand for something that has one place.
+    The rows of a batch in reverse, so that tokens, masks and related inputs stay together, and floating-point values
+    scaled; or one of the two, if other inputs have one place.
     """
     for changes in ((_reversed, _moved), (_reversed,), (_moved,)):
         inputs = dict(example)
@@ -234,8 +232,8 @@ def _other_values(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
     return None
 
 
-def _outputs_if_taken(subject: ModelSubject, inputs: Inputs) -> dict[str, Array] | None:
-    """Torch's outputs for inputs that a model may not take, or that it may give nothing meant for: then None."""
+def _outputs_if_taken(subject: ModelInput, inputs: Inputs) -> dict[str, Array] | None:
+    """Return torch's outputs, or None if the model fails on these inputs or returns no meaningful number."""
     from ..compare import is_meant
 
     try:
@@ -275,12 +273,12 @@ def _whole_numbers(array: Array) -> bool:
 
 
 def follows_length(array: Array) -> bool:
-    """Whether an input's second axis is a length: of tokens, masks, positions and boxes, and of raw audio."""
+    """Return whether an input's second axis is a length: of tokens, masks, positions and boxes, and of raw audio."""
     return array.ndim == 2 or _whole_numbers(array)
 
 
 def held_inputs(example: Inputs) -> frozenset[str]:
-    """Inputs of whole numbers that aren't rows of a text, by name."""
+    """Return the names of integer inputs that aren't rows of a text."""
     texts = {array.shape[:2] for name, array in example.items() if name.endswith(("input_ids", "attention_mask"))}
     return frozenset(
         name

@@ -1,4 +1,4 @@
-"""Exports in fewer bits: weights in 8, by NNCF, where each product's other side stays in floating point; float16."""
+"""Exports in fewer bits: weights in 8 bits by NNCF, with activations in floating point, and models in float16."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _BYTES = ("i8", "u8")
 
 
 def with_int8_weights(exported: Exported) -> Exported:
-    """The same graphs with weights of matrices, embeddings and convolutions in 8 bits, asymmetric, a scale a row.
+    """Return the graphs with weights of matrices, embeddings and convolutions in 8 bits, asymmetric, a scale a row.
 
-    They lie beside the export, made once for each version of NNCF. Raises `Unsupported` at the stage `convert` where
-    NNCF is missing, or leaves every weight as it is.
+    They are kept beside the export, for each version of NNCF. Raises `Unsupported` at the stage `convert` if NNCF is
+    missing, or compresses no weight.
     """
     version = versions_of(("nncf",)).rpartition("=")[2]
     kept = exported.folder.with_name(f"{exported.folder.name}-int8-{version or 'missing'}")
@@ -71,7 +71,7 @@ def _weights_in_bytes(model: object) -> int:
 
 
 def with_int8_weights_in(file: Path, folder: Path) -> Path:
-    """An ONNX file with weights of matrices in 8 bits, symmetric, a scale a row, as constants behind
+    """Return an ONNX file with weights of matrices in 8 bits, symmetric, one scale a row, as constants of
     DequantizeLinear. Raises `Unsupported` as above."""
     try:
         import nncf
@@ -81,7 +81,7 @@ def with_int8_weights_in(file: Path, folder: Path) -> Path:
     import onnx
 
     model = onnx.load(str(file))
-    # Scales of what has more than two axes would have as many, which runtimes take for blocks.
+    # A constant with more than two axes would get as many scales, which runtimes take for blocks.
     axes = {one.name: len(one.dims) for one in model.graph.initializer}
     left = [node.name for node in model.graph.node if any(axes.get(name, 2) > 2 for name in node.input)]
     scope = nncf.IgnoredScope(names=left, types=["Conv", "ConvTranspose"], validate=False)
@@ -93,14 +93,14 @@ def with_int8_weights_in(file: Path, folder: Path) -> Path:
 
 
 def in_float16(file: Path, folder: Path) -> Path:
-    """An ONNX file that computes in float16; what goes in and comes out stays float32. Raises `Unsupported` at the
+    """Return an ONNX file that computes in float16, with inputs and outputs in float32. Raises `Unsupported` at the
     stage `convert`, with the reason of ONNX Runtime's converter."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     try:
         model = convert_float_to_float16(onnx.load(str(file)), keep_io_types=True)
-    except Exception as error:  # its converter raises whatever it met
+    except Exception as error:  # the converter raises any error
         reason = f"ONNX Runtime's converter to float16: {type(error).__name__}: {error}"
         raise Unsupported(reason, error_type="unsupported_dtype", stage=Stage.CONVERT) from error
     return _saved(model, file, folder)

@@ -1,1 +1,1 @@
-"""What a machine has: vendors of accelerators, processor, memory and storage, read through `hardware/machine.py`."""
+"""The inventory of a machine: accelerators, processor, memory and storage, read through `hardware/machine.py`."""

@@ -1,4 +1,4 @@
-"""`HardwareInfo`: the inventory of one machine, before anything is asked of a runtime."""
+"""`HardwareInfo`: the inventory of one machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareInfo:
-    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor, `on_chip` those of a
-    system-on-chip whose vendor has no file here; `storage_failures` says by kind why storage can't be listed.
-    `detection_failure` says why this is less than the machine has: see `basic_detection.py`."""
+    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor, `on_chip` those of
+    a system-on-chip whose vendor has no file here. `storage_failures` names by kind why storage can't be
+    listed, `detection_failure` why the inventory is incomplete (see `basic_detection.py`)."""
 
     host: HostInfo
     cpu: CPUInfo
@@ -40,11 +40,11 @@ class HardwareInfo:
 
     @property
     def accelerator_count(self) -> int:
-        """Devices that a driver lists or, where there is no driver, that the bus shows."""
+        """Return the number of devices that a driver lists or, without a driver, that the bus shows."""
         return len(self.accelerators)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data in the shape of `schemas/inventory.json`, without serial numbers and names of servers."""
+        """Return plain data in the shape of `schemas/inventory.json`, without serial numbers and names of servers."""
         storage = [one.shareable() for one in self.storage]
         data = {
             "schema_version": SCHEMA_VERSION,
@@ -63,7 +63,7 @@ Inventory = HardwareInfo
 
 
 def _plain(value: Any) -> Any:
-    """The same data as JSON would read it back: lists for tuples, plain text for enums."""
+    """Return the data as JSON would read it back: lists for tuples, plain text for enums."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, (tuple, list)):

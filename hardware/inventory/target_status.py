@@ -1,4 +1,4 @@
-"""Whether a target may be on a machine, as its inventory tells: the answer, and what vendors' GPUs have in common."""
+"""Whether a target may be available on a machine according to its inventory, and the rules common to GPUs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PCI_VENDORS = {"NVIDIA": 0x10DE, "AMD": 0x1002, "Intel": 0x8086}
 
 @dataclass(frozen=True, kw_only=True)
 class TargetStatus:
-    """Whether a target may be here. `expected` is never *usable*; a probe says that.
+    """Whether a target may be available. `expected` doesn't mean usable, which only a probe verifies.
 
-    `reason` says why it isn't expected, or what to know of one that is. `memory_bytes` is what one
-    device of it can hold, `None` where nothing tells.
+    `reason` is why it isn't expected, or a remark on one that is. `memory_bytes` is the memory of one device, None if
+    unknown.
     """
 
     target: str
@@ -28,7 +28,7 @@ class TargetStatus:
 
 
 def gpu_status(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetStatus:
-    """A vendor's GPUs through torch: its build must be the right one, and a real device must be seen."""
+    """Return the status of a vendor's GPUs in torch, which needs the right build and a real device."""
     every = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
     hiding = [str(one.extra_info["hidden_by"]) for one in every if "hidden_by" in one.extra_info]
     devices = [one for one in every if "hidden_by" not in one.extra_info]
@@ -50,7 +50,7 @@ def gpu_status(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetSt
 
 
 def host_status(inventory: HardwareInfo, *, target: str) -> TargetStatus:
-    """Return the status of what torch computes in the host's memory."""
+    """Return the status of a target that computes in the host's memory."""
     return TargetStatus(
         target=target,
         expected=inventory.torch.version is not None,
@@ -61,8 +61,8 @@ def host_status(inventory: HardwareInfo, *, target: str) -> TargetStatus:
 
 
 def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:
-    """What a program can have of a device: a slice of a divided card, and no more than the machine's memory where it
-    is unified."""
+    """Return the memory of a device for a program: that of a slice of a partitioned card, and at most the
+    machine's if it is unified."""
     usable = device.extra_info.get("usable_memory_bytes")
     size = usable if isinstance(usable, int) else device.memory_bytes
     if device.memory_type != "unified":
@@ -86,7 +86,7 @@ def _no_device(inventory: HardwareInfo, vendor: str, devices: list[AcceleratorIn
 
 
 def device_names(devices: list[AcceleratorInfo]) -> str:
-    """Name devices by their models, each model once with its count."""
+    """Return the models of devices, each once with its count."""
     counts: dict[str, int] = {}
     for one in devices:
         counts[one.model] = counts.get(one.model, 0) + 1

@@ -1,7 +1,6 @@
-"""One look at everything that runs: each accelerator, the processor and main memory, again and again.
+"""Repeated samples of all accelerators, the processor and main memory.
 
-A vendor is asked by a thread of its own: a driver that hangs, or a device that falls off the bus, becomes a reason
-and holds up nobody.
+Each vendor is read in a thread of its own: a driver that hangs or a lost device is reported and delays nothing else.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _LONGEST_WAIT_S = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSample:
-    """What one accelerator does now: °C, percent, bytes, W. `None` where it doesn't tell.
+    """One sample of an accelerator in °C, percent, bytes and W; None for unknown values.
 
-    `reason` says why a device tells nothing at all; `throttle_reasons` is empty for one that isn't held down.
+    `reason` is why no value is available; `throttle_reasons` is empty for a device that isn't throttled.
     """
 
     vendor: str
@@ -47,14 +46,15 @@ class DeviceSample:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it tells no metric at all."""
-        told = (self.temperature_c, self.compute_percent, self.memory_used_bytes, self.power_w, self.throttle_reasons)
-        return all(one is None for one in told)
+        """Return whether no value is available."""
+        data = (self.temperature_c, self.compute_percent, self.memory_used_bytes, self.power_w, self.throttle_reasons)
+        return all(one is None for one in data)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostSample:
-    """The processor and main memory now. `memory_used_bytes` is what isn't available to programs."""
+    """One sample of the processor and main memory. `memory_used_bytes` is the memory that isn't available to
+    programs."""
 
     cpu_model: str
     cpu: CpuTelemetry
@@ -65,7 +65,7 @@ class HostSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One look. `elapsed_s` counts from the sampler's start; `vendors` holds why a vendor couldn't be asked."""
+    """One sample. `elapsed_s` counts from the sampler's start; `vendors` names why a vendor couldn't be read."""
 
     time: str
     elapsed_s: float
@@ -74,12 +74,12 @@ class Sample:
     vendors: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, in the shape of `schemas/sample.json`."""
+        """Return JSON values in the shape of `schemas/sample.json`."""
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}
 
 
 class Sampler:
-    """Takes samples of a machine until it is closed. Devices are those that drivers list at the start."""
+    """Samples of a machine until it is closed. Devices are those that drivers list at the start."""
 
     def __init__(self, machine: Machine | None = None) -> None:
         self.machine = machine or LiveMachine()
@@ -92,20 +92,20 @@ class Sampler:
             try:
                 backend = kind(self.machine)
                 devices = tuple(one for one in backend.list_devices() if one.index is not None)
-            except Exception as error:  # a plug-in may raise anything, and must not take the others with it
+            except Exception as error:  # a plugin may raise anything, and must not affect the others
                 self._failures[name] = f"{type(error).__name__}: {error}"
                 continue
             if devices:
                 self._vendors.append(_Vendor(backend, devices))
-        self._cpu.read()  # what counts since the look before needs one
+        self._cpu.read()  # means need a previous sample
 
     @property
     def devices(self) -> tuple[AcceleratorInfo, ...]:
-        """The accelerators that are asked."""
+        """Return the accelerators that are read."""
         return tuple(device for vendor in self._vendors for device in vendor.devices)
 
     def sample(self) -> Sample:
-        """What everything does now. Never raises; what can't be read is `None` with its reason."""
+        """Return a sample. Never raises; unknown values are None with their reason."""
         deadline = time.monotonic() + _LONGEST_WAIT_S
         for vendor in self._vendors:
             vendor.ask()
@@ -136,19 +136,19 @@ class Sampler:
         )
 
     def close(self) -> None:
-        """Give the vendors' libraries back; one that hangs is left to its thread."""
+        """Close the vendors' libraries, except one that hangs."""
         for vendor in self._vendors:
             vendor.close()
 
 
 class _Vendor:
-    """One vendor with a thread that reads all its devices whenever it is asked, and not before it has answered."""
+    """A vendor with a thread that reads all its devices on request, one request at a time."""
 
     def __init__(self, backend: AcceleratorBackend, devices: tuple[AcceleratorInfo, ...]) -> None:
         self.backend = backend
         self.devices = devices
         self._last: tuple[DeviceSample, ...] = ()
-        self._silent: dict[int, str] = {}
+        self._missing_reasons: dict[int, str] = {}
         self._wanted, self._done = threading.Event(), threading.Event()
         self._done.set()
         self._asked_at = time.monotonic()
@@ -185,16 +185,16 @@ class _Vendor:
         try:
             found = _metrics(self.backend, device)
             if not found.is_silent:
-                self._silent.pop(index, None)
+                self._missing_reasons.pop(index, None)
                 return found
-            if index not in self._silent:  # to ask why takes programs and time: once is enough
-                self._silent[index] = self._why_silent(index)
-            return _sample_of(device, reason=self._silent[index])
-        except Exception as error:  # a driver or a plug-in may raise anything; the reason is the answer here
+            if index not in self._missing_reasons:  # once, because it takes programs and time
+                self._missing_reasons[index] = self._missing_reason(index)
+            return _sample_of(device, reason=self._missing_reasons[index])
+        except Exception as error:  # a driver or plugin may raise anything, which is reported as the reason
             return _sample_of(device, reason=f"{type(error).__name__}: {error}")
 
-    def _why_silent(self, index: int) -> str:
-        """Why a device that is asked tells nothing: what its vendor says of it, or of the driver, now."""
+    def _missing_reason(self, index: int) -> str:
+        """Return why a device reports nothing, from its vendor's description of the device or the driver."""
         mine = [one for one in self.backend.list_devices() if one.index == index]
         if not mine:
             return self.backend.facts().reason or "the driver doesn't list it any more"

@@ -1,1 +1,1 @@
-"""What exporters, backends and checks share of a model: its types, tensors by name, calls and decoding."""
+"""Types, named tensors, calls and decoding of models, shared by exporters, backends and checks."""

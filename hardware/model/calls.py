@@ -1,4 +1,4 @@
-"""How a torch module is called, and brought into a precision."""
+"""Call a torch module, and convert it to a precision."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from .outputs import nested, results
 if TYPE_CHECKING:
     import torch
 
+    from .model_types import Array
+
 
 def torch_dtype(precision: str) -> torch.dtype:
-    """The dtype that tensors have in a precision. Raises `Unsupported` where torch has none for it."""
+    """Return the dtype of tensors in a precision. Raises `Unsupported` if torch has none for it."""
     import torch
 
     table = {
@@ -30,40 +32,34 @@ def torch_dtype(precision: str) -> torch.dtype:
 
 
 def without_cache(model: torch.nn.Module) -> dict[str, bool]:
-    """The argument that asks a model for a pass without a cache; empty where the model doesn't take it."""
+    """Return the argument for a pass without a cache; empty if the model doesn't accept it."""
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
 def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The results of one forward pass without a cache, where the model takes that wish."""
+    """Return the results of one forward pass, without a cache if the model accepts that argument."""
     return results(model(**nested(tensors), **without_cache(model)))
 
 
 def forget_passes(model: torch.nn.Module) -> None:
-    """Have a model in evaluation mode drop what it keeps of earlier passes, which has their dtype and no gradient.
+    """Let a model in evaluation mode drop what it caches of earlier passes, which has their dtype and no gradient.
 
-    LeViT keeps its biases between patches so. That training goes on is what tells it to drop them.
+    LeViT caches the biases between its patches, and drops them when training continues.
     """
     model.train()
     model.eval()
 
 
 def in_dtype(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """The floating parameters and buffers of a model in `dtype`, in place. Complex ones stay (Llama 4 has one):
-    `to` would make them real, and lose their imaginary part."""
+    """Convert floating-point parameters and buffers to `dtype`, in place. Complex ones stay (Llama 4 has one): `to`
+    would drop their imaginary part."""
     model._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
     return model
 
 
-if TYPE_CHECKING:
-    import torch
-
-    from .model_types import Array
-
-
 def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Arrays as tensors on `device`; floating-point ones in `dtype`. Copies, since modelling code may write into what
-    it is given, as XGLM of transformers 4.57 adds 2 to its positions in place."""
+    """Return arrays as tensors on `device`, floating-point ones in `dtype`. Copies, since modeling code may write
+    into its inputs: XGLM of transformers 4.57 adds 2 to its positions in place."""
     import numpy as np
     import torch
 
@@ -75,11 +71,11 @@ def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> 
 
 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """Tensors as arrays in host memory: float64, minus infinity where an entry is ruled out; whole numbers and
-    booleans as they are.
+    """Return tensors as arrays in host memory: float64, with minus infinity for masked entries; integers and booleans
+    as they are.
 
-    Grounding DINO gives that to words behind a text's end. Others give the smallest number of the dtype (Chameleon to
-    words that images are made of), which isn't the same in two precisions.
+    Grounding DINO returns minus infinity for words after a text's end. Others return the smallest number of the dtype
+    (Chameleon for image tokens), which differs between precisions.
     """
     import torch
 

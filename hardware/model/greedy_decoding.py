@@ -16,21 +16,20 @@ from .positions import steps_within
 if TYPE_CHECKING:
     import torch
 
-_SEEN = ("encoder_embeddings", "perceiver_embeddings")
-"""How the inputs end that hold what an encoder made of an image in an earlier pass."""
-_OF_A_TEXT = ("input_ids", "attention_mask")
-"""How the inputs end that hold a text and its mask: that of the decoder, and of others beside it."""
+_ENCODED = ("encoder_embeddings", "perceiver_embeddings")
+"""Suffixes of inputs that hold an encoder's result for an image of an earlier pass."""
+_TEXT = ("input_ids", "attention_mask")
+"""Suffixes of inputs that hold a text and its mask: the decoder's, and others."""
 
 
 def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
     """Decode `steps` tokens with the library's own loop and keep the logits of each step.
 
-    Works for whatever has transformers' `GenerationMixin`, on any device. A model whose main input isn't given (RAG
-    decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
-    forward takes no cache (BLIP) decodes with a part of it, in its own way too; one without a way of its own (Evolla)
-    decodes without a cache. One that lets the model inside it decode (Kosmos-2) does so. Without a cache, what is
-    told of each token is told of the new one as of the last. Where a model has positions for fewer tokens, it decodes
-    as many as it has positions for.
+    Works for every class with transformers' `GenerationMixin`, on any device. A model without its main input (RAG
+    decodes from documents) starts in its own way, and only takes the total length. One whose forward takes no cache
+    (BLIP) decodes with its own `generate`, or without a cache (Evolla). One that lets an inner model decode
+    (Kosmos-2) does so. Without a cache, inputs of each token are repeated for the new one. A model with fewer
+    positions decodes as many tokens as it has positions for.
     """
     import torch
     from transformers import GenerationMixin
@@ -43,12 +42,12 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
     cached = takes_cache(model)
     generate = (
-        GenerationMixin.generate if complete and cached and not _lets_text_decode(model) else type(model).generate
+        GenerationMixin.generate if complete and cached and not _inner_model_decodes(model) else type(model).generate
     )
     steps = steps_within(model, tensors, steps)
     use_cache = use_cache and (cached or generate is not GenerationMixin.generate)
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
-    with torch.no_grad(), nullcontext() if use_cache else _whole_passes(model, prompt), _widths(model) as widths:
+    with torch.no_grad(), nullcontext() if use_cache else _uncached(model, prompt), _widths(model) as widths:
         result = generate(
             model,
             **prompt,
@@ -70,17 +69,17 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
 
 @contextmanager
 def _widths(model: Any) -> Iterator[list[list[int]]]:
-    """How many tokens each pass is given, by the part of the model that decodes: the loop asks it for its inputs.
+    """Yield the number of tokens of each pass, by part of the model that decodes: the loop asks it for its inputs.
 
-    A runtime's own class may get the whole text, and cuts off what the cache that it is given holds by itself.
+    A runtime's own class may get the whole text, and itself cuts off what its cache holds.
     """
     is_module = hasattr(model, "modules")
     parts = list(model.modules()) if is_module else [model]
     parts = [part for part in parts if hasattr(part, "prepare_inputs_for_generation")]
     found: list[list[int]] = [[] for _ in parts]
 
-    def noting(prepare: Any, each: list[int]) -> Any:
-        @functools.wraps(prepare)  # the loop looks at its signature
+    def recording(prepare: Any, each: list[int]) -> Any:
+        @functools.wraps(prepare)  # the loop inspects its signature
         def prepared(*args: Any, **kwargs: Any) -> Any:
             made = prepare(*args, **kwargs)
             given = [made.get(name) for name in ("decoder_input_ids", "input_ids", "inputs_embeds")]
@@ -91,7 +90,7 @@ def _widths(model: Any) -> Iterator[list[list[int]]]:
         return prepared
 
     for part, each in zip(parts, found, strict=True):
-        part.prepare_inputs_for_generation = noting(part.prepare_inputs_for_generation, each)
+        part.prepare_inputs_for_generation = recording(part.prepare_inputs_for_generation, each)
     try:
         yield found
     finally:
@@ -99,57 +98,57 @@ def _widths(model: Any) -> Iterator[list[list[int]]]:
             del part.prepare_inputs_for_generation
 
 
-def _lets_text_decode(model: torch.nn.Module) -> bool:
-    """Whether a model sees, and decodes by handing what it saw to the model inside it: the library's loop would want
-    the image at every step."""
+def _inner_model_decodes(model: torch.nn.Module) -> bool:
+    """Return whether a model processes an image and lets an inner model decode: the library's loop would need the
+    image at every step."""
     own = vars(type(model))
     sees = "pixel_values" in inspect.signature(model.forward).parameters
     return sees and "generate" in own and "prepare_inputs_for_generation" not in own
 
 
 def takes_cache(model: torch.nn.Module) -> bool:
-    """Whether a forward pass can go on from the keys and values, or the state, of an earlier one. One that is asked
-    whether to keep some takes them, be it among other arguments that it hands on."""
+    """Return whether a forward pass can continue from cached keys and values, or a cached state. A model with a
+    `use_cache` argument takes them, perhaps among other arguments that it passes on."""
     return bool({"past_key_values", "cache_params", "use_cache"} & set(inspect.signature(model.forward).parameters))
 
 
 @contextmanager
-def _whole_passes(model: Any, prompt: Mapping[str, Any]) -> Iterator[None]:
-    """Without a cache every pass starts anew, and gets all that the first one had.
+def _uncached(model: Any, prompt: Mapping[str, Any]) -> Iterator[None]:
+    """Decode without a cache: every pass starts anew, and gets all inputs of the first one.
 
-    The library hands a sound to the first pass alone, whose cache holds it; and some decoders write into what the
-    encoder gave, so that every pass gets a copy of that. Idefics gets what it saw in the first pass.
+    The library passes a sound to the first pass only, whose cache holds it; some decoders write into the encoder's
+    result, so that every pass gets a copy. Idefics gets what it saw in the first pass.
     """
-    sensed = {name: tensor for name, tensor in prompt.items() if tensor.is_floating_point()}
+    features = {name: tensor for name, tensor in prompt.items() if tensor.is_floating_point()}
 
     def complete(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         given = {name: copy.deepcopy(one) if name == "encoder_outputs" else one for name, one in kwargs.items()}
-        seen = any(one is not None for name, one in given.items() if name.endswith(("encoder_outputs", *_SEEN)))
+        seen = any(one is not None for name, one in given.items() if name.endswith(("encoder_outputs", *_ENCODED)))
         if not seen:
-            given |= {name: tensor.clone() for name, tensor in sensed.items() if given.get(name) is None}
+            given |= {name: tensor.clone() for name, tensor in features.items() if given.get(name) is None}
         return args, given
 
     handle = model.register_forward_pre_hook(complete, with_kwargs=True)
     try:
-        with _told_of_each_token(model):
+        with _grow_token_inputs(model):
             yield
     finally:
         handle.remove()
 
 
 def told_of_each_token(name: str, shape: tuple[int, ...], of_text: tuple[int, ...]) -> bool:
-    """Whether an input of whole numbers tells something of each token of a text of this shape, (batch, length): its
-    type, or which images it sees. It grows with the text."""
+    """Return whether an integer input has an entry for each token of a text of the shape (batch, length), such as its
+    type, or the images that it sees. Such an input grows with the text."""
     if name.endswith("position_ids") or shape[:2] != of_text:
         return False
-    return len(shape) > 2 or not name.endswith(_OF_A_TEXT)
+    return len(shape) > 2 or not name.endswith(_TEXT)
 
 
 @contextmanager
-def _told_of_each_token(model: Any) -> Iterator[None]:
-    """Inputs (batch, length, ...) of whole numbers grow with the text while a model decodes without a cache.
+def _grow_token_inputs(model: Any) -> Iterator[None]:
+    """Let integer inputs (batch, length, ...) grow with the text while a model decodes without a cache.
 
-    Some of the library's models let them grow only with one, where nothing but the new token's place is read.
+    Some models of the library let them grow only with a cache, where only the new token's entry is read.
     """
     import torch
 
@@ -157,14 +156,14 @@ def _told_of_each_token(model: Any) -> Iterator[None]:
 
     def updated(outputs: Any, known: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         mask = known.get("attention_mask")
-        told = {
+        of_tokens = {
             name: value
             for name, value in known.items()
             if mask is not None and isinstance(value, torch.Tensor) and value.dtype == torch.int64
             if told_of_each_token(name, tuple(value.shape), tuple(mask.shape))
         }
         grown: dict[str, Any] = update(outputs, known, *args, **kwargs)
-        for name, before in told.items():
+        for name, before in of_tokens.items():
             if isinstance(after := grown.get(name), torch.Tensor) and after.shape == before.shape:
                 grown[name] = torch.cat([after, after[:, -1:]], dim=1)
         return grown

@@ -1,6 +1,6 @@
-"""What is loaded on a target, and what decoding gives: types that exporters, backends and checks share.
+"""Types that exporters, backends and checks share: what is loaded on a target, and what decoding returns.
 
-Inputs and outputs are NumPy arrays by name, so that what compares them needs no framework of the target.
+Inputs and outputs are NumPy arrays by name, so that comparing them needs no framework of the target.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Unsupported(Exception):
-    """The runtime can't do what was asked of it (an operator, a dtype, a conversion); a failure with a cause.
+    """The runtime doesn't support an operator, a dtype or a conversion: a failure with a cause.
 
-    `stage` is how far it had come, where the raiser knows it better than the caller.
+    `stage` is set if the raising code knows it better than the caller.
     """
 
     def __init__(self, message: str, *, error_type: str = "unsupported_operator", stage: Stage | None = None) -> None:
@@ -33,13 +33,12 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSubject:
-    """What is loaded: a torch module with its final weights on CPU in float32, and facts about it.
+class ModelInput:
+    """The weights to load: a torch module on CPU in float32, and facts about it.
 
-    `identity` changes with configuration, weights, modelling source and library versions: a cache key. `masked_by`
-    names, for outputs with a row for each token, the input that says which rows mean something. `trains_only` says
-    that there are gradients in training mode alone. `rebuild` makes the module again, for those that only their own
-    code can make.
+    `identity` is a cache key: it changes with configuration, weights, modeling source and library versions.
+    `masked_by` names, for outputs with a row for each token, the input that masks rows. With `trains_only`, there are
+    gradients in training mode only. `rebuild` makes the module again, if only its own code can.
     """
 
     model: torch.nn.Module
@@ -52,18 +51,19 @@ class ModelSubject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSubject:
-    """What is loaded where the model is a graph file: `.onnx`, or OpenVINO's `.xml` with its weights beside it."""
+class FileInput:
+    """A graph file to load: `.onnx`, or OpenVINO's `.xml` with its weights beside it."""
 
     file: Path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """Greedy decoding: `tokens` (batch, steps) and the `logits` (batch, steps, vocabulary) they were chosen from.
+    """Result of greedy decoding: `tokens` (batch, steps) and the `logits` (batch, steps, vocabulary) they were chosen
+    from.
 
-    `start` (batch, n) is what the first token follows: the decoder's own first tokens, or the prompt as it was taken.
-    `used_cache` says that later passes were given new tokens alone.
+    `start` (batch, n) precedes the first token: the decoder's first tokens, or the prompt. `used_cache` says that
+    later passes were given only new tokens.
     """
 
     tokens: Array

@@ -1,4 +1,4 @@
-"""What a torch module takes and returns as named tensors: both come alone, in lists and in mappings."""
+"""Inputs and outputs of a torch module as named tensors, from single tensors, lists and mappings."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from .model_types import Array
 
 _OF_LAYERS = ("hidden_states", "attentions", "past_key_values", "router_logits", "mems")
-"""Tuples with an entry for each layer that stand beside a model's results."""
+"""Suffixes of tuples with an entry for each layer, which aren't results."""
 
 
 def results(output: Any) -> dict[str, torch.Tensor]:
-    """The tensors that a module returned, by name: floating-point ones and whole numbers, as matches or codes are.
+    """Return the tensors that a module returned, by name: floating-point ones, and integers such as matches or codes.
 
-    A tuple of tensors gives all of them: a backbone's `feature_maps` are `feature_maps_0` and so on. A bare tensor is
-    called `output`, the entries of a bare tuple `output_0` and so on. Caches, and the hidden states and attentions of
-    all layers, aren't results and aren't among them.
+    The tensors of a tuple get its name and their position: `feature_maps_0`. A bare tensor is named `output`, the
+    entries of a bare tuple `output_0` and so on. Caches, and the hidden states and attentions of all layers, are left
+    out.
     """
     return dict(_tensors(output))
 
 
 def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
-    """The floating-point tensors among the `results`."""
+    """Return the floating-point tensors of `results`."""
     return {name: one for name, one in _tensors(output) if one.is_floating_point()}
 
 
@@ -47,7 +47,7 @@ def _tensors(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def replaced_outputs(output: Any, changed: Mapping[str, torch.Tensor]) -> Any:
-    """What a module returned, with those of its `floating_outputs` replaced that `changed` names."""
+    """Return a module's output, with those of its `floating_outputs` replaced that `changed` names."""
     if isinstance(output, Mapping):
         for name, value in output.items():
             output[name] = _replaced(name, value, changed)  # type: ignore[index] # a ModelOutput or a dict
@@ -62,9 +62,8 @@ def _replaced(name: str, value: Any, changed: Mapping[str, torch.Tensor]) -> Any
 
 
 def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Arguments of a forward: what is named `whole.part` is an entry of the mapping `whole`, what is named
-    `whole.0`, `whole.1` a part of the list `whole`, `whole.*` is the list of its own rows, and `whole.list` the
-    numbers themselves, without a tensor."""
+    """Return the arguments of a forward pass: `whole.part` is an entry of the mapping `whole`; `whole.0` and
+    `whole.1` are parts of the list `whole`; `whole.*` is a list of its rows; `whole.list` is a list of numbers."""
     found: dict[str, Any] = {}
     for name, tensor in tensors.items():
         whole, _, part = name.partition(".")
@@ -82,7 +81,7 @@ def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def ruled_out(array: Array) -> Array:
-    """Minus infinity where an entry is the smallest number of its dtype, as `to_arrays` has it."""
+    """Return minus infinity for entries that are the smallest number of their dtype, as `to_arrays` does."""
     import numpy as np
 
     return np.where(array == np.finfo(array.dtype).min, -np.inf, array) if array.dtype.kind == "f" else array

@@ -1,4 +1,4 @@
-"""How many tokens a model has positions for, how many of them decoding may add, and positions that Python counts."""
+"""Positions of a model: how many tokens it has them for, and positions that it computes in Python."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ _NAMES = (
     *("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions"),
     *("max_decoder_position_embeddings", "max_encoder_position_embeddings"),
 )
-_COUNTED_BY = "compute_3d_position_ids"
-"""What transformers calls it in models whose positions have a time, a height and a width (from Qwen2-VL on)."""
+_METHOD = "compute_3d_position_ids"
+"""Method of transformers' models whose positions have a time, a height and a width (from Qwen2-VL on)."""
 _TABLES = ("position_embeddings", "embed_positions")
-"""Tables of positions that may count from behind the padding token, as RoBERTa's does."""
+"""Names of tables whose positions may start after the padding token, as RoBERTa's do."""
 
 
 def positions_of(model: Any, *, decoding: bool = False) -> int | None:
-    """The longest text that a model has positions for, by its configuration; None where that sets no limit.
+    """Return the length of the longest text that a model's configuration has positions for, or None without a limit.
 
-    With `decoding` it is the text of the decoder, where a model is made of an encoder and a decoder of other types.
+    With `decoding` it is the decoder's text, if encoder and decoder are of different types.
     """
     config = getattr(model, "config", None)
     config = getattr(config, "decoder", None) or config if decoding else config
     texts = (part for part in _parts(config) if getattr(part, "vocab_size", None))
     text = next(texts, config)
-    said = [value for name in _NAMES if type(value := getattr(text, name, None)) is int and value > 1]
-    return min(said) - _left_out(model, min(said)) if said else None
+    stated = [value for name in _NAMES if type(value := getattr(text, name, None)) is int and value > 1]
+    return min(stated) - _unused_rows(model, min(stated)) if stated else None
 
 
 def steps_within(model: Any, inputs: Mapping[str, Any], steps: int) -> int:
-    """Of `steps` tokens, how many a model has positions for behind these inputs (arrays or tensors): at least one."""
+    """Return how many of `steps` tokens a model has positions for after these inputs; at least one."""
     most = positions_of(model, decoding=True)
     if most is None:
         return steps
@@ -49,8 +49,8 @@ def _parts(config: Any) -> Iterator[Any]:
             yield from _parts(getattr(config, name, None))
 
 
-def _left_out(model: Any, most: int) -> int:
-    """Rows of a table of positions that no token gets: up to that of the padding token."""
+def _unused_rows(model: Any, most: int) -> int:
+    """Return the number of rows of a position table that no token gets: those up to the padding token."""
     if not hasattr(model, "named_modules"):
         return 0
     tables = (module for name, module in model.named_modules() if name.rpartition(".")[2] in _TABLES)
@@ -63,12 +63,12 @@ def _left_out(model: Any, most: int) -> int:
 
 
 def host_positions(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """`position_ids` (3, batch, length) of a model that counts them token by token in Python, which no graph can
-    hold; empty for all other models."""
-    part = next((one for one in model.modules() if hasattr(one, _COUNTED_BY)), None)
+    """Return `position_ids` (3, batch, length) of a model that computes them token by token in Python, which no graph
+    can hold; empty for all other models."""
+    part = next((one for one in model.modules() if hasattr(one, _METHOD)), None)
     if part is None or "position_ids" in tensors:
         return {}
-    count = getattr(part, _COUNTED_BY)
+    count = getattr(part, _METHOD)
     given = {
         one.name: tensors.get(one.name)
         for one in inspect.signature(count).parameters.values()
@@ -76,6 +76,6 @@ def host_positions(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str,
     }
     try:
         positions = count(**given)
-    except ValueError:  # the model around it counts in another way
+    except ValueError:  # the surrounding model computes them differently
         return {}
     return {} if positions is None else {"position_ids": positions}

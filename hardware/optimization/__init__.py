@@ -1,4 +1,4 @@
-"""Making a model faster on its device: levels, the optimisers of each target, and what they did."""
+"""Make a model faster on its device: levels, the optimizers of each target, and their results."""
 
 from __future__ import annotations
 

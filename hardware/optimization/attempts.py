@@ -1,4 +1,4 @@
-"""One optimisation under way: tries steps, judges them by what is measured, and takes back what doesn't hold."""
+"""An optimization in progress: it tries steps, measures them, and takes back those that don't pay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OptimizationRun:
-    """What is in force, what was measured, and what there is to warn of. `measured` is None where nothing can be."""
+    """Steps in force, measurements and warnings. `measured` is None if nothing can be measured."""
 
     def __init__(self, setting: StrategySetting, level: OptimizationLevel, measured: ForwardPass | None) -> None:
         self.speedups: dict[str, float] = {}
@@ -37,7 +37,7 @@ class OptimizationRun:
         self._warnings.append(text)
 
     def attempt(self, steps: Sequence[Strategy]) -> None:
-        """Do these steps together; keep them, or take them back and say why."""
+        """Apply these steps together; keep them, or take them back with a warning."""
         ways = {one.instead_of for one, _ in self._applied} - {""}
         model = self._setting.model
         if any(one.is_applied(model) or one.instead_of in ways for one in steps):
@@ -54,8 +54,8 @@ class OptimizationRun:
             for one in steps:
                 done.append((one, one.apply(self._setting)))
             in_force = all(one.is_applied(model) for one in steps)
-            why = self._judged(done, measured) if in_force else "it isn't in force in the model"
-        except Exception as error:  # a compiler or a kernel may raise anything; the model goes on as it was
+            why = self._why_not(done, measured) if in_force else "it isn't in force in the model"
+        except Exception as error:  # a compiler or a kernel may raise anything; the model continues unchanged
             why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
             self._success = False
         name = " with ".join(one.name for one in steps)
@@ -69,7 +69,7 @@ class OptimizationRun:
         self._steps.append(OptimizationStep(name=name, kept=not why, reason=why, seconds=seconds, measured=measured))
 
     def conclude(self) -> None:
-        """Measure all that was kept once more against the module as it came; take it back where it isn't faster."""
+        """Measure all kept steps together against the original module; take them back if they aren't faster."""
         if self._pass is None or not self._applied:
             return
         self._metrics["max_rel_error"] = self._error or 0.0
@@ -80,7 +80,7 @@ class OptimizationRun:
         timing = compared(whole, self._pass.call, clock_of(self._setting.device))
         if all(one.speeds_up for one, _ in self._applied) and not timing.pays:
             whole.off()
-            self.warn(f"all of it: taken back, {_said(timing)}")
+            self.warn(f"all of it: taken back, {_times(timing)}")
             self._applied, self._metrics = [], {}
             return
         self._metrics |= {
@@ -90,7 +90,7 @@ class OptimizationRun:
         }
 
     def result(self) -> OptimizationResult:
-        """What there is to say in the end."""
+        """Return the result of the optimization."""
         return OptimizationResult(
             success=self._success,
             model=self._setting.model,
@@ -105,8 +105,8 @@ class OptimizationRun:
         if self._before is None and self._pass is not None:
             self._before, self._kept_bytes = self._pass.outputs(), self._pass.kept_bytes()
 
-    def _judged(self, done: Sequence[tuple[Strategy, ModuleChange]], measured: dict[str, float]) -> str:
-        """Why these steps aren't worth keeping; the empty string where they are, or where nothing can be measured."""
+    def _why_not(self, done: Sequence[tuple[Strategy, ModuleChange]], measured: dict[str, float]) -> str:
+        """Return the reason to take these steps back, or an empty string; also if nothing can be measured."""
         from ..compare import compare
 
         if self._pass is None:
@@ -119,14 +119,14 @@ class OptimizationRun:
         if not error <= limit:
             return f"outputs move by {error:.1e} of their scale ({limit:g} is allowed)"
         if not any(one.speeds_up for one, _ in done):
-            return self._saved(measured)
+            return self._why_no_memory(measured)
         timing = compared(together([change for _, change in done]), self._pass.call, clock_of(self._setting.device))
         measured["speedup"] = 1 / timing.ratio
         self.speedups |= {one.name: 1 / timing.ratio for one, _ in done}
-        return "" if timing.pays else _said(timing)
+        return "" if timing.pays else _times(timing)
 
-    def _saved(self, measured: dict[str, float]) -> str:
-        """Why a step that is there for memory isn't worth keeping."""
+    def _why_no_memory(self, measured: dict[str, float]) -> str:
+        """Return the reason to take back a step that is meant to save memory, or an empty string."""
         assert self._pass is not None
         kept = self._pass.kept_bytes()
         if kept is None or self._kept_bytes is None:
@@ -137,7 +137,7 @@ class OptimizationRun:
         return f"a step keeps {kept / 1e6:.2f} MB for its backward pass, {self._kept_bytes / 1e6:.2f} MB without it"
 
 
-def _said(timing: Timing) -> str:
+def _times(timing: Timing) -> str:
     faster = sum(one < 1 for one in timing.ratios)
     return (
         f"a call takes {timing.after * 1e3:.2f} ms, {timing.before * 1e3:.2f} ms without it (faster in {faster} of "

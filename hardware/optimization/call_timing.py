@@ -1,4 +1,4 @@
-"""Whether a change makes calls faster, on a machine on which other things run too."""
+"""Decide whether a change makes calls faster, on a machine that runs other things too."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import torch
 
 WORTH_KEEPING = 0.97
-"""What is there for speed stays only if a call takes at most this part of the time that it takes without it."""
+"""A change for speed is kept only if a call takes at most this share of its time without it."""
 
 ROUNDS, FASTER = 15, 12
-"""In how many of the rounds a call must be faster. One as fast as before is so by chance in 2 of 100 cases."""
+"""Rounds, and how many must be faster. Without any gain that happens by chance in 2 of 100 cases."""
 
 _WARM_UPS = 3
 _CALLS = 5
@@ -27,7 +27,7 @@ _ROUND_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds of a call without and with a change, medians of the rounds, and for each round the ratio of the two."""
+    """Seconds of a call without and with a change (medians of the rounds), and their ratio in each round."""
 
     before: float
     after: float
@@ -35,7 +35,7 @@ class Timing:
 
     @property
     def ratio(self) -> float:
-        """The time of a call with the change over that without it, the median of the rounds."""
+        """Time of a call with the change over that without it, as the median of the rounds."""
         return statistics.median(self.ratios)
 
     @property
@@ -45,10 +45,10 @@ class Timing:
 
 
 def clock_of(device: torch.device) -> Callable[[], float]:
-    """What tells the time of calls on a device, in seconds.
+    """Return a clock for calls on a device, in seconds.
 
-    Where torch computes on one thread of the host, that is the time that this process had of a processor, to which
-    other processes add nothing; else it is the time on the wall.
+    If torch computes on one thread of the host, it is the processor time of this process, to which other processes
+    add nothing; else it is wall-clock time.
     """
     import torch
 
@@ -61,8 +61,8 @@ def compared(
 ) -> Timing:
     """Time calls with and without a change that is in force, and leave it in force.
 
-    Both are timed in each round, in turns which comes first, so that what else the machine does meets both alike.
-    It ends with the round after which the change can't pay any more.
+    Both are timed in each round, in alternating order, so that other load affects both alike. It stops after the
+    round from which on the change can't pay.
     """
     for _ in range(_WARM_UPS):
         call()
@@ -74,7 +74,7 @@ def compared(
         sides = [(change.off, before), (change.on, after)]
         for switch, times in sides if len(before) % 2 == 0 else sides[::-1]:
             switch()
-            if once < _ROUND_SECONDS:  # what a switch does to caches doesn't show in longer calls
+            if once < _ROUND_SECONDS:  # effects of a switch on caches don't show in longer calls
                 call()
             times.append(_seconds(call, calls, clock))
     change.on()
@@ -86,7 +86,7 @@ def compared(
 
 
 def _seconds(call: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
-    """The time of the shortest of some calls: what else the machine does only ever adds to it."""
+    """Return the time of the fastest of some calls: other load only adds to it."""
     shortest = math.inf
     for _ in range(calls):
         started = clock()

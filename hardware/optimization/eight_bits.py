@@ -1,5 +1,5 @@
-"""Strategies that make the products of linear layers in 8 bits, and the layers that do: int8 on the host and float8
-by torch's own kernels, int8 on accelerators by torchao."""
+"""Strategies for products of linear layers in 8 bits, and their layers: int8 on the host and float8 by torch's own
+kernels, int8 on accelerators by torchao."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
     import torch
 
 INT8_LIMIT = 0.25
-"""Weights and activations in 8 bits: a hundredth of their range each, in every layer. Loud random weights show more
-of it than trained ones."""
+"""Error of weights and activations in 8 bits: a hundredth of their range each, in every layer. Seeded random weights
+show more of it than trained ones."""
 
 FLOAT8_LIMIT = 0.25
-"""The same of float8, which rounds to 3 bits of mantissa: by 6 % at most in what is summed up, wherever it lies."""
+"""Error of float8, which rounds to 3 bits of mantissa: at most 6 % of each term."""
 
 FLOAT8_MULTIPLE = 16
-"""`torch._scaled_mm` takes rows and columns of a weight in multiples of this."""
+"""Rows and columns of a weight in `torch._scaled_mm` are multiples of this."""
 
 
 def products(model: torch.nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
-    """By name, weight (out, in) and bias of the layers that are a product and nothing else: `Linear`, and the
-    `Conv1D` of transformers, which is one with its weight the other way round."""
+    """Return weight (out, in) and bias of the layers that are only a product, by name: `Linear`, and transformers'
+    `Conv1D`, whose weight is transposed."""
     import torch
 
-    turned = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+    transposed = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
     found: dict[str, tuple[torch.Tensor, torch.Tensor | None]] = {}
     for name, module in model.named_modules():
         if type(module) is torch.nn.Linear:
             found[name] = module.weight, module.bias
-        elif turned is not None and type(module) is turned:
+        elif transposed is not None and type(module) is transposed:
             found[name] = module.weight.t(), module.bias
     return found
 
 
 @functools.cache
 def _eight_bits() -> Any:
-    """What both layers are. The classes are made on first use, since importing us imports no torch."""
+    """Return the base of both layers. Made on first use, so that importing this module imports no torch."""
     import torch
 
     class EightBits(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
         def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
             super().__init__()
             self.out_features, self.in_features = weight.shape
-            self.weight = torch.empty_like(weight, device="meta")  # for code that asks a layer for its dtype
+            self.weight = torch.empty_like(weight, device="meta")  # for code that reads a layer's dtype
             self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
 
     return EightBits
@@ -60,7 +60,7 @@ def _int8_linear() -> Any:
     import torch
 
     class Int8Linear(_eight_bits()):  # type: ignore[misc] # made on first use
-        """Weights in int8 with a scale for each row; activations in uint8 with a scale and a zero for each call.
+        """Weights in int8 with a scale for each row; activations in uint8 with a scale and zero point for each call.
 
         Without VNNI, sums of two products are kept in 16 bits, and activations use 7 of their 8.
         """
@@ -96,7 +96,7 @@ def _float8_linear() -> Any:
     import torch
 
     class Float8Linear(_eight_bits()):  # type: ignore[misc] # made on first use
-        """Weights in float8 with a scale for all; activations in float8 with a scale for each call."""
+        """Weights in float8 with one scale; activations in float8 with a scale for each call."""
 
         def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
             super().__init__(weight, bias)
@@ -120,7 +120,7 @@ def _float8_linear() -> Any:
 
 
 def float8_layers(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, torch.nn.Module]:
-    """A layer in float8 for each of the `products` whose sizes the kernel takes."""
+    """Return a layer in float8 for each of the `products` whose sizes the kernel accepts."""
     return {
         name: _float8_linear()(weight, bias, dtype)
         for name, (weight, bias) in products(model).items()
@@ -129,7 +129,7 @@ def float8_layers(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, torch
 
 
 def kinds_of(model: torch.nn.Module) -> set[str]:
-    """The kinds of products in 8 bits that a module has: by their layers, or by torchao's tensors in `Linear`."""
+    """Return the kinds of 8-bit products in a module: of its layers, or of torchao's tensors in `Linear`."""
     import torch
 
     layers = {type(one).__name__ for one in model.modules() if isinstance(one, _eight_bits()) and _is_narrow(one)}
@@ -138,15 +138,15 @@ def kinds_of(model: torch.nn.Module) -> set[str]:
 
 
 def _is_narrow(layer: Any) -> bool:
-    """Whether the numbers of a layer still have 8 bits: who casts a module casts those in float8 too."""
+    """Return whether a layer's numbers still have 8 bits: casting a module casts those in float8 too."""
     return not hasattr(layer, "narrow") or layer.narrow.element_size() == 1
 
 
 def float8_of(device: torch.device) -> torch.dtype | str:
-    """The float8 that a device multiplies, or why it multiplies none.
+    """Return the float8 type that a device multiplies, or the reason why it multiplies none.
 
-    CUDA from compute capability 8.9 on; of AMD's, MI300 (gfx94) with formats that have no negative zero, and those
-    after it. torch's kernel for the host widens both sides first.
+    CUDA from compute capability 8.9 on; of AMD's, MI300 (gfx94) with formats without a negative zero, and those after
+    it. torch's kernel for the host widens both sides first.
     """
     import torch
 
@@ -172,7 +172,7 @@ class EightBits(Strategy):
     limit = INT8_LIMIT
     instead_of = "8 bits"
     kind: ClassVar[str]
-    """What tells a module that is made so, as in `kinds_of`."""
+    """Kind of its products, as in `kinds_of`."""
 
     def obstacle(self, setting: StrategySetting) -> str:
         if why := self._missing(setting):
@@ -182,7 +182,7 @@ class EightBits(Strategy):
         return "" if products(setting.model) else "it has no linear layers"
 
     def _missing(self, setting: StrategySetting) -> str:
-        """Why the kernels aren't here; the empty string where they are."""
+        """Return the reason why the kernels are missing, or an empty string."""
         raise NotImplementedError
 
     def is_applied(self, model: torch.nn.Module) -> bool:
@@ -213,7 +213,7 @@ class Int8Kernels(EightBits):
 
 
 class Float8(EightBits):
-    """float8 where the hardware multiplies it."""
+    """float8 on hardware that multiplies it."""
 
     name = "float8_dynamic"
     kind = "Float8Linear"

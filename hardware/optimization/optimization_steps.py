@@ -1,4 +1,4 @@
-"""How much may be done to a model to make it faster."""
+"""Optimization levels, changes of a module that can be reverted, and results."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..errors import UsageError, did_you_mean, echo
 
 
 class OptimizationLevel(StrEnum):
-    """Each holds what those before it hold.
+    """Optimization levels; each includes the ones before it.
 
-    O0 places the model and does nothing else: suites run so. O1 is mixed precision where the hardware computes in it,
-    another memory format, and what can be folded without changing a number that matters. O2, the default for users,
-    compiles; in training it recomputes activations instead of keeping them. O3 computes in 8 bits.
+    O0 only places the model: suites run with it. O1 is mixed precision if the hardware computes in it, another memory
+    format, and folding that changes no number that matters. O2, the default for users, compiles; in training it
+    recomputes activations instead of keeping them. O3 computes in 8 bits.
     """
 
     O0 = "O0"
@@ -25,7 +25,7 @@ class OptimizationLevel(StrEnum):
 
     @classmethod
     def from_string(cls, text: str) -> OptimizationLevel:
-        """The level that a name or one of its aliases means, in any case. Raises `UsageError` for any other."""
+        """Return the level that a name or an alias means, in any case. Raises `UsageError` for any other."""
         name = text.strip().lower()
         found = _NAMES.get(name)
         if found is None:
@@ -38,7 +38,7 @@ class OptimizationLevel(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 to 3."""
+        """Position of the level, 0 to 3."""
         return int(self.value[1])
 
 
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleChange:
-    """Something that was done to a module: it is in force, and can be turned off and on again, also twice."""
+    """A change of a module that is in force, and can be switched off and on again repeatedly."""
 
     on: Callable[[], None]
     off: Callable[[], None]
 
 
 def together(changes: Sequence[ModuleChange]) -> ModuleChange:
-    """Changes, each made over those before it, as one."""
+    """Return changes, each made on top of those before it, as one."""
 
     def on() -> None:
         for one in changes:
@@ -78,7 +78,7 @@ def together(changes: Sequence[ModuleChange]) -> ModuleChange:
 
 
 def replaced(model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> ModuleChange:
-    """Put modules, by name, into their places in another."""
+    """Replace submodules of a model, by name."""
     before = {name: model.get_submodule(name) for name in modules}
 
     def put(chosen: Mapping[str, torch.nn.Module]) -> None:
@@ -89,19 +89,13 @@ def replaced(model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> 
     return ModuleChange(on=lambda: put(modules), off=lambda: put(before))
 
 
-pass
-
-if TYPE_CHECKING:
-    import torch
-
-
 @dataclass(frozen=True, kw_only=True)
 class OptimizationStep:
-    """What was tried: one strategy, or several that stand together.
+    """One attempt: a strategy, or several that belong together.
 
-    `reason` says why it was taken back, `seconds` is what trying took, compilation and measurement included.
-    `measured`, as far as it came: `first_call_s` (with what is compiled then), `max_rel_error` against the module as
-    it came, `speedup` over the module without this step, `kept_bytes` for the backward pass.
+    `reason` says why it was taken back; `seconds` includes compilation and measurement. `measured` may have
+    `first_call_s` (including compilation), `max_rel_error` against the original module, `speedup` over the module
+    without this step, and `kept_bytes` for the backward pass.
     """
 
     name: str
@@ -113,13 +107,13 @@ class OptimizationStep:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizationResult:
-    """`optimizations_applied` are in force in `model`; what was tried and taken back, or couldn't be, is a warning.
+    """Result: `optimizations_applied` are in force in `model`; steps that were taken back or impossible are warnings.
 
-    `success` says that nothing went wrong, also where there was nothing to gain and the model was left alone.
-    `metrics`, where something was measured, of all that is applied against the module as it came: `latency_before_ms`
-    and `latency_after_ms` (medians of calls on the sample, or of training steps), `speedup` (the median of their
-    ratios), `max_rel_error` (of the outputs relative to their scale; in training of the gradients) and
-    `allowed_rel_error`; in training `kept_bytes_before` and `kept_bytes_after`, what is kept for the backward pass.
+    `success` says that nothing went wrong, also if there was nothing to gain. `metrics` compare all applied steps
+    with the original module: `latency_before_ms` and `latency_after_ms` (medians of calls on the sample, or of
+    training steps), `speedup` (median of their ratios), `max_rel_error` (of the outputs relative to their scale; in
+    training of the gradients) and `allowed_rel_error`; in training `kept_bytes_before` and `kept_bytes_after`, the
+    memory that is kept for the backward pass.
     """
 
     success: bool
@@ -132,11 +126,11 @@ class OptimizationResult:
 
     @property
     def left_alone(self) -> bool:
-        """Whether nothing is in force but the placement."""
+        """Whether nothing but the placement is in force."""
         return not self.optimizations_applied
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; of the model, its class."""
+        """Return plain JSON values; the model is represented by its class."""
         return {
             "success": self.success,
             "model": type(self.model).__name__,

@@ -1,4 +1,4 @@
-"""The optimiser of each target: tries what a level holds, and keeps what is right and faster on a sample."""
+"""The optimizer of each target: it tries the steps of a level, and keeps those that pay on a sample."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyInfo:
-    """One thing that an optimiser can do. `speedup_estimate` is measured on a model, or None: nothing is guessed."""
+    """A strategy of an optimizer. `speedup_estimate` was measured on a model, or is None."""
 
     name: str
     description: str
@@ -37,18 +37,18 @@ class StrategyInfo:
     speedup_estimate: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {**asdict(self), "applicable_levels": [level.value for level in self.applicable_levels]}
 
 
 class BaseOptimizer:
-    """Optimises modules for one torch device.
+    """Optimize modules for one torch device.
 
-    Nothing is kept on trust: each step is measured on the sample against the module without it, in its outputs and in
-    its time, and is taken back where outputs move by more than it may cost or where it isn't faster. In the end all
-    that was kept is measured once more against the module as it came, and taken back where that isn't faster. Times
-    are taken by turns, with and without. Without a sample, and without inputs of the model's own that run, nothing
-    can be measured and the model is left alone; in training it gets what its class and its hardware can, unmeasured.
+    Each step is measured on the sample against the module without it, and taken back if outputs move by more than its
+    limit or if it isn't faster. At the end all kept steps are measured together against the original module. Times
+    with and without a step are taken in turns. Without a sample, and without inputs of the model's own that run,
+    nothing can be measured and the model is left alone; in training it gets what its class and hardware support,
+    unmeasured.
     """
 
     BACKEND_NAME: ClassVar[str]
@@ -70,7 +70,7 @@ class BaseOptimizer:
         self._speedups: dict[str, float] = {}
 
     def get_available_strategies(self) -> tuple[StrategyInfo, ...]:
-        """All that can be tried here; each with the speed-up that this optimiser last measured for it."""
+        """Return all strategies of this optimizer, each with the speedup that it last measured."""
         return tuple(
             StrategyInfo(
                 name=one.name,
@@ -90,11 +90,11 @@ class BaseOptimizer:
         training: bool = False,
         dtype: torch.dtype | None = None,
     ) -> tuple[torch.nn.Module, OptimizationResult]:
-        """Put a module on the device and do what `level` holds; it is changed in place.
+        """Move a module to the device and apply the steps of `level`, in place.
 
-        `sample_input` is a tensor (the first argument of forward) or a mapping of arguments. `training` asks for
-        what a training step gains by, and leaves the module in training mode; else it is in evaluation mode. `dtype`
-        is the precision that products may be in; float32 forbids any other. Raises `UsageError` for an unknown level.
+        `sample_input` is a tensor (the first argument of forward) or a mapping of arguments. `training` selects steps
+        for training, and leaves the module in training mode; else it is in evaluation mode. `dtype` is the allowed
+        precision of products; float32 forbids any other. Raises `UsageError` for an unknown level.
         """
         level = OptimizationLevel.from_string(level) if isinstance(level, str) else level
         model = model.to(self.device).train(training)
@@ -115,10 +115,10 @@ class BaseOptimizer:
         return model, run.result()
 
     def _plan(self, level: OptimizationLevel, training: bool) -> list[tuple[Strategy, ...]]:
-        """What is tried, in order; what stands together is kept or taken back together.
+        """Return the steps to try, in order; steps of one entry are kept or taken back together.
 
-        Some 8 bits are slow unless they are compiled, and at O3 the longer search stands for the plain compilation.
-        Of the ways to 8 bits the first that pays is kept.
+        Some 8-bit steps are slow unless they are compiled. At O3 the longer search replaces the plain compilation,
+        and of the 8-bit steps the first that pays is kept.
         """
         chosen = [one() for one in self.STRATEGIES if one.training is training and one.level.rank <= level.rank]
         if training or level is not OptimizationLevel.O3:
@@ -132,7 +132,7 @@ class BaseOptimizer:
 def _usable_sample(
     model: torch.nn.Module, sample_input: Any, device: torch.device
 ) -> tuple[dict[str, torch.Tensor], str]:
-    """The sample as arguments by name on the device, and why there is none that can be measured with."""
+    """Return the sample as arguments by name on the device, and the reason why nothing can be measured with it."""
     import inspect
 
     import torch
@@ -147,7 +147,7 @@ def _usable_sample(
         try:
             with torch.no_grad():
                 model(**sample)
-        except Exception as error:  # inputs of another kind of model; what it raises is up to the model
+        except Exception as error:  # inputs of another kind of model; the error is up to the model
             return {}, f"no sample_input was given, and it doesn't take inputs of its own ({type(error).__name__})"
     return sample, ""
 
@@ -165,7 +165,7 @@ class NVIDIAOptimizer(BaseOptimizer):
 
 
 class AMDOptimizer(BaseOptimizer):
-    """ROCm devices, which torch calls cuda."""
+    """ROCm devices, which torch names cuda."""
 
     BACKEND_NAME = "rocm"
 
@@ -177,7 +177,7 @@ class IntelOptimizer(BaseOptimizer):
 
 
 class AppleOptimizer(BaseOptimizer):
-    """Metal devices: there are no kernels in 8 bits for them."""
+    """Metal devices, for which there are no kernels in 8 bits."""
 
     BACKEND_NAME = "mps"
     STRATEGIES = tuple(one for one in BaseOptimizer.STRATEGIES if one not in (Float8, Int8Kernels, Int8))
@@ -189,7 +189,7 @@ _OPTIMIZERS: dict[str, type[BaseOptimizer]] = {
 
 
 def optimizer_for(name: str, device: torch.device) -> BaseOptimizer:
-    """The optimiser of a target. Raises `UsageError` for one whose models aren't optimised here."""
+    """Return the optimizer of a target. Raises `UsageError` for a target without one."""
     if name not in _OPTIMIZERS:
         raise UsageError(
             f"nothing optimises models for {echo(name)}",

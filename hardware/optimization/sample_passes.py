@@ -1,4 +1,4 @@
-"""The passes over a sample that an optimiser judges a module by: forward, and a training step."""
+"""Passes over a sample that an optimizer measures: a forward pass, and a training step."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class ForwardPass:
-    """Inference: a call of the module, and what it gives."""
+    """Inference: a call of the module, and its outputs."""
 
     def __init__(self, setting: StrategySetting) -> None:
         self._setting = setting
         self._wait = _synchronizer(setting.device)
 
     def outputs(self) -> Any:
-        """The numbers that may move by no more than a step's limit: arrays by name."""
+        """Return the outputs that may move by no more than a step's limit, as arrays by name."""
         return outputs_of(self._setting.model, self._setting.sample)
 
     def call(self) -> None:
-        """What is timed."""
+        """Run the pass that is timed."""
         import torch
 
         with torch.no_grad():
@@ -34,15 +34,15 @@ class ForwardPass:
         self._wait()
 
     def kept_bytes(self) -> int | None:
-        """What a forward pass keeps for the backward pass; None where there is none."""
+        """Return the bytes that a forward pass keeps for the backward pass, or None if there is none."""
         return None
 
 
 class TrainingStep(ForwardPass):
-    """Training: a forward and a backward pass, which leave gradients, statistics and random numbers as they were."""
+    """Training: a forward and a backward pass that leave gradients, statistics and random numbers unchanged."""
 
     def outputs(self) -> Any:
-        """Of the gradient of each parameter, its length and its sum weighed by cosines."""
+        """Return, for the gradient of each parameter, its norm and its sum weighted by cosines."""
         import torch
 
         with _undisturbed(self._setting):
@@ -60,7 +60,7 @@ class TrainingStep(ForwardPass):
             self._wait()
 
     def kept_bytes(self) -> int | None:
-        """Bytes of the tensors, parameters and buffers aside, that autograd keeps for the backward pass."""
+        """Return the bytes of tensors that autograd keeps for the backward pass, except parameters and buffers."""
         import torch
 
         model = self._setting.model
@@ -82,7 +82,7 @@ class TrainingStep(ForwardPass):
         return sum(kept.values())
 
     def _loss(self) -> torch.Tensor:
-        """Every floating-point output, each element weighed by a cosine: a sum in which no two cancel out."""
+        """Return the sum of all floating-point outputs, weighted by cosines so that no two elements cancel out."""
         from ..model.outputs import floating_outputs
 
         outputs = floating_outputs(self._setting.model(**self._setting.sample))
@@ -101,7 +101,7 @@ def _cosines(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _undisturbed(setting: StrategySetting) -> Iterator[None]:
-    """The same random numbers each time; afterwards gradients, buffers and the generators are what they were."""
+    """Use the same random numbers each time, and restore gradients, buffers and generators."""
     import torch
 
     model, kind = setting.model, setting.device.type

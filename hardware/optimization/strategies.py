@@ -1,7 +1,7 @@
-"""The single things that can be done to a module in place, each of which can be taken back.
+"""Optimizations that are applied to a module in place and can be reverted.
 
-A strategy says why it doesn't fit (`obstacle`), does it (`apply`, which gives what turns it off and on again), and
-can look into the module whether it is in force (`is_applied`). Those in 8 bits are in `eight_bits.py`.
+A strategy reports why it doesn't fit (`obstacle`), applies itself (`apply`, which returns a `ModuleChange`), and
+detects whether it is in force (`is_applied`). Strategies in 8 bits are in `eight_bits.py`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     import torch
 
 Pair = tuple[str, str]
-"""Names of a convolution and of the normalisation that takes its output."""
+"""Names of a convolution and of the normalization of its output."""
 
 FLOAT32_LIMIT = 1e-4
-"""What reorders sums in float32 may move an output by, relative to its scale: five times what suites allow, since it
-is added to what they allow."""
+"""Allowed error of an output, relative to its scale, if sums in float32 are reordered: five times the tolerance of
+suites, since it adds to that."""
 HALF_LIMIT = 8e-2
-"""That of bfloat16 in suites."""
+"""Tolerance of bfloat16 in suites."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StrategySetting:
-    """What is optimised: the module on its device, and a sample of its inputs by name where there is one."""
+    """The module on its device, and a sample of its inputs by name, if there is one."""
 
     model: torch.nn.Module
     device: torch.device
@@ -37,7 +37,7 @@ class StrategySetting:
 
 
 class Strategy:
-    """One of them. `limit` is how far the outputs may move relative to their scale."""
+    """Base of the strategies. `limit` is the allowed error of the outputs, relative to their scale."""
 
     name: ClassVar[str]
     description: ClassVar[str]
@@ -46,35 +46,35 @@ class Strategy:
     training: ClassVar[bool] = False
     """Whether it is for training; else for inference."""
     speeds_up: ClassVar[bool] = True
-    """Whether it is there for speed, and is taken back where it brings none; else for memory."""
+    """Whether it is meant for speed, and taken back if it brings none; else it is meant to save memory."""
     compiled_only: ClassVar[bool] = False
-    """Whether it is slow by itself, and tried only together with compilation."""
+    """Whether it is slow alone, and tried only together with compilation."""
     instead_of: ClassVar[str] = ""
-    """What it is one of several ways to: of those with the same, one is enough. Empty where there is no other."""
+    """Name of a group of alternatives, of which one is enough; empty if there are none."""
 
     @property
     def applicable_levels(self) -> tuple[OptimizationLevel, ...]:
-        """The level that brings it, and those above."""
+        """The level that introduces it, and those above."""
         return tuple(level for level in OptimizationLevel if level.rank >= self.level.rank)
 
     def obstacle(self, setting: StrategySetting) -> str:
-        """Why it isn't done here; the empty string where it can be."""
+        """Return the reason why it can't be applied here, or an empty string."""
         raise NotImplementedError
 
     def apply(self, setting: StrategySetting) -> ModuleChange:
-        """Do it, in place. Raises whatever the library does, and then leaves the module as it was.
+        """Apply the strategy in place. Raise the library's error, and leave the module unchanged then.
 
-        What was on before is on again when the change is turned off; nothing is made anew when it is turned on.
+        Switching the change off restores the state before; switching it on again makes nothing anew.
         """
         raise NotImplementedError
 
     def is_applied(self, model: torch.nn.Module) -> bool:
-        """Whether it is in force, from looking into the module."""
+        """Return whether it is in force in the module."""
         raise NotImplementedError
 
 
 def _half(device: torch.device) -> torch.dtype | None:
-    """The half precision that a device's own arithmetic has, the one with the wider range first; None without."""
+    """Return the half precision that a device computes in, preferably bfloat16, or None."""
     import torch
 
     if device.type == "cpu":
@@ -85,7 +85,7 @@ def _half(device: torch.device) -> torch.dtype | None:
 
 
 class MixedPrecision(Strategy):
-    """Matrix products in half precision, everything delicate in float32."""
+    """Matrix products in half precision, everything else that is sensitive in float32."""
 
     name = "mixed_precision"
     description = "autocast: products and convolutions in half precision, where the hardware computes in it"
@@ -123,7 +123,7 @@ class MixedPrecision(Strategy):
 
 
 class TrainingPrecision(MixedPrecision):
-    """The same for a training step, in a half precision with float32's range."""
+    """Mixed precision for a training step, in a half precision with float32's range."""
 
     training = True
 
@@ -138,7 +138,7 @@ class TrainingPrecision(MixedPrecision):
 
 
 class ChannelsLast(Strategy):
-    """Convolutions on memory in which a pixel's channels lie side by side."""
+    """Convolutions on memory with a pixel's channels side by side."""
 
     name = "channels_last"
     description = "channels-last memory for models with convolutions over images"
@@ -154,12 +154,12 @@ class ChannelsLast(Strategy):
     def apply(self, setting: StrategySetting) -> ModuleChange:
         import torch
 
-        def pictures_last(module: Any, args: Any, kwargs: Any) -> Any:
+        def images_last(module: Any, args: Any, kwargs: Any) -> Any:
             from torch.utils._pytree import tree_map
 
             def last(value: Any) -> Any:
-                is_picture = isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point()
-                return value.contiguous(memory_format=torch.channels_last) if is_picture else value
+                is_image = isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point()
+                return value.contiguous(memory_format=torch.channels_last) if is_image else value
 
             return tree_map(last, args), tree_map(last, kwargs)
 
@@ -167,13 +167,13 @@ class ChannelsLast(Strategy):
 
         def on() -> None:
             if not hooks:
-                _lay_out(setting.model, torch.channels_last)
-                hooks.append(setting.model.register_forward_pre_hook(pictures_last, with_kwargs=True))
+                _convert_format(setting.model, torch.channels_last)
+                hooks.append(setting.model.register_forward_pre_hook(images_last, with_kwargs=True))
 
         def off() -> None:
             while hooks:
                 hooks.pop().remove()
-                _lay_out(setting.model, torch.contiguous_format)
+                _convert_format(setting.model, torch.contiguous_format)
 
         on()
         return ModuleChange(on=on, off=off)
@@ -187,15 +187,15 @@ class ChannelsLast(Strategy):
         return bool(kernels) and all(k.is_contiguous(memory_format=torch.channels_last) for k in kernels)
 
 
-def _lay_out(model: torch.nn.Module, memory_format: torch.memory_format) -> None:
-    """What has four axes, as `Module.to` lays it out; that may refuse while somebody else holds a weight."""
+def _convert_format(model: torch.nn.Module, memory_format: torch.memory_format) -> None:
+    """Convert tensors with four axes as `Module.to` does, which refuses if a weight is referenced elsewhere."""
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == 4 and tensor.is_floating_point():
             tensor.data = tensor.data.contiguous(memory_format=memory_format)
 
 
 class FoldedBatchNorms(Strategy):
-    """A normalisation with fixed statistics is a part of the convolution before it."""
+    """Batch normalizations with fixed statistics, folded into the convolution before them."""
 
     name = "folded_batch_norms"
     description = "batch normalisations folded into the convolutions whose outputs they alone take"
@@ -260,7 +260,7 @@ class CompiledForLong(Compiled):
 
 
 class GradientCheckpointing(Strategy):
-    """Activations are computed again for the backward pass, not kept."""
+    """Recompute activations in the backward pass instead of keeping them."""
 
     name = "gradient_checkpointing"
     description = "activations are computed again in the backward pass: less memory, more time"
@@ -291,13 +291,13 @@ def _has_compiler() -> bool:
 
 
 def foldable_pairs(model: torch.nn.Module, sample: Mapping[str, torch.Tensor], limit: float) -> list[Pair]:
-    """Names of convolutions and of the normalisations that alone take their outputs, as passes over `sample` show.
+    """Return pairs of a convolution and the normalization that alone reads its output, as passes over `sample` show.
 
-    Both run once, the normalisation in evaluation mode with statistics of its own, and it is handed the very tensor
-    that the convolution gave. Whether something else reads that tensor too can't be seen from that: pairs that move
-    an output by more than `limit` of its scale when they are folded aren't among them.
+    Both run once, the normalization in evaluation mode with its own statistics, on the very tensor that the
+    convolution returned. Other readers of that tensor can't be seen: pairs are left out if folding them moves an
+    output by more than `limit` of its scale.
     """
-    found = _handed_over(model, sample) if sample else []
+    found = _consecutive_pairs(model, sample) if sample else []
     if not found:
         return []
     want = outputs_of(model, sample)
@@ -317,7 +317,7 @@ def _moved(model: torch.nn.Module, pairs: list[Pair], sample: Mapping[str, torch
 
 
 def outputs_of(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> Any:
-    """The outputs of a pass over a sample, as arrays by name."""
+    """Return the outputs of a pass over a sample, as arrays by name."""
     import torch
 
     from ..model.calls import to_arrays
@@ -327,7 +327,7 @@ def outputs_of(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> An
         return to_arrays(results(model(**sample)))
 
 
-def _handed_over(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> list[Pair]:
+def _consecutive_pairs(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> list[Pair]:
     import torch
     from torch.nn.modules import module as hooks
 
@@ -345,7 +345,7 @@ def _handed_over(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> 
     def keep(module: Any, _: Any, output: torch.Tensor) -> None:
         if module in names and isinstance(module, torch.nn.Conv2d):
             runs[names[module]] += 1
-            given[id(output)] = names[module], output  # the tensor is kept so that its id stays its own
+            given[id(output)] = names[module], output  # the tensor is kept so that its id stays unique
 
     with (
         hooks.register_module_forward_pre_hook(look),
@@ -357,7 +357,7 @@ def _handed_over(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> 
 
 
 def folded(model: torch.nn.Module, pairs: list[Pair]) -> ModuleChange:
-    """Fold each pair in place: the convolution gets the scale and shift of the normalisation, which does nothing."""
+    """Fold each pair in place: scale and shift go into the convolution, and an identity replaces the other."""
     import torch
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 

@@ -1,4 +1,4 @@
-"""What a suite needs where it runs. Importing it imports no torch and no transformers, and NumPy only when used."""
+"""The modules that a suite needs at run time. Importing this package imports neither torch nor transformers."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

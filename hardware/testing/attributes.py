@@ -1,4 +1,4 @@
-"""What the modules of a model hold beside their tensors, as text: a forward pass may compute with any of it."""
+"""Describe as text what a model's modules hold besides tensors, since a forward pass may compute with it."""
 
 from __future__ import annotations
 
@@ -16,36 +16,34 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-_WHERE_FROM = frozenset({"name_or_path"})
-"""What a library notes of where a model came from: a folder that moved holds the same model."""
+_ORIGIN = frozenset({"name_or_path"})
+"""Attributes in which a library notes a model's origin: a folder that moved holds the same model."""
 
 
 def attributes_of(model: torch.nn.Module) -> Iterator[str]:
-    """A line for each module of `model`, with its class, and one for each attribute that torch's own modules don't
-    have, in an order that is the same for each model that was made alike, in any process.
-
-    Numbers, words, arrays, functions, and what holds those, go in whole; of other objects only their class.
-    """
+    """Yield a line for each module of `model` with its class, and one for each attribute that torch's own modules
+    don't have. The order is the same in any process for each model that was made alike. Numbers, texts, arrays,
+    functions and containers of them are included completely; of other objects only the class is."""
     import torch
 
-    torchs_own = {*vars(torch.nn.Module()), *_WHERE_FROM}
+    torchs_own = {*vars(torch.nn.Module()), *_ORIGIN}
     for place, module in model.named_modules():
         yield f"{place}: {_name_of(type(module))}"
         for name, value in sorted(vars(module).items()):
             if name not in torchs_own and not isinstance(value, torch.Tensor):  # tensors are hashed as such
-                yield f"{place}.{name} = {described(_without_chance(module, value))}"
+                yield f"{place}.{name} = {described(_without_random_order(module, value))}"
 
 
-def _without_chance(module: torch.nn.Module, value: Any) -> Any:
-    """`value`, or the words of a list as a set: transformers makes lists of sets of words, in another order
-    in each process. Where their order means something it stands in the configuration."""
+def _without_random_order(module: torch.nn.Module, value: Any) -> Any:
+    """Return `value`, or the set of words in a list. transformers makes lists from sets of words, in another order in
+    each process. Orders that matter are in the configuration."""
     words = isinstance(value, list) and all(isinstance(one, str) for one in value)
     return set(value) if words and type(module).__module__.startswith("transformers.") else value
 
 
 def described(value: Any, inside: frozenset[int] = frozenset()) -> str:
-    """`value` as text without addresses: equal for values that are made alike. `inside` are the `id` of those that
-    it lies in, which aren't gone into again."""
+    """Return `value` as text without addresses, equal for values that are made alike. `inside` are the `id` of the
+    containers around it, which aren't described again."""
     if isinstance(value, Enum):
         return f"{_name_of(type(value))}.{value.name}"
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
@@ -69,19 +67,19 @@ def described(value: Any, inside: frozenset[int] = frozenset()) -> str:
 
 
 def _is_plain_record(value: Any) -> bool:
-    """Whether it is a dataclass with fields to look into. A library's configuration, which says itself what is in
-    it, is hashed where the model's is."""
+    """Whether it is a dataclass whose fields should be described. A library's configuration is hashed with the
+    model's."""
     return dataclasses.is_dataclass(value) and hasattr(value, "__dict__") and not hasattr(value, "to_json_string")
 
 
 def _of_array(value: Any) -> str:
-    """An array or a tensor by its dtype, shape and bytes, a dtype or device by its name; empty for anything else."""
+    """Return dtype, shape and bytes of an array or tensor, the name of a dtype or device, or an empty text."""
     import torch
 
     if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
         return str(value)
     if isinstance(value, torch.Tensor):
-        if value.layout is not torch.strided or value.is_meta or value.is_quantized:  # no bytes to be read here
+        if value.layout is not torch.strided or value.is_meta or value.is_quantized:  # it has no bytes to read
             return f"{value.layout} {value.dtype} {tuple(value.shape)}"
         data = value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
     elif isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
@@ -92,8 +90,8 @@ def _of_array(value: Any) -> str:
 
 
 def _of_function(value: Any, again: Any) -> str:
-    """A function or class by its name, and one that has none of its own (a lambda, a function inside of another) by
-    what it does and holds; empty for anything else."""
+    """Return the name of a function or class, or the code and values of one without a name of its own (a lambda or an
+    inner function). Return an empty text for anything else."""
     if isinstance(value, functools.partial):
         return f"partial {again((value.func, value.args, value.keywords))}"
     if isinstance(value, types.MethodType):

@@ -1,7 +1,5 @@
-"""What a bundle's run.py does on the machine that it was carried to: chooses suites, runs them, says what was seen.
-
-Verdicts are given at home from the evidence: a bundle brings no rules. It needs torch, transformers and pytest alone.
-"""
+"""The commands of a bundle's run.py: select suites, run them and print their results. A bundle contains no rules:
+verdicts are made from its evidence on the machine that packed it. It needs only torch, transformers and pytest."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from .suite_file import Carried, SuiteFile, read_suite
 SCHEMA_VERSION = 1
 SUITES = "suites"
 TESTED: Mapping[str, str] = {"torch": "2.6 to 2.15", "transformers": "4.57 to 5.23", "pytest": "8 and 9"}
-"""What suites are known to work with. Nothing else is refused, and nothing is installed."""
+"""Versions that suites are known to work with. Other versions aren't refused, and nothing is installed."""
 
 _LONGEST = 64 * 1024 * 1024
 _INTERRUPTED = 2
@@ -41,7 +39,8 @@ _USAGE = 4
 
 
 def read_bundle(root: Path) -> tuple[Carried, ...]:
-    """The suites of the bundle unpacked at `root`. Raises `BrokenInput` where one is missing or isn't its cell's."""
+    """Return the suites of the bundle unpacked at `root`. Raises `BrokenInput` if one is missing or isn't its
+    cell's."""
     try:
         plain = read_json(root / "bundle.json", longest=_LONGEST)
         if plain["schema_version"] != SCHEMA_VERSION:
@@ -72,7 +71,7 @@ def read_bundle(root: Path) -> tuple[Carried, ...]:
 
 
 def missing_packages() -> tuple[str, ...]:
-    """Packages that suites can't do without and that aren't installed."""
+    """Return the packages that suites need and that aren't installed."""
     found = package_versions((*TESTED, "numpy", "safetensors"))
     return tuple(name for name, version in found.items() if version is None)
 
@@ -80,7 +79,8 @@ def missing_packages() -> tuple[str, ...]:
 def chosen(
     carried: Sequence[Carried], devices: Sequence[Target], select: Sequence[str], skip: Sequence[str]
 ) -> tuple[Carried, ...]:
-    """The suites for some devices (none: all) that fit `select` and don't fit `skip`. Raises `NothingMatched`."""
+    """Return the suites for some devices (all if none are given) that fit `select` and don't fit `skip`. Raises
+    `NothingMatched`."""
     there = {one.suite.cell.target for one in carried}
     for device in devices:
         if device.kind not in there:
@@ -131,7 +131,7 @@ def main(root: Path, arguments: Sequence[str]) -> int:
     """Run the bundle unpacked at `root` and return the exit code."""
     try:
         asked = _parser().parse_args(list(arguments))
-    except SystemExit as end:  # argparse has said what it had to say
+    except SystemExit as end:  # argparse has printed its message
         return _USAGE if end.code else 0
     try:
         return _do(root, asked, arguments)
@@ -190,7 +190,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
         write_whole(asked.result, json.dumps({"runs": runs, "interrupted": session.interrupted}) + "\n")
     lines = read_cells(evidence, runs, also=[session.run_id]).checks
     for one in kept:
-        print(_said(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))
+        print(_summary(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))
     print(f"Evidence    {evidence}: copy it to your machine and import it with --merge")
     if session.interrupted:
         raise KeyboardInterrupt
@@ -199,8 +199,8 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
     return exit_code(lines, missing=missing and not asked.allow_fallback)
 
 
-def _said(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
-    """One suite's outcomes in a line, and below it what each check that didn't pass said."""
+def _summary(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
+    """Return one suite's outcomes in a line, and below it the message of each check that didn't pass."""
     text = [f"{suite.cell.id}  {counted(Counter(line.outcome for line in lines))} of {len(suite.checks)}"]
     for line in lines:
         if line.outcome is not Outcome.PASSED:

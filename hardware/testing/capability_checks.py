@@ -1,4 +1,4 @@
-"""What a suite asks of a target that can more than a forward pass: decoding and gradients."""
+"""The checks of a suite beyond the forward pass: decoding and gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..evidence.record import Stage
 from ..inventory.system.main_memory import read_memory
 from ..model.greedy_decoding import told_of_each_token
 from . import reference
-from .half_precision import HALF, HalfPrecision, Settled
+from .half_precision import COARSE, HalfPrecision, HalfPrecisionResult
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs, absolute_error, comparison_of
 from .router_choices import RouterChoice, observe_choices
 
@@ -68,25 +68,25 @@ class CapabilityChecks:
 
         def _at(self, stage: Stage) -> AbstractContextManager[None]: ...
 
-    # Half precision
+    # Half precision and TF32
 
     @contextmanager
     def _observed(self, runnable: Runnable, *, passes: int | None = None) -> Iterator[list[RouterChoice]]:
-        """Note the choices that a model makes by its largest scores, if half precision may make others: of the first
-        `passes`, if they are limited."""
-        if not (self._is_half and isinstance(runnable, TorchRunnable)):
+        """Record the choices that a model makes by its largest scores, if rounding in the precision may change them.
+        `passes` limits this to the first passes."""
+        if not (self._is_coarse and isinstance(runnable, TorchRunnable)):
             yield []
             return
         with observe_choices(runnable.model, passes=passes) as found:
             yield found
 
     @property
-    def _is_half(self) -> bool:
-        return self.cell.precision in HALF
+    def _is_coarse(self) -> bool:
+        return self.cell.precision in COARSE
 
-    def _settled(self, natural: Comparison, settle: Callable[[], Settled | None]) -> Comparison:
-        """`natural`, or what is beyond rounding in half precision if only that is within the tolerance."""
-        if not self._is_half or natural.max_rel_error <= self.tolerance or not natural.finite:
+    def _settled(self, natural: Comparison, settle: Callable[[], HalfPrecisionResult | None]) -> Comparison:
+        """Return `natural`, or the error beyond rounding if only that is within the tolerance."""
+        if not self._is_coarse or natural.max_rel_error <= self.tolerance or not natural.finite:
             return natural
         settled, self.measured.stage = settle(), Stage.COMPARE
         if settled is None or not settled.comparison.max_rel_error <= self.tolerance:
@@ -97,34 +97,34 @@ class CapabilityChecks:
     # Gradients
 
     def gradient_error(self) -> float:
-        """Error of all gradients together, relative to the scale of all gradients."""
+        """Return the error of all gradients together, relative to their scale."""
         runnable = self._able("backward")
-        require_room(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
+        require_memory(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
         with self._at(Stage.RUN), self._observed(runnable) as choices:
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
-        self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in got.values()))
         want = reference.float64_gradients(
             self._reference_model, self.inputs, self.masked_by, training=self.trains_only
         )
         self.measured.stage = Stage.COMPARE
         natural = compare_gradients(got, want)
-        return self.measured.keep(
-            self._settled(
-                natural,
-                lambda: self._half.settle_gradients(
-                    got, self.inputs, choices, self.masked_by, training=self.trains_only
-                ),
-            )
+        comparison = self._settled(
+            natural,
+            lambda: self._half.settle_gradients(got, self.inputs, choices, self.masked_by, training=self.trains_only),
         )
+        # If rounding explains the gradients, it explains their norm: use the reference's.
+        of = got if comparison is natural else want
+        self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in of.values()))
+        return self.measured.keep(comparison)
 
     def gradient_count(self) -> int:
-        """How many parameters got a gradient on the target when `gradient_error` was measured."""
+        """Return how many parameters had a gradient on the target when `gradient_error` was measured."""
         return self._gradient_count
 
     def gradient_norm_error(self, recorded: float) -> float:
-        """Error of the length of all gradients that `gradient_error` compared, against that recorded with the recipe:
-        a branch that lost its gradient on the target and in the reference shows."""
+        """Return the error of the norm of all gradients of `gradient_error` against the recorded one. This detects a
+        branch that lost its gradient both on the target and in the reference. If rounding explained the gradients,
+        the norm is that of the reference."""
         absolute = absolute_error(self._gradient_norm, recorded)
         return self.measured.keep(comparison_of(absolute, recorded, "length of gradients"))
 
@@ -151,19 +151,19 @@ class CapabilityChecks:
 
     @cached_property
     def _tokens_are_explained(self) -> bool:
-        """Whether rounding explains which tokens the target chose, in half precision."""
+        """Whether rounding explains the tokens that the target chose."""
         return self._half.explains_generation(self.inputs, self._choices_of_tokens, self._generated)
 
     def generate(self) -> Generation:
-        """Greedy tokens and logits from the target, with its cache."""
+        """Return greedy tokens and logits from the target, with its cache."""
         return self._generated
 
     def reference_generate(self) -> Generation:
-        """Greedy tokens and logits from float64 on CPU, without a cache."""
+        """Return greedy tokens and logits from float64 on the CPU, without a cache."""
         return reference.float64_generation(self._reference_model, self.inputs, steps=STEPS)
 
     def different_tokens(self, got: Generation, want: Generation) -> list[str]:
-        """Where both chose different tokens; raises `Ambiguous` where float64 itself doesn't decide."""
+        """Return where the tokens differ. Raises `Ambiguous` if float64 itself doesn't decide."""
         self.measured.stage = Stage.COMPARE
         if not is_meant(got.logits):
             self.measured.keep(not_finite("logits"))
@@ -172,7 +172,7 @@ class CapabilityChecks:
             found = different_tokens(got, want, self.tolerance)
         except Ambiguous as error:
             found, undecided = [], error
-        if (found or undecided) and self._is_half and self._tokens_are_explained:
+        if (found or undecided) and self._is_coarse and self._tokens_are_explained:
             self._half.adopt_generation()
             return []  # the logits of these tokens are compared next
         if undecided:
@@ -180,7 +180,7 @@ class CapabilityChecks:
         return found
 
     def logits_error(self, got: Generation, want: Generation) -> float:
-        """Error of the logits of all steps, for two generations that chose the same tokens."""
+        """Return the error of the logits of all steps, for two generations with the same tokens."""
         return self._logits_error(got, want.logits)
 
     def _logits_error(self, got: Generation, want: Array) -> float:
@@ -191,20 +191,20 @@ class CapabilityChecks:
         )
 
     def replay_error(self, generated: Generation) -> float:
-        """Error of the logits decoded step by step on the target against one pass of float64 over all of them."""
+        """Return the error of the logits decoded step by step against one float64 pass over all."""
         steps = generated.tokens.shape[1]
         kept = slice(-steps, None) if self.generates == "seq2seq" else slice(-steps - 1, -1)
         whole = self.reference(replay_inputs(self.inputs, generated, self.generates))
         return self._logits_error(generated, whole.arrays["logits"][:, kept])
 
 
-# Memory that may still be taken, asked before something large is begun
+# Memory that is left, checked before large work
 
 
-def room_left() -> int:
-    """Bytes that are available on this machine, at most what the limit of this process leaves.
+def memory_left() -> int:
+    """Return the available bytes of this machine, at most what the limit of this process leaves.
 
-    Raises `NotApplicable` where nothing tells.
+    Raises `NotApplicable` if the amount is unknown.
     """
     available = read_memory().available_bytes
     if available is None:
@@ -213,18 +213,18 @@ def room_left() -> int:
     return available if limit == resource.RLIM_INFINITY else max(0, min(available, limit - _data_bytes()))
 
 
-def require_room(needed: int, purpose: str) -> None:
-    """Raise `NotApplicable`, with both figures, where `purpose` needs more bytes than there are."""
-    room = room_left()
+def require_memory(needed: int, purpose: str) -> None:
+    """Raise `NotApplicable` with both figures if `purpose` needs more bytes than are available."""
+    room = memory_left()
     if needed > room:
         raise NotApplicable(f"{purpose} takes {needed / _GIB:.1f} GiB, and {room / _GIB:.1f} GiB are free")
 
 
 def _data_bytes() -> int:
-    """What counts towards the limit already; 0 where the system doesn't tell."""
+    """Return the bytes that count towards the limit already, or 0 if unknown."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):  # not Linux: then there is no limit of the runner's either
+    except (OSError, UnicodeDecodeError):  # not Linux, where the runner sets no limit
         return 0
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:")), 0)
 
@@ -233,10 +233,10 @@ def _data_bytes() -> int:
 
 
 def different_tokens(got: Generation, want: Generation, tolerance: float) -> list[str]:
-    """Where `got` first chose another token than `want`, which float64 decoded, in words: one for each row.
+    """Return, as one text for each row, where `got` first has another token than float64's `want`.
 
-    Raises `Ambiguous` where they part only at steps at which float64 found the two tokens closer together than the
-    tolerance: either choice is right there.
+    Raises `Ambiguous` if they differ only at steps at which float64's logits of the two tokens are closer together
+    than the tolerance: either choice is correct there.
     """
     if got.tokens.shape != want.tokens.shape:
         return [f"tokens of shape {got.tokens.shape}, float64's {want.tokens.shape}"]
@@ -256,9 +256,9 @@ def different_tokens(got: Generation, want: Generation, tolerance: float) -> lis
 
 
 def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: str) -> dict[str, Array]:
-    """The inputs of a pass over the prompt and what was decoded from it; `generates` is `seq2seq` or `causal`.
+    """Return the inputs of a pass over the prompt and its decoded tokens; `generates` is `seq2seq` or `causal`.
 
-    What is told of each token, as its type, is told of new ones as of the last.
+    Inputs by token, such as token types, repeat their last value for new tokens.
     """
     tokens = generated.tokens
     if generates == "seq2seq":
@@ -274,13 +274,13 @@ def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: 
         behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
         inputs[name] = np.pad(inputs[name], behind, mode="edge")
     if "position_ids" in inputs:
-        first = int(inputs["position_ids"].min())  # some count from behind the padding token
+        first = int(inputs["position_ids"].min())  # some models start after the padding token
         inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0) + first
     return inputs
 
 
 def _by_token(given: Mapping[str, Array]) -> list[str]:
-    """The inputs that tell something of each token of the text, (batch, length, ...)."""
+    """Return the names of the inputs with a value for each token of the text, (batch, length, ...)."""
     text = given["input_ids"].shape
     whole = [name for name, value in given.items() if value.dtype.kind == "i"]
     return [name for name in whole if told_of_each_token(name, given[name].shape, text)]

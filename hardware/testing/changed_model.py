@@ -1,4 +1,4 @@
-"""The model under test with one condition changed; the reference is never touched."""
+"""Apply a changed condition to the model under test; the reference never changes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .measurement import NotApplicable
 if TYPE_CHECKING:
     import torch
 
-    from ..backends.base import Array, BaseBackend, Inputs, ModelSubject
+    from ..backends.base import Array, BaseBackend, Inputs, ModelInput
 
 
 def with_attention(model: torch.nn.Module, name: str) -> torch.nn.Module:
-    """`model`, in place, with another implementation of attention; as it is where `name` is empty.
+    """Return `model`, changed in place to another implementation of attention, or unchanged if `name` is empty.
 
-    Raises `NotApplicable` where its library offers no other, or where nothing would change.
+    Raises `NotApplicable` if its library offers no other, or if nothing would change.
     """
     if not name:
         return model
@@ -43,15 +43,15 @@ def _implementations(model: torch.nn.Module) -> list[str]:
     return [str(found) for one in configs if (found := getattr(one, "_attn_implementation", None))]
 
 
-def load(backend: BaseBackend, subject: ModelSubject, inputs: Inputs, precision: str) -> Runnable:
-    """What `backend.load` gives; where the batch is changed, a runnable that is given one row at a time."""
+def load(backend: BaseBackend, subject: ModelInput, inputs: Inputs, precision: str) -> Runnable:
+    """Return `backend.load(...)`, or a runnable that computes one row at a time if the batch is changed."""
     if not current_changes().batch:
         return backend.load(subject, inputs, precision)
     return RowByRow(backend.load(subject, next(rows_of(inputs)), precision))
 
 
 def rows_of(inputs: Inputs) -> Iterator[dict[str, Array]]:
-    """Each row of a batch as a batch of one. Raises `NotApplicable` where the inputs have no common first axis."""
+    """Yield each row of a batch as a batch of one. Raises `NotApplicable` if the inputs have no common first axis."""
     sizes = {int(array.shape[0]) if array.ndim else 0 for array in inputs.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise NotApplicable("its inputs have no row for each example, so that no batch can be taken apart")
@@ -60,7 +60,7 @@ def rows_of(inputs: Inputs) -> Iterator[dict[str, Array]]:
 
 
 class RowByRow(Runnable):
-    """A runnable that is given one row at a time; what it gives is put together again."""
+    """A runnable that computes one row at a time and joins the outputs."""
 
     def __init__(self, inner: Runnable) -> None:
         self.inner = inner
@@ -69,7 +69,7 @@ class RowByRow(Runnable):
         self._take_facts()
 
     def _take_facts(self) -> None:
-        """A runnable of a compiling target knows more of itself after each pass."""
+        """Copy facts that a runnable of a compiling target learns during each pass."""
         self.conditions, self.actual_dtype = self.inner.conditions, self.inner.actual_dtype
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:

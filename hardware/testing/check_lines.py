@@ -1,4 +1,4 @@
-"""Builds check lines: what a suite says of itself goes into each, whoever writes it, and says when none can be."""
+"""Build the evidence lines of checks, and recognize errors of a full disk."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..evidence.writer import now
 from .suite_file import SuiteFile
 
 DISK_FULL = "disk_full"
-"""The error type of what ended because nothing could be written any more: that says nothing of a model or device."""
+"""The error type if nothing could be written any more, which doesn't concern the model or the device."""
 
 _NUMBERS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _SIGNS = ("no space left on device", "disk quota exceeded", "read-only file system", "(os error 27)", "(os error 28)")
-"""How libraries say it that raise an exception of their own; the last two are Rust's words for these numbers."""
+"""Messages of libraries with exceptions of their own; the last two are Rust's texts for these numbers."""
 
 
 def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **facts: Any) -> CheckLine:
-    """The line of one check of `suite`; `facts` are further fields of `CheckLine`, by name.
+    """Return the line of one check of `suite`; `facts` are further fields of `CheckLine` by name.
 
-    A suite that was edited by hand is marked as such in the conditions of every line, and so is one made from other
-    revisions of the templates. So is a changed condition: its lines measure nothing of the cell as it is.
+    The conditions of every line mark a suite that was edited by hand, one made from other template revisions, and a
+    changed condition, under which lines don't measure the cell.
     """
     changed = current_changes().text
     conditions = dict(facts.pop("conditions", {}))
@@ -59,9 +59,9 @@ def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **fact
 
 
 def is_full_disk(error: BaseException | None) -> bool:
-    """Whether an exception, or one that led to it, says that a disk is full or must not be written to.
+    """Whether an exception, or one that caused it, means that a disk is full or read-only.
 
-    An assertion never does, whatever its text: it compared something.
+    Assertions never do, whatever their text.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen and not isinstance(error, AssertionError):

@@ -1,8 +1,6 @@
-"""Finds real weights by name and hash, and opens them once a process, mapped into memory and shared by all builds.
-
-A suite so holds no path, and never runs on other weights than its own. What `--run` loads and what `--check-model`
-asks is one function, so that both refuse the same checkpoints and say what is wrong with files or configuration.
-"""
+"""Find checkpoints by the hash of their weights, and open each once a process, memory-mapped and shared by all
+builds. Suites therefore contain no paths, and never run on other weights than their own. `--run` and `--check-model`
+use the same function, so that both refuse the same checkpoints with the same reasons."""
 
 from __future__ import annotations
 
@@ -35,10 +33,10 @@ Stamp = tuple[tuple[str, int, int, int, int, int], ...]
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder in the order of their names, and the index of those that are shards.
+    """Return the safetensors files of a folder, sorted by name, and the index of shards if there is one.
 
-    Raises `ModelRefused` where one of them is no regular file, and where the index names a file that isn't there, or
-    that isn't one of the folder's own.
+    Raises `ModelRefused` if one isn't a regular file, or if the index names a file that is missing or outside the
+    folder.
     """
     files = sorted(folder.glob("*.safetensors"))
     if strange := [path.name for path in files if not is_plain_file(path)]:
@@ -68,15 +66,15 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weights_hash(folder: Path) -> str:
-    """SHA-256 over the bytes of the weights of a folder: `weight_files`, one after the other.
+    """Return the SHA-256 over the bytes of a folder's `weight_files`, one after the other.
 
-    Computed once a process as long as no file changes in size, time or place. Raises `BrokenInput`.
+    It is computed once a process as long as no file changes its size, time or place. Raises `BrokenInput`.
     """
     return _hash(_stamp(weight_files(folder)))
 
 
 def _stamp(files: list[Path]) -> Stamp:
-    """What tells a file from one that was changed or put in its place."""
+    """Return what distinguishes files from changed or replaced ones."""
     stats = [(path, path.stat()) for path in files]
     return tuple((str(p), s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in stats)
 
@@ -96,24 +94,23 @@ def _hash(stamp: Stamp) -> str:
 
 
 def named_folders() -> list[Path]:
-    """The folders that `HWCOMPAT_CHECKPOINTS` names, whether they are there or not."""
+    """Return the folders that `HWCOMPAT_CHECKPOINTS` names, existing or not."""
     return [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
 
 
 def places_of(suite: str, folder: str) -> list[Path]:
-    """The folders in which a suite looks for weights: those that `HWCOMPAT_CHECKPOINTS` names, and then `folder`,
-    which is relative to the suite's file."""
+    """Return the folders in which a suite looks for weights: those in `HWCOMPAT_CHECKPOINTS`, and then `folder`,
+    relative to the suite's file."""
     return [*named_folders(), *([Path(suite).parent / folder] if folder else [])]
 
 
 def checkpoint_folder(
     cell: str, revision: str, *, config: str = "", suite: str = "", folder: str = "", hub_id: str = ""
 ) -> Path:
-    """The folder whose weights have the hash `revision`: one of `places_of`, or the snapshot of `hub_id` in the local
-    cache of the Hub. Its config.json has the hash `config`, if one is given: the same weights compute otherwise with
-    another.
+    """Return the folder whose weights have the hash `revision`: one of `places_of`, or the snapshot of `hub_id` in
+    the local Hub cache. If `config` is given, config.json has that hash, since it changes what the weights compute.
 
-    Raises `ModelMissing` where there is none.
+    Raises `ModelMissing` if there is none.
     """
     named = [*places_of(suite, folder), *([cached] if (cached := _cached(hub_id)) else [])]
     unusable = another = ""
@@ -123,7 +120,7 @@ def checkpoint_folder(
                 if config in ("", hash_of_config(read_config(place) or {})):
                     return place
                 another = f"{echo(place.name)} holds these weights with another config.json"
-        except BrokenInput as error:  # another folder may hold them still
+        except BrokenInput as error:  # another folder may have them
             unusable = f"; {error.what}: {error.why}"
     looked = f"{len(named)} folder(s) hold other weights or none" if named else "no folder was named"
     raise ModelMissing(
@@ -134,7 +131,7 @@ def checkpoint_folder(
 
 
 def _cached(hub_id: str) -> Path | None:
-    """The snapshot of a Hub id in the local cache; the network isn't asked."""
+    """Return the snapshot of a Hub id in the local cache, without network access."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(hub_id, "config.json") if hub_id else None
@@ -142,7 +139,7 @@ def _cached(hub_id: str) -> Path | None:
 
 
 class _Opened:
-    """A checkpoint's model, kept to make copies over its weights; `writes` counts what was ever written into them."""
+    """A checkpoint's model, kept to make copies over its weights; `writes` counts all writes into them."""
 
     def __init__(self, model: torch.nn.Module, remarks: tuple[str, ...]) -> None:
         self.model = model
@@ -158,19 +155,19 @@ _revisions: WeakKeyDictionary[Any, tuple[_Opened, str]] = WeakKeyDictionary()
 
 
 def load_checkpoint(model_class: type[Any], folder: Path) -> Any:
-    """The model of transformers' `model_class` with all its weights in float32, on CPU, in evaluation mode.
+    """Return the model of transformers' `model_class` with all weights in float32, on the CPU, in evaluation mode.
 
-    What the files hold in float32 is mapped into memory and not copied; a second build shares the memory of the
-    first, unless somebody has written into it. Nothing is fetched and no own code is run. Raises `ModelRefused` where
-    the files can't be used, don't hold every weight, or don't fit config.json.
+    Weights stored in float32 are memory-mapped and not copied; a second build shares the memory of the first unless
+    it was written to. Nothing is downloaded, and no remote code runs. Raises `ModelRefused` if the files can't be
+    used, lack weights, or don't fit config.json.
     """
     return open_model(model_class, folder)[0]
 
 
 def open_model(model_class: type[Any], folder: Path, *, empty: bool = False) -> tuple[Any, tuple[str, ...]]:
-    """What `load_checkpoint` gives, and what is to be said of the files: see `opening.open_files`.
+    """Return the model of `load_checkpoint` and remarks about the files: see `open_files`.
 
-    With `empty` the weights have names and shapes and no numbers. Raises as `load_checkpoint`.
+    With `empty`, weights have names and shapes and no values. Raise as `load_checkpoint`.
     """
     if empty:
         return open_files(model_class, folder, weight_files(folder), empty=True)
@@ -178,7 +175,7 @@ def open_model(model_class: type[Any], folder: Path, *, empty: bool = False) -> 
     key = (model_class, str(folder), stamp)
     found = _opened.get(key)
     if found is None or found.writes() != found.at_first:
-        _opened.clear()  # one checkpoint at a time: the last one's memory goes back
+        _opened.clear()  # one checkpoint at a time: free the last one's memory
         found = _opened[key] = _Opened(*open_files(model_class, folder, weight_files(folder)))
     model = copy_over(found.model)
     _revisions[model] = (found, weights_hash(folder))
@@ -186,7 +183,8 @@ def open_model(model_class: type[Any], folder: Path, *, empty: bool = False) -> 
 
 
 def revision_of(model: torch.nn.Module) -> str:
-    """The hash of the files whose weights a model has; empty where it was made otherwise or written into since."""
+    """Return the hash of the files with a model's weights, or an empty text if they come from elsewhere or were
+    written to."""
     found, revision = _revisions.get(model, (None, ""))
     return revision if found is not None and found.writes() == found.at_first else ""
 
@@ -203,23 +201,22 @@ _PACKED = (
     ".SCB",
     "_blocks",
 )
-"""How the names of quantized weights end."""
+"""Suffixes of the names of quantized weights."""
 _ELSEWHERE = re.compile(r"(paged\|)?(flash_attention_\d|flex_attention)")
-"""Ways to compute attention that the reference on the CPU doesn't have."""
+"""Implementations of attention that the reference on the CPU doesn't have."""
 _LFS = b"version https://git-lfs"
 _LONGEST_CONFIG = 10 * 2**20
 _SHOWN = 3
 _SHORTEST_NAME = 3
-"""A setting with so short a name may stand in any sentence."""
+"""Names of settings up to this length may appear in any sentence."""
 
 
 def open_files(
     model_class: type[Any], folder: Path, files: Sequence[Path], *, empty: bool = False
 ) -> tuple[torch.nn.Module, tuple[str, ...]]:
-    """The model of `model_class` in float32 on the CPU, and remarks: weights that the class doesn't take, or an
-    attention that was replaced.
+    """Return the model of `model_class` in float32 on the CPU, and remarks: unused weights, or a replaced attention.
 
-    With `empty` the weights have names and shapes, and their numbers aren't read. Raises `ModelRefused`.
+    With `empty`, weights have names and shapes, and no values are read. Raises `ModelRefused`.
     """
     import torch
 
@@ -236,7 +233,7 @@ def open_files(
             **(_without_numbers() if empty else {"dtype": torch.float32}),
             ignore_mismatched_sizes=True,  # refused below, with names and sizes
         )
-    except Exception as error:  # loaders raise their own classes; each means that the files can't be used
+    except Exception as error:  # loaders raise classes of their own
         raise _not_loaded(model_class, folder, files, config, error) from error
     if others := sorted(info["mismatched_keys"]):
         raise _not_fitting(where, config, others)
@@ -256,22 +253,23 @@ def open_files(
 
 
 def _without_numbers() -> dict[str, Any]:
-    """How the library reads names and shapes alone; without accelerate it maps the files into memory as they are."""
+    """Return the arguments for reading only names and shapes; without accelerate, the files are memory-mapped as they
+    are."""
     from transformers.utils import is_accelerate_available
 
     return {"device_map": "meta"} if is_accelerate_available() else {"dtype": "auto"}
 
 
 def _configuration(model_class: type[Any], folder: Path) -> tuple[Any, list[str]]:
-    """What config.json makes, and remarks on it. Raises `ModelRefused`."""
+    """Return the configuration in config.json, and remarks. Raises `ModelRefused`."""
     try:
         config = model_class.config_class.from_pretrained(str(folder), local_files_only=True)
-    except Exception as error:  # a constructor raises whatever it likes; each means that the values can't be used
+    except Exception as error:  # a constructor may raise any class
         raise _config_invalid(model_class, folder, error) from error
     asked = sorted(set(filter(None, _attention_of(config))))
     if not any(_ELSEWHERE.fullmatch(one) for one in asked):
         return config, []
-    config._attn_implementation = None  # of its parts too; the library takes the best that it has here
+    config._attn_implementation = None  # of its parts too; the library then chooses
     said = f"config.json sets attn_implementation to {', '.join(map(echo, asked))}"
     return config, [f"{said}, which the CPU's reference doesn't have: the library's own choice is tested instead"]
 
@@ -298,11 +296,11 @@ def _not_loaded(
     try:
         with torch.device("meta"):
             model_class(config)
-    except Exception as own:  # what the configuration alone raises isn't the weights' fault
+    except Exception as own:  # the configuration alone fails, not the weights
         return _config_invalid(model_class, folder, own)
     return ModelRefused(
         f"the checkpoint {echo(str(folder))} cannot be loaded as {model_class.__name__}",
-        why=_said(error),
+        why=_message(error),
         fix="Fetch it again.",
     )
 
@@ -311,14 +309,15 @@ def _config_invalid(model_class: type[Any], folder: Path, error: Exception) -> M
     field = _field_of(error, read_json(folder / "config.json", longest=_LONGEST_CONFIG, finite=False))
     return ModelRefused(
         f"config.json in {echo(str(folder))} makes no {model_class.__name__}",
-        why=f"{field}: {_said(error)}" if field else _said(error),
+        why=f"{field}: {_message(error)}" if field else _message(error),
         fix=f"Correct {field or 'it'}, or fetch it again.",
         error_type="config_invalid",
     )
 
 
 def _field_of(error: Exception, config: Mapping[str, Any]) -> str:
-    """The setting that an error is about: that of rotary positions if their code raised it, or one that it names."""
+    """Return the setting that caused an error: the one for rotary positions if their code raised it, or one in its
+    text."""
     settings = list(settings_of(config))
     trace = error.__traceback__
     while trace is not None:
@@ -333,12 +332,12 @@ def _field_of(error: Exception, config: Mapping[str, Any]) -> str:
     return next((name for name, value in settings if isinstance(value, str) and error.args == (value,)), "")
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _not_fitting(where: str, config: Any, others: Sequence[tuple[str, Sequence[int], Sequence[int]]]) -> ModelRefused:
-    """The refusal of weights that have other sizes than the configuration makes."""
+    """Return the error for weights with other sizes than the configuration's."""
     name, kept, made = others[0]
     sizes = [size for one, size in zip(kept, made, strict=False) if one != size]
     fields = [f"{field} {value}" for field, value in settings_of(config.to_dict()) if value in sizes and value != 1]

@@ -1,4 +1,4 @@
-"""Which checks a suite has: decided by the task and by what the target can, from `checks.toml` alone."""
+"""The checks of a suite, selected by the task and by what the target can do, from `checks.toml` alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILE = Path(__file__).with_name("checks.toml")
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One check: its name (the test function without `test_`), what it shows, and what it needs."""
+    """One check: its name (the test function without `test_`), what it shows, and what it requires."""
 
     name: str
     says: str
@@ -28,7 +28,7 @@ class Check:
 
 @functools.cache
 def all_checks() -> tuple[Check, ...]:
-    """Every check, in the order of a suite."""
+    """Return all checks in the order of a suite."""
     entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["check"]
     return tuple(_check(entry) for entry in entries)
 
@@ -41,7 +41,7 @@ def _check(entry: dict[str, Any]) -> Check:
 def applicable_checks(
     *, generates: str, has_mask: bool, has_cache: bool, can: frozenset[str], task: str = ""
 ) -> tuple[Check, ...]:
-    """The checks for a `task` that decodes in the way `generates`, on a target with the abilities `can`."""
+    """Return the checks for a `task` that decodes in the way `generates`, on a target with the abilities `can`."""
     return tuple(
         check
         for check in all_checks()
@@ -55,11 +55,11 @@ def applicable_checks(
 
 @functools.cache
 def comparing_checks() -> frozenset[str]:
-    """Names of the checks that measure an error and hold it against a tolerance."""
+    """Return the names of the checks that compare an error with a tolerance."""
     return frozenset(check.name for check in all_checks() if check.compares)
 
 
 @functools.cache
 def core_checks() -> frozenset[str]:
-    """Names of the checks without which a cell doesn't work at all."""
+    """Return the names of the checks without which a cell doesn't work at all."""
     return frozenset(check.name for check in all_checks() if check.core)

@@ -1,6 +1,6 @@
-"""Starts a child, hears which suite and check it is at, ends it when it hangs, and says how each suite ended.
+"""Start a child, follow which suite and check it runs, end it if it hangs, and report how each suite ended.
 
-Nothing here waits: one parent looks after several children in turn.
+Nothing here blocks: one parent polls several children in turn.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _REMOVALS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ChildEnding:
-    """How a suite ended. `outcome` is None where it ended by itself, in order, and `not_run` where the child could
-    write nothing any more; `running` is its last check.
+    """How a suite ended. `outcome` is None after a normal end, and `not_run` if the child could no longer write.
 
-    `number` is its place in the task; `pytest_ran` is False where pytest refused its arguments.
+    `running` is its last check, `number` its place in the task, and `pytest_ran` is False if pytest refused its
+    arguments.
     """
 
     number: int
@@ -45,12 +45,11 @@ class ChildEnding:
 
 
 class ChildWatch:
-    """One child, from its start to its end. Each suite and check that it names sets the clock anew.
+    """One child, from its start to its end. Each suite and check that it names restarts the clock.
 
-    What it and its own children leave in the temporary directory goes with it, however it ends: that is a folder
-    beside its logs.
-    `timeouts_s` are the seconds that one check may take, for each suite of the task. `on_check` is told the suite's
-    number and the check's name.
+    Its temporary directory, beside its logs, is removed however it ends, with all that it and its own children left
+    there. `timeouts_s` are the seconds that one check may take, by suite of the task. `on_check` is called with the
+    suite's number and the check's name.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class ChildWatch:
         self._kills_before = _oom_kills()
         self._reader, pipe = os.pipe()
         os.set_blocking(self._reader, False)
-        self._hears = True
+        self._is_open = True
         self._temporary = tempfile.mkdtemp(prefix="child-", dir=Path(task.log).absolute().parent)
         self._child = _start(replace(task, pipe=pipe, temporary=self._temporary), fork=fork, reader=self._reader)
         self.pid = self._child.pid
@@ -78,13 +77,13 @@ class ChildWatch:
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that one check of the suite at work may take."""
+        """The seconds that one check of the current suite may take."""
         return self.timeouts_s[self._number]
 
     def poll(self) -> list[ChildEnding]:
-        """Look at the child once, without waiting: the suites that have ended since the last look."""
+        """Return the suites that have ended since the last call, without waiting."""
         status = self._status()
-        endings = self._listen()
+        endings = self._read_messages()
         if status is not None:
             endings.append(self._last(status))
             self._close()
@@ -93,22 +92,22 @@ class ChildWatch:
         return endings
 
     def _status(self) -> int | None:
-        """The child's exit code, or None while it runs.
+        """Return the child's exit code, or None while it runs.
 
-        Only a child that was seen to have ended is waited for, after its group was killed: until then the number of
-        the group is its own. A child that ends just after that look is left for the next one.
+        A child is waited for only after it was seen to have ended and its group was killed: until then the group's
+        number is its own. One that ends just after that look is left for the next poll.
         """
         if self._child.returncode is None:
             ended = _has_ended(self.pid)
             if ended is False:
                 return None
             if ended:
-                kill_group(self.pid)  # what it started and left
+                kill_group(self.pid)  # processes that it started
         return self._child.poll()
 
     def kill(self) -> None:
-        """End the child and all that it started."""
-        if self._child.returncode is None:  # else its number may be another process by now
+        """End the child and all processes that it started."""
+        if self._child.returncode is None:  # otherwise its number may be another process's
             kill_group(self.pid)
             self._child.wait()
         self._close()
@@ -119,22 +118,22 @@ class ChildWatch:
             _remove(self._temporary)
             self.over = True
 
-    def _listen(self) -> list[ChildEnding]:
+    def _read_messages(self) -> list[ChildEnding]:
         endings: list[ChildEnding] = []
-        while self._hears:
+        while self._is_open:
             try:
                 data = os.read(self._reader, 65536)
             except BlockingIOError:
                 break
-            self._hears = bool(data)
+            self._is_open = bool(data)
             *lines, self._buffer = (self._buffer + data).split(b"\n")
             for line in lines:
                 word, _, text = line.decode(errors="replace").partition(" ")
-                endings += self._hear(word, text)
+                endings += self._handle(word, text)
         return endings
 
-    def _hear(self, word: str, text: str) -> list[ChildEnding]:
-        if self._timed_out:  # what it says while it is being ended changes nothing
+    def _handle(self, word: str, text: str) -> list[ChildEnding]:
+        if self._timed_out:  # messages while it is being ended don't count
             return []
         self._deadline = time.monotonic() + self.timeout_s
         if word == Word.OVER:
@@ -152,7 +151,7 @@ class ChildWatch:
         return []
 
     def _end_it(self) -> None:
-        """Ask where it hangs, and a moment later kill it; `poll` sees its end."""
+        """Have the child write where it hangs, and kill it a moment later; `poll` sees its end."""
         if not self._timed_out:
             self._timed_out = True
             self._deadline = time.monotonic() + _GRACE_S
@@ -162,7 +161,7 @@ class ChildWatch:
             kill_group(self.pid)
 
     def _last(self, status: int) -> ChildEnding:
-        """How the suite that was at work ended, given the child's exit code (a signal's number is negative)."""
+        """Return how the current suite ended, given the child's exit code (a signal's number is negative)."""
         if self._full:
             return self._ending(Outcome.NOT_RUN, f"nothing can be written: {self._full}")
         if self._timed_out:
@@ -174,6 +173,8 @@ class ChildWatch:
             if oom_killed or "bad_alloc" in self._log():
                 return self._ending(Outcome.OUT_OF_MEMORY, f"ended by {name} for want of memory")
             return self._ending(Outcome.CRASHED, f"ended by {name}")
+        if self._code is None and "INTERNALERROR> MemoryError" in self._log():
+            return self._ending(Outcome.OUT_OF_MEMORY, "pytest ended with MemoryError")
         if self._code is None:
             return self._ending(Outcome.CRASHED, f"ended with exit code {status} before pytest was over")
         return self._ending(None, pytest_ran=self._code in _PYTEST_RAN)
@@ -193,10 +194,10 @@ class ChildWatch:
 
 
 def wait_for_any(watches: list[ChildWatch], longest_s: float) -> None:
-    """Return as soon as one of the children says something or ends, at the latest after `longest_s`."""
+    """Return when one of the children writes something or ends, at the latest after `longest_s` seconds."""
     living = [watch for watch in watches if not watch.over]
-    talking = [watch._reader for watch in living if watch._hears]
-    if len(talking) < len(living):  # one has closed its end, and will be gone in a moment
+    talking = [watch._reader for watch in living if watch._is_open]
+    if len(talking) < len(living):  # one has closed its end and is about to exit
         longest_s = min(longest_s, _MOMENT_S)
     if talking:
         select.select(talking, [], [], longest_s)
@@ -213,7 +214,7 @@ def _start(task: ChildTask, *, fork: bool, reader: int) -> Forked | Child:
             os.close(reader)
             return run_child(task)
         except BaseException:
-            traceback.print_exc()  # into its log; there is nobody else to tell
+            traceback.print_exc()  # into its log
             return PYTEST_INTERNAL
 
     return Forked(work, own_session=True)
@@ -227,14 +228,14 @@ def _name_of(number: int) -> str:
 
 
 def _has_ended(pid: int) -> bool | None:
-    """Whether a child has ended that wasn't waited for yet. None where the system doesn't say."""
+    """Whether a child that wasn't waited for has ended; None if the system doesn't tell."""
     with suppress(OSError, AttributeError):  # not every system has waitid
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return None
 
 
 def _remove(folder: str) -> None:
-    """Remove what a child left. Browsers end a moment after a child that was killed, and write until then."""
+    """Remove a child's files. Browsers end a moment after a child that was killed, and write until then."""
     for _ in range(_REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
         if not Path(folder).exists():
@@ -243,7 +244,7 @@ def _remove(folder: str) -> None:
 
 
 def _oom_kills() -> int:
-    """Kills by the kernel for want of memory since it started; 0 where it doesn't tell."""
+    """Return how many processes the kernel has killed for lack of memory since it started, or 0 if unknown."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
             if line.startswith("oom_kill "):
@@ -252,7 +253,7 @@ def _oom_kills() -> int:
 
 
 def _tail(path: Path) -> str:
-    """The end of a child's log, without the list of loaded extension modules that follows a stack."""
+    """Return the end of a child's log, without the list of loaded extension modules that follows a stack."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What became of a device after a suite on it broke down: asked in a process of its own, which may go down too."""
+"""Find out the state of a device after a suite broke down on it, in a separate process that may break down too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ABSENT_CODE = 7
 
 
 class DeviceState(StrEnum):
-    """What the known-answer probe found."""
+    """The result of the known-answer probe."""
 
     ANSWERS = "answers"
     LOST = "lost"
@@ -25,16 +25,16 @@ class DeviceState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Probed:
-    """A state, and for a lost device what the probe said last."""
+    """A state, and for a lost device the last message of the probe."""
 
     state: DeviceState
     reason: str = ""
 
 
 class Probe:
-    """The known-answer probe of one target, in a process of its own. It resets a lost device once, where it can.
+    """The known-answer probe of one target, in a process of its own. It resets a lost device once, if possible.
 
-    Nothing here waits: `poll` says how it stands.
+    Nothing here waits: call `poll`.
     """
 
     def __init__(self, target: Target, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -44,7 +44,7 @@ class Probe:
         self._start()
 
     def poll(self) -> Probed | None:
-        """What was found; None while it goes on."""
+        """Return the result, or None while the probe runs."""
         code = self._process.poll()
         if code is None and time.monotonic() < self._deadline:
             return None
@@ -57,15 +57,15 @@ class Probe:
         return None
 
     def kill(self) -> None:
-        """End the process, if it goes on."""
+        """End the process if it runs."""
         self._process.end()
-        self._said.close()
+        self._stderr.close()
 
     def _start(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._deadline = time.monotonic() + self.timeout_s
         command = [sys.executable, "-c", _code(self.target, reset=self._resets)]
-        self._process = Child(command, stdout=DROPPED, stderr=self._said, cwd=ROOT)
+        self._process = Child(command, stdout=DROPPED, stderr=self._stderr, cwd=ROOT)
 
     def _found(self, code: int | None) -> Probed:
         if code is None:
@@ -74,8 +74,8 @@ class Probe:
             return Probed(state=DeviceState.ANSWERS)
         if code == _ABSENT_CODE:
             return Probed(state=DeviceState.ABSENT)
-        told = end_of(self._said).strip().splitlines()
-        last = (told or [f"exit code {code}"])[-1]
+        lines = end_of(self._stderr).strip().splitlines()
+        last = (lines or [f"exit code {code}"])[-1]
         return Probed(state=DeviceState.LOST, reason=f"the known-answer probe failed: {last[:300]}")
 
 

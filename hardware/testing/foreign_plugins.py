@@ -1,7 +1,6 @@
-"""What pytest loaded beside a suite that could change what its checks mean: plugins, and conftest.py files.
+"""Find plugins and conftest.py files that pytest loaded beside a suite and that could change what its checks mean.
 
-Isolated suites load none of it. In a plain run of pytest, results beside an unknown plugin or conftest.py don't
-count.
+Isolated suites load none. In a plain run of pytest, results beside an unknown plugin or conftest.py don't count.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ NAME = "conftest.py"
 
 GENERATED = frozenset(
     {
+        "226846ed2baf630d5d7d71a8139b7ab13117ef6f08963782c47e44682f798f6e",
         "8ce032cd20b6eb1483d87ea7c7d7f1b23d302e21417ad2233342b7f372bb2ab1",
         "3f3c853a85dcac1c5de7f21d6d38be5d0a9b1337c3d48f18f4081bd5190248f2",
     }
 )
-"""SHA-256 of each text that `templates/suite_conftest.py.j2` has had, the newest first: folders keep their own."""
+"""SHA-256 of each text that `templates/suite_conftest.py.j2` has had, newest first: folders keep theirs."""
 
 HARMLESS_PLUGINS = frozenset(
     {
@@ -33,22 +33,21 @@ HARMLESS_PLUGINS = frozenset(
         *("pytest-rich", "pytest-clarity", "pytest-instafail", "pytest-github-actions-annotate-failures"),
     }
 )
-"""Distributions whose plugins distribute, time, order or report tests, and change no outcome of a test as a suite has
-them. Not one that runs failed tests again, such as pytest-rerunfailures."""
+"""Distributions whose plugins distribute, time, order or report tests without changing outcomes. Plugins that repeat
+failed tests, such as pytest-rerunfailures, aren't among them."""
 
 _OURS = ("_pytest", "pytest", "hardware.testing")
 _IMPORTS = frozenset({*sys.stdlib_module_names, "pytest", "numpy", "torch", "transformers", "diffusers"})
-"""What a harmless conftest.py may import: the standard library, and what suites import themselves."""
+"""Modules that a harmless conftest.py may import: the standard library, and what suites import themselves."""
 _FIXTURES = frozenset({"case", "fixture", "pytest", "request", "tmp_path", "tmp_path_factory"})
-"""Fixtures that suites use, and the names by which fixtures are made: a conftest.py that defines one of these changes
-what their checks see."""
+"""Fixtures that suites use and names that define fixtures: a conftest.py that redefines one changes checks."""
 
 
 def unknown_plugins(manager: pytest.PytestPluginManager) -> tuple[str, ...]:
-    """Return the loaded plugins, sorted, that are neither pytest's own, nor ours, nor known to be harmless.
+    """Return the loaded plugins, sorted, that are neither pytest's, nor ours, nor known to be harmless.
 
-    Modules are loaded by `-p NAME`, `PYTEST_PLUGINS` or `pytest_plugins`, installed distributions by their entry
-    points. Such a plugin can make anything of a check. For conftest.py files see `strange_conftests`.
+    Modules are loaded by `-p NAME`, `PYTEST_PLUGINS` or `pytest_plugins`, distributions by their entry points. Such a
+    plugin can change any outcome. For conftest.py files see `strange_conftests`.
     """
     installed = {id(plugin): _plain(dist.project_name) for plugin, dist in manager.list_plugin_distinfo()}
     found = set()
@@ -67,17 +66,16 @@ def _plain(distribution: str) -> str:
 def _is_known(module: ModuleType) -> bool:
     name = module.__name__
     in_package = any(name == known or name.startswith(f"{known}.") for known in _OURS)
-    return in_package or Path(module.__file__ or "").name == NAME
+    return in_package or Path(getattr(module, "__file__", None) or "").name == NAME
 
 
 def strange_conftests(suite: Path) -> tuple[Path, ...]:
-    """Return the conftest.py files that pytest has loaded in this process and that may change what a check of the
-    suite at `suite` means: those beside it and above it first, from the nearest, then those of other folders, whose
-    hooks hold for the whole session.
+    """Return the loaded conftest.py files that may change what checks of the suite at `suite` mean.
 
-    Neither the generated one does, nor one without hooks, without fixtures that apply by themselves or that suites
-    use, and without calls when it is imported. There are none where suites are isolated. pytest forgets the module of
-    one conftest.py when it loads the next; the folder stays on Python's path.
+    First those beside and above it, nearest first, then those of other folders, whose hooks apply to the whole
+    session. The generated file is harmless, and so is one without hooks, without autouse fixtures, without fixtures
+    that suites use, and without calls on import. Isolated suites have none. pytest forgets the module of one
+    conftest.py when it loads the next; the folder stays on Python's path.
     """
     loaded = {Path(name).resolve() for name in _files_of_modules() if Path(name).name == NAME}
     if not loaded:
@@ -105,20 +103,20 @@ def _is_strange(path: Path) -> bool:
 
 
 def digest_of_text(text: str) -> str:
-    """SHA-256 of a text, as hexadecimal text."""
+    """Return the SHA-256 of a text in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_harmless(text: str) -> bool:
-    """Whether a conftest.py with this text can't change what a check of a suite means, read without running it."""
+    """Whether a conftest.py with this text can't change what checks mean; the text isn't executed."""
     try:
-        return not any(_interferes(node) for node in _run_when_imported(ast.parse(text)))
+        return not any(_may_interfere(node) for node in _run_when_imported(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
 
 def _run_when_imported(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run when the module is imported: all but the bodies of functions and plain fixtures."""
+    """Yield the nodes that run on import: all but the bodies of functions and plain fixtures."""
     for child in ast.iter_child_nodes(node):
         yield child
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -133,7 +131,7 @@ def _run_when_imported(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_plain_fixture(decorator: ast.AST) -> bool:
-    """Whether a decorator is `pytest.fixture`, with no argument that makes it apply by itself or renames it."""
+    """Whether a decorator is `pytest.fixture` without arguments that make it autouse or rename it."""
     if isinstance(decorator, ast.Call):
         plain = all(keyword.arg in ("scope", "params", "ids") for keyword in decorator.keywords)
         inner = any(isinstance(node, ast.Call) for one in decorator.keywords for node in ast.walk(one.value))
@@ -141,7 +139,7 @@ def _is_plain_fixture(decorator: ast.AST) -> bool:
     return ast.unparse(decorator) in ("pytest.fixture", "fixture")
 
 
-def _interferes(node: ast.AST) -> bool:
+def _may_interfere(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return node.name.startswith(("pytest_", "__")) or node.name in _FIXTURES
     if isinstance(node, ast.Import):
@@ -152,5 +150,5 @@ def _interferes(node: ast.AST) -> bool:
     if isinstance(node, ast.Name):
         return isinstance(node.ctx, ast.Store) and node.id.startswith("pytest_")
     if isinstance(node, ast.Attribute | ast.Subscript):
-        return not isinstance(node.ctx, ast.Load)  # it changes an object that is somebody else's
+        return not isinstance(node.ctx, ast.Load)  # it changes another module's object
     return isinstance(node, ast.Call | ast.Await | ast.ClassDef | ast.Match)

@@ -1,4 +1,4 @@
-"""What a suite of a graph file needs: the file, found by its hash, and a `ModelTest` whose reference evaluates it."""
+"""The parts of a suite of a graph file: the file, found by its hash, and a `ModelTest` that evaluates it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import FileSubject, Runnable
+from ..backends.base import FileInput, Runnable
 from ..cell import Cell
 from ..compare import Array
 from ..errors import BrokenInput, ModelMissing, echo
@@ -22,9 +22,9 @@ from .model_test import ModelTest
 
 
 def graph_file(cell: str, revision: str, *, suite: str = "", folder: str = "") -> Path:
-    """The graph file with the hash `revision`, in one of the folders `places_of`.
+    """Return the graph file with the hash `revision` in one of the folders `places_of`.
 
-    Raises `ModelMissing` where there is none.
+    Raises `ModelMissing` if there is none.
     """
     folders = places_of(suite, folder)
     for place in filter(is_folder, folders):
@@ -41,19 +41,19 @@ def graph_file(cell: str, revision: str, *, suite: str = "", folder: str = "") -
 def _has_hash(file: Path, revision: str) -> bool:
     try:
         return graph_hash(file) == revision
-    except (BrokenInput, OSError):  # another file in the folder, which isn't the one asked for
+    except (BrokenInput, OSError):  # another file in the folder
         return False
-    except Exception as error:  # protobuf has an error class of its own for what is no .onnx file
+    except Exception as error:  # protobuf has its own error class for invalid files
         if type(error).__name__ != "DecodeError":
             raise
         return False
 
 
 def open_reference(file: Path) -> GraphReference:
-    """The evaluator for a file's kind.
+    """Return the evaluator for a file.
 
-    Raises `ModelError` where the package that evaluates it isn't installed, or it holds an operator without an
-    evaluator; `BrokenInput` where the file can't be read.
+    Raises `ModelError` if its package isn't installed or the file has an operator without an evaluator; `BrokenInput`
+    if the file can't be read.
     """
     if file.suffix.lower() == ".xml":
         from .openvino_reference import OpenVINOReference
@@ -63,13 +63,13 @@ def open_reference(file: Path) -> GraphReference:
 
 
 class GraphTest(ModelTest):
-    """A `ModelTest` of a graph file; the same calls, where `make_model` gives the file's path.
+    """A `ModelTest` of a graph file with the same calls; `make_model` returns the file's path.
 
-    The reference is an evaluator that shares nothing with the runtime under test (`graph_reference.py`).
+    The reference is an evaluator that shares no code with the runtime under test (`graph_reference.py`).
     """
 
     def parameter_count(self) -> int:
-        """Numbers in the file's floating-point constants."""
+        """Return the number of values in the file's floating-point constants."""
         return self._evaluator.parameters
 
     @cached_property
@@ -83,10 +83,10 @@ class GraphTest(ModelTest):
 
     def _load(self) -> Runnable:
         with self._at(Stage.LOAD):
-            return self.backend.load_file(FileSubject(file=self._file), self.inputs, self.cell.precision)
+            return self.backend.load_file(FileInput(file=self._file), self.inputs, self.cell.precision)
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
-        """What the evaluator computes."""
+        """Return the outputs of the evaluator."""
         return Outputs(arrays=self._evaluator(inputs), masks=masks_of(self.masked_by, inputs), inputs=inputs)
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Evaluates a graph file without the runtimes under test: ONNX's own evaluator in float64, OpenVINO's plain kernels.
+"""Evaluate a graph file without the runtimes under test: in ONNX's evaluator in float64, or OpenVINO's plain kernels.
 
-OpenVINO's `Model.evaluate` is the code behind its constant folding, not one of its device plug-ins.
+OpenVINO's `Model.evaluate` is the code behind its constant folding, not one of its device plugins.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLi
 
 
 class GraphReference(ABC):
-    """A graph file that can be evaluated. `said` names what its reference isn't, `parameters` is a count, and
-    `computes_in` is the precision that the file itself asks for: that of its products, or of its numbers."""
+    """A graph file that can be evaluated. `said` names limits of the reference, `parameters` is a count, and
+    `computes_in` the precision of the file's products, or of its values if it has none."""
 
     said: str = ""
     computes_in: str = "float32"
@@ -37,15 +37,15 @@ class GraphReference(ABC):
 
     @abstractmethod
     def inputs(self) -> dict[str, tuple[str, tuple[int | str, ...], int]]:
-        """By name: NumPy's name of the dtype, the shape (a text is the name of a dimension that may change), and for
-        indices how many there are, else 0. Raises `ModelError` for what is no tensor of numbers."""
+        """Return by name: NumPy's name of the dtype, the shape (a text names a dynamic dimension), and for indices
+        their number, else 0. Raises `ModelError` for anything but a tensor of numbers."""
 
     @abstractmethod
     def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Every output by name."""
+        """Return every output by name."""
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The floating-point outputs in float64. Raises `ReferenceNotFinite`."""
+        """Return the floating-point outputs in float64. Raises `ReferenceNotFinite`."""
         outputs = {name: value for name, value in self.evaluate(inputs).items() if value.dtype.kind == "f"}
         for name, value in outputs.items():
             if not np.isfinite(value).all():
@@ -54,7 +54,7 @@ class GraphReference(ABC):
 
 
 class OnnxReference(GraphReference):
-    """An `.onnx` file in onnx's evaluator, which is NumPy throughout: in float64 where all of it can be widened."""
+    """An `.onnx` file in onnx's evaluator, which is NumPy throughout: in float64 if all of it can be widened."""
 
     def __init__(self, file: Path) -> None:
         try:
@@ -106,14 +106,14 @@ class OnnxReference(GraphReference):
         try:
             outputs = dict(zip(self._names, self._wide.run(None, wide), strict=True))
             self.said = _narrowed(outputs)
-        except Exception as error:  # an operator of the evaluator that insists on float32 may raise anything
+        except Exception as error:  # operators that require float32 may raise any class
             self.said = f"float32, because in float64 it fails with {type(error).__name__}"
             outputs = dict(zip(self._names, self._plain.run(None, dict(inputs)), strict=True))
         return {name: np.asarray(value) for name, value in outputs.items()}
 
 
 def _narrowed(outputs: Mapping[str, Array]) -> str:
-    """Why the outputs of a widened graph aren't float64 throughout; empty where they are."""
+    """Return why the outputs of a widened graph aren't float64 throughout, or an empty text."""
     floating = {name: value for name, value in outputs.items() if getattr(value, "dtype", np.dtype(int)).kind == "f"}
     for name, value in floating.items():
         exact = value.size > 8 and (value.astype(np.float32) == value).all() and len(np.unique(value)) > 8
@@ -128,11 +128,11 @@ _DOUBLE = 11
 
 
 _HALF = {10: "float16", 16: "bfloat16"}
-"""FLOAT16 and BFLOAT16: precisions that are a file's own, where float32 and float64 are both asked for as float32."""
+"""FLOAT16 and BFLOAT16, which are precisions of a file; float32 and float64 both count as float32."""
 
 
 def _precision_of(model: Any) -> str:
-    """The coarsest precision of a file's products; of its inputs, outputs and weights where it has none."""
+    """Return the coarsest precision of a file's products, or else of its inputs, outputs and weights."""
     import onnx
 
     graph = model.graph
@@ -168,7 +168,7 @@ def _checked(file: Path) -> Any:
         raise
     except OSError as error:
         raise BrokenInput(f"{echo(file.name)} cannot be read", why=error.strerror or str(error)) from error
-    except Exception as error:  # protobuf and onnx's checker have classes of their own for one thing
+    except Exception as error:  # protobuf and onnx's checker share no class
         why = " ".join(str(error).split())[:200]
         raise BrokenInput(
             f"{echo(file.name)} cannot be read", why=f"{broken}: {why}", fix="Export it again."
@@ -176,7 +176,7 @@ def _checked(file: Path) -> Any:
 
 
 def _in_known_versions(model: Any) -> Any:
-    """The model itself, or where the evaluator has only newer versions of an operator, the same in a newer opset."""
+    """Return the model, converted to a newer opset if the evaluator has only newer versions of an operator."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
@@ -190,7 +190,7 @@ def _in_known_versions(model: Any) -> Any:
 
 
 def _widened(model: Any) -> Any:
-    """A copy of the model in which every floating number, cast and type is float64."""
+    """Return a copy of the model in which every floating-point value, cast and type is float64."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -215,11 +215,11 @@ def _widened(model: Any) -> Any:
     return wide
 
 
-def dimension(axis: int, said: int | str) -> int | str:
-    """A size, or the name of one that may change: as an argument of a function, the same for one axis of all."""
-    if isinstance(said, int) and said > 0:
-        return said
-    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in str(said or "")).strip("_").lower()
+def dimension(axis: int, size: int | str) -> int | str:
+    """Return a size, or the name of a dynamic one, which is the same for one axis in all inputs."""
+    if isinstance(size, int) and size > 0:
+        return size
+    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in str(size or "")).strip("_").lower()
     if name.isidentifier():
         return f"{name}_size" if name in ("seed", "random", "np") or keyword.iskeyword(name) else name
     return "batch" if axis == 0 else f"size_{axis}"
@@ -229,10 +229,10 @@ _CARRIES = ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", 
 
 
 def _index_range(graph: Any, name: str) -> int:
-    """How many rows the smallest table has that an input looks things up in; 0 where it is no index."""
+    """Return the rows of the smallest table in which an input is an index, or 0 if it isn't one."""
     tables = {one.name: list(one.dims) for one in graph.initializer}
     reached, sizes = {name}, []
-    for node in graph.node:  # nodes stand in the order in which they run
+    for node in graph.node:  # nodes are in execution order
         if node.op_type in _CARRIES and node.input and node.input[0] in reached:
             reached |= set(node.output)
         if node.op_type == "Gather" and len(node.input) > 1 and node.input[1] in reached and node.input[0] in tables:

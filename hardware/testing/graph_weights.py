@@ -12,7 +12,7 @@ from ..safe_read import check_not_sparse, is_inside, is_plain_file, opened
 
 
 def graph_hash(file: Path) -> str:
-    """SHA-256 over a graph file's bytes and those of the files that hold its weights, in the order of their names."""
+    """Return the SHA-256 over the bytes of a graph file and of its files of weights, in the order of their names."""
     digest = hashlib.sha256()
     for path in (file, *weight_files(file)):
         with opened(path) as read:
@@ -23,9 +23,9 @@ def graph_hash(file: Path) -> str:
 
 
 def weight_files(file: Path) -> tuple[Path, ...]:
-    """The files beside a graph file that hold its weights: the `.bin` of an `.xml`, external data of an `.onnx`.
+    """Return the files of weights beside a graph file: the `.bin` of an `.xml`, external data of an `.onnx`.
 
-    Raises `BrokenInput` where one is missing, or lies outside the graph file's folder.
+    Raises `BrokenInput` if one is missing or outside the graph file's folder.
     """
     if file.suffix == ".xml":
         weights = file.with_suffix(".bin")
@@ -35,7 +35,7 @@ def weight_files(file: Path) -> tuple[Path, ...]:
 
     model = onnx.load(str(file), load_external_data=False)
     names = {_location(one) for one in parts_of(model, onnx.TensorProto) if uses_external_data(one)}
-    if not all(isinstance(name, str) for name in names):  # protobuf gives bytes for what is no UTF-8
+    if not all(isinstance(name, str) for name in names):  # protobuf returns bytes for invalid UTF-8
         raise BrokenInput(
             f"{echo(file.name)} names its weights in no text", fix="Save it again with its data beside it."
         )
@@ -59,12 +59,12 @@ def weight_files(file: Path) -> tuple[Path, ...]:
 
 
 def _location(tensor: Any) -> str:
-    """The file that a tensor names; the last one counts, as in ONNX, which warns of other keys."""
+    """Return the file that a tensor names. The last key counts, as in ONNX, which warns of other keys."""
     return next((entry.value for entry in reversed(tensor.external_data) if entry.key == "location"), "")
 
 
 def parts_of(message: Any, kind: Any) -> Iterator[Any]:
-    """Yield a message of protobuf and all that lies in it, as far as it is of a kind."""
+    """Yield a protobuf message and all messages in it that are of a kind."""
     if isinstance(message, kind):
         yield message
     for field, value in message.ListFields():

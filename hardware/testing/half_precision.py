@@ -1,11 +1,14 @@
-"""What is left of an error in half precision beyond what the precision's own rounding explains.
+"""What is left of an error in half precision or TF32 beyond what the precision's own rounding explains.
 
 A right result in bfloat16 may be farther from float64 than the tolerance for two reasons. A choice by the largest
-score, as a router's, is another one if two scores lie closer together than rounding; then everything behind it is
-another number. And some models make a rounding error larger in every layer. Both are computed here without the
-target: float64 with the target's choices, if rounding may have made them, and the same pass with every operator exact
-and rounded once. Only what is beyond has to be within the tolerance, and the cell is at most `medium`, with the
-reason.
+score, such as a router's, may differ if two scores are closer than rounding; all later values then differ. And some
+models amplify a rounding error in every layer. Both are computed here without the target: float64 with the target's
+choices, if rounding may have made those that count, and the same pass with every operator exact and rounded once. The
+error beyond both has to be within the tolerance, and the cell is at most `medium`, with the reason.
+
+A router also chooses for padding. For a position that may attend to nothing, a fused attention kernel returns other
+values than a plain one, so that these choices are arbitrary. They don't count: nothing that is compared depends on
+them.
 """
 
 from __future__ import annotations
@@ -28,25 +31,32 @@ from .reference import (
     float64_outputs,
     with_eager_experts,
 )
-from .router_choices import RouterChoice, choices_of_whole_passes, hold_choices, undecided
+from .rounded_operators import exact_operators, rounded_products, rounded_results
+from .router_choices import RouterChoice, beyond_rounding, choices_of_whole_passes, hold_choices
 from .tolerances import rounding
 
 if TYPE_CHECKING:
     import torch
 
-HALF = frozenset({"bfloat16", "float16"})
+TF32 = "tf32"
+COARSE = frozenset({"bfloat16", "float16", TF32})
+"""Precisions that round so much that a right result may be beyond the tolerance."""
+
 CHOICES, ROUNDING = "choices", "rounding"
 """Conditions of a run, in `levels.toml`."""
+
+_Arrays = Mapping[str, Array]
+_UNCHANGED = 1e-9
+"""The allowed change of float64's own result, relative to the scale, if choices that don't count differ."""
 
 _LOGITS = "logits"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """A pass without the target, with the choices that the target made: `exact` in float64, and twice with exact
-    operators whose results are rounded once, of the model in the precision (`narrow`) and of the model in float64
-    (`wide`). `changed` says that the choices aren't those of float64.
-    """
+    """A pass without the target that makes the target's choices: `exact` in float64, and twice with exact operators
+    whose results are rounded once, of the model in the precision (`narrow`) and in float64 (`wide`). `changed` is
+    True if the choices aren't those of float64."""
 
     exact: Mapping[str, Array]
     narrow: Mapping[str, Array]
@@ -54,16 +64,16 @@ class Explained:
     changed: bool
 
     def radius(self, compared: Callable[[Mapping[str, Array], Mapping[str, Array]], Comparison]) -> float:
-        """How far rounding moves the result. A branch of the model's code for half precision that computes something
-        else has no part in the pass in float64, so that it doesn't excuse itself."""
+        """Return how far rounding moves the result. A branch of the model's code for half precision isn't part of the
+        float64 pass, so that a fault in it doesn't excuse itself."""
         narrow, wide = (compared(one, self.exact).max_rel_error for one in (self.narrow, self.wide))
         return min(narrow, rounding().spread * wide)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
-    """What is beyond rounding, by how much rounding was allowed to move the result relative to its scale, and whether
-    choices weren't float64's."""
+class HalfPrecisionResult:
+    """The error beyond rounding, the allowed rounding relative to the result's scale, and whether choices weren't
+    float64's."""
 
     comparison: Comparison
     rounding: float
@@ -72,10 +82,10 @@ class Settled:
 
 @dataclass(kw_only=True)
 class HalfPrecision:
-    """Passes of one model in one half precision, on the CPU.
+    """Passes of one model in one coarse precision, on the CPU.
 
-    `exact` gives the model in float64, `build` a new one in float32, `natural` float64's outputs for inputs with its
-    own choices; `limit` is the tolerance.
+    `exact` returns the model in float64, `build` a new one in float32, `natural` float64's outputs for inputs with
+    its own choices; `limit` is the tolerance.
     """
 
     precision: str
@@ -90,42 +100,60 @@ class HalfPrecision:
     # Passes without the target
 
     def _explain(
-        self, choices: Sequence[RouterChoice], exact: Callable[[Any], Any], narrow: Callable[[Any], Any]
+        self,
+        choices: Sequence[RouterChoice],
+        exact: Callable[[Any], _Arrays],
+        narrow: Callable[[Any], _Arrays],
+        compared: Callable[[_Arrays, _Arrays], Comparison],
     ) -> Explained | None:
-        """None if rounding doesn't explain the choices, or if such a pass can't be made. `exact` runs a model in
-        float64, `narrow` one in the precision."""
+        """Return the passes, or None if rounding doesn't explain the choices or such a pass can't be made. `exact`
+        runs a model in float64, `narrow` one in the precision; `compared` compares the results that count.
+
+        Choices without an effect on these results need no explanation.
+        """
         dtype = torch_dtype(self.precision)
         try:
             with hold_choices(choices) as held:
                 first = exact(self.exact())
             model = with_eager_experts(in_dtype(self.build(), dtype)).eval()
-            with hold_choices(choices) as near, exact_operators():
+            in_tf32 = self.precision == TF32
+            with hold_choices(choices) as near, rounded_products() if in_tf32 else exact_operators():
                 second = narrow(model)
-            with hold_choices(choices) as nearer, rounded_results(dtype):
+            with hold_choices(choices) as nearer, rounded_products() if in_tf32 else rounded_results(dtype):
                 third = exact(as_reference(model))
-        except Exception:  # whatever it is, nothing is explained, and the target's error stands
+            beyond = beyond_rounding(held, (near, nearer))
+            if any(one.any() for one in beyond):
+                with hold_choices(choices, but=beyond):
+                    other = exact(self.exact())
+                if not compared(other, first).max_rel_error <= _UNCHANGED:
+                    return None
+        except Exception:  # nothing is explained: keep the target's error
             return None
-        if not undecided(held, (near, nearer)):
-            return None
-        return Explained(exact=first, narrow=second, wide=third, changed=held.changed)
+        changed = any(((gaps > 0) & ~one).any() for gaps, one in zip(held.gaps, beyond, strict=True))
+        return Explained(exact=first, narrow=second, wide=third, changed=changed)
 
     def _tensors(self, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         return to_tensors(inputs, "cpu", torch_dtype(self.precision))
 
     def _outputs(self, got: Outputs) -> Explained | None:
-        """The forward pass that gave `got`."""
+        """Return the passes for the forward pass with the outputs `got`."""
         import torch
 
         def rounded(model: torch.nn.Module) -> dict[str, Array]:
             with torch.no_grad():
                 return to_arrays(forward(model, self._tensors(got.inputs)))
 
-        return self._explain(got.choices, lambda model: float64_outputs(model, got.inputs), rounded)
+        return self._explain(
+            got.choices,
+            lambda model: float64_outputs(model, got.inputs),
+            rounded,
+            lambda other, first: compare(other, first, masks=got.masks),
+        )
 
     def explains_generation(
         self, inputs: Mapping[str, Array], choices: Sequence[RouterChoice], generated: Generation
     ) -> bool:
-        """Decode without a cache the tokens that the target chose, and say whether rounding explains them."""
+        """Decode the target's tokens without a cache. Return whether rounding explains them."""
         rows = len(generated.tokens)
         given = choices_of_whole_passes(choices, rows, STEPS) if generated.used_cache else choices
         if given is None:
@@ -138,13 +166,14 @@ class HalfPrecision:
             given,
             lambda model: arrays(float64_generation(model, inputs, steps=STEPS)),
             lambda model: arrays(greedy(model, self._tensors(inputs), steps=STEPS, use_cache=False)),
+            compare,
         )
         return self._generation is not None
 
-    # What is left of an error
+    # The error beyond rounding
 
-    def settle_outputs(self, got: Outputs, want: Outputs, required: Sequence[str]) -> Settled | None:
-        """Outputs against those of float64, which are moved by what the target's choices change there."""
+    def settle_outputs(self, got: Outputs, want: Outputs, required: Sequence[str]) -> HalfPrecisionResult | None:
+        """Compare outputs with those of float64, moved by what the target's choices change."""
         explained = self._outputs(got) if all(name in got.arrays for name in required) else None
         if explained is None:
             return None
@@ -159,8 +188,8 @@ class HalfPrecision:
 
     def settle_recorded(
         self, got: Outputs, output: str, recorded: Mapping[tuple[int, ...], float], scale: float
-    ) -> Settled | None:
-        """Single numbers of an output against those of the recipe, moved likewise."""
+    ) -> HalfPrecisionResult | None:
+        """Compare single elements of an output with those of the recipe, moved likewise."""
         explained = self._outputs(got)
         if explained is None:
             return None
@@ -177,12 +206,13 @@ class HalfPrecision:
         masked_by: Mapping[str, str],
         *,
         training: bool,
-    ) -> Settled | None:
-        """All gradients as one vector."""
+    ) -> HalfPrecisionResult | None:
+        """Compare all gradients as one vector."""
         explained = self._explain(
             choices,
             lambda model: float64_gradients(model, inputs, masked_by, training=training),
             lambda model: loss_gradients(model, self._tensors(inputs), masked_by, training=training),
+            compare_gradients,
         )
         if explained is None:
             return None
@@ -190,8 +220,8 @@ class HalfPrecision:
         radius = explained.radius(compare_gradients)
         return self._settle([explained], {one.worst: (one.max_rel_error, one.max_abs_error, radius)})
 
-    def settle_generation(self, got: Generation) -> Settled | None:
-        """Logits of all steps against float64's for the same tokens."""
+    def settle_generation(self, got: Generation) -> HalfPrecisionResult | None:
+        """Compare the logits of all steps with float64's for the same tokens."""
         explained = self._generation
         if explained is None:
             return None
@@ -202,7 +232,7 @@ class HalfPrecision:
         passes: Sequence[Explained],
         pairs: Mapping[str, tuple[Array, Array]],
         masks: Mapping[str, Array],
-    ) -> Settled | None:
+    ) -> HalfPrecisionResult | None:
         found = {}
         for name, (got, want) in pairs.items():
             one = compare({name: got}, {name: want}, masks=masks)
@@ -212,11 +242,11 @@ class HalfPrecision:
 
     def _settle(
         self, passes: Sequence[Explained], errors: Mapping[str, tuple[float, float, float]]
-    ) -> Settled | None:
-        """The largest of `errors`, or beyond what rounding alone makes of an output if it isn't within the tolerance;
-        None if rounding drowns a fault.
+    ) -> HalfPrecisionResult | None:
+        """Return the largest of `errors`, or its part beyond rounding if it isn't within the tolerance; None if
+        rounding hides a fault.
 
-        Of each output: the error relative to its scale and absolute, and how far rounding moves it.
+        For each output: the error relative to its scale and absolute, and how far rounding moves it.
         """
         used = {
             name: radius if error > self.limit and radius >= rounding().least * self.limit else 0.0
@@ -228,26 +258,26 @@ class HalfPrecision:
         worst = max(beyond, key=lambda name: beyond[name])
         relative, absolute, _ = errors[worst]
         share = beyond[worst] / relative if 0 < relative < math.inf else 1.0
-        return Settled(
+        return HalfPrecisionResult(
             comparison=Comparison(max_rel_error=beyond[worst], max_abs_error=absolute * share, worst=worst),
             rounding=max(used.values()),
             changed=any(one.changed for one in passes),
         )
 
-    # What a check was decided under
+    # Conditions of a check
 
-    def adopt(self, settled: Settled) -> None:
-        """Have the conditions say what was allowed for."""
+    def adopt(self, settled: HalfPrecisionResult) -> None:
+        """Add what was allowed for to the conditions."""
         self._rounding = max(self._rounding, settled.rounding)
         self._changed |= settled.changed
 
     def adopt_generation(self) -> None:
-        """The same for tokens that aren't float64's."""
+        """Add to the conditions that tokens aren't float64's."""
         if self._generation is not None:
             self._changed |= self._generation.changed
 
     def take_conditions(self) -> dict[str, str]:
-        """The conditions of the check that just ended; the next one starts afresh."""
+        """Return the conditions of the check that just ended, and clear them."""
         found = {}
         if self._changed:
             found[CHOICES] = (
@@ -268,97 +298,3 @@ def _of_one(
     name: str, masks: Mapping[str, Array]
 ) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Comparison]:
     return lambda got, want: compare({name: got[name]}, {name: want[name]}, masks=masks)
-
-
-# Passes whose operators are exact and round their results once: what half precision alone does to a model.
-#
-# No kernel of the target takes part. A model may be in the precision: then its operators get their inputs in float64,
-# and results keep the dtypes that the model's code asks for. Or it is in float64, and each result is rounded: then no
-# branch of the code for half precision takes part either, and what the code computes in float32 on purpose is rounded
-# too. What torch's own kernel adds up in the precision itself is added up so here.
-
-_KEPT = frozenset({"_to_copy", "clone", "detach", "alias", "lift_fresh", "empty_like", "contiguous"})
-"""Operators that compute nothing."""
-
-
-def exact_operators() -> Any:
-    """A mode in which torch's operators on narrow floating tensors of the CPU compute in float64 and round once."""
-    import torch
-    from torch.utils._pytree import tree_leaves, tree_map
-
-    narrow = (torch.bfloat16, torch.float16, torch.float32)
-
-    def wide(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.dtype in narrow:
-            return value.double()
-        return torch.float64 if value in narrow else value
-
-    def compute(func: Any, args: Any, kwargs: Any) -> Any:
-        real = func(*args, **kwargs)
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-        computes = isinstance(real, torch.Tensor | tuple | list) and any(one.dtype in narrow for one in tensors)
-        if not computes or func.is_view or func._schema.is_mutable or func.overloadpacket.__name__ in _KEPT:
-            return real
-        try:
-            exact = func(*tree_map(wide, args), **tree_map(wide, kwargs))
-        except (RuntimeError, NotImplementedError, TypeError):  # it has no float64
-            return real
-        if isinstance(real, torch.Tensor):
-            return exact.to(real.dtype)
-        made = [a.to(b.dtype) if isinstance(b, torch.Tensor) else b for a, b in zip(exact, real, strict=True)]
-        return type(real)(_with_coarse_sums(func, args, made, lambda sums: sums.to(args[0].dtype)))
-
-    return _mode(compute)
-
-
-def rounded_results(dtype: Any) -> Any:
-    """A mode in which each result in float64 is rounded to a narrow dtype."""
-    import torch
-    from torch.utils._pytree import tree_map
-
-    largest = torch.finfo(dtype).max
-
-    def rounded(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
-            return value
-        return torch.where(value.abs() <= largest, value.to(dtype).double(), value)  # a mask's number stays
-
-    def compute(func: Any, args: Any, kwargs: Any) -> Any:
-        real = func(*args, **kwargs)
-        if func.is_view or func.overloadpacket.__name__ in _KEPT:
-            return real
-        if func._schema.is_mutable:
-            return real.copy_(rounded(real)) if isinstance(real, torch.Tensor) else real
-        if not isinstance(real, tuple | list):
-            return rounded(real)
-        return type(real)(_with_coarse_sums(func, args, [tree_map(rounded, one) for one in real], rounded))
-
-    return _mode(compute)
-
-
-def _mode(compute: Any) -> Any:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Computing(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return compute(func, args, kwargs or {})
-
-    return Computing()
-
-
-def _with_coarse_sums(func: Any, args: Any, made: list[Any], rounded: Any) -> list[Any]:
-    """The results of an operator, of which the gradients of a layer norm's weight and bias are added up over all
-    positions in the precision itself, as torch's CPU kernel does: of 1,500 positions, the last ones are added to a
-    number that is too coarse for them."""
-    if func.overloadpacket.__name__ != "native_layer_norm_backward":
-        return made
-    gradient, given, shape, mean, scale = args[:5]
-    rows = gradient.double().reshape(-1, *shape)
-    normed = ((given.double() - mean.double()) * scale.double()).reshape(-1, *shape)
-    for place, terms in ((1, rounded(rows * normed)), (2, rounded(rows))):
-        if made[place] is not None:
-            added = terms[0]
-            for term in terms[1:]:
-                added = rounded(added + term)
-            made[place] = added
-    return made

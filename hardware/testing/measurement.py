@@ -1,4 +1,4 @@
-"""What a check hands over: outputs, what it measured, and the two ways to end that are neither pass nor failure."""
+"""What a check measures: outputs, comparisons, and the two results that are neither pass nor failure."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from .router_choices import RouterChoice
 
 
 class Ambiguous(Exception):
-    """The result neither shows that the target is right nor that it is wrong."""
+    """The result shows neither that the target is right nor that it is wrong."""
 
 
 class NotApplicable(Exception):
-    """The loaded model lacks an ability that its target has in general; the reason is the message."""
+    """The loaded model lacks an ability that its target has in general; the message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Outputs by name, the inputs that gave them, and the positions that mean something in those that have a row for
-    each token. `watched` are those of another pass of the same inputs, which was watched, if there was one."""
+    """Outputs by name, their inputs, and the positions that count in outputs with a row for each token. `watched` are
+    the outputs of a profiled pass with the same inputs, if there was one."""
 
     arrays: Mapping[str, Array]
     masks: Mapping[str, Array]
     inputs: Mapping[str, Array]
     watched: Mapping[str, Array] | None = None
     choices: Sequence[RouterChoice] = ()
-    """Those that the target made by its largest scores, if they were observed."""
+    """The target's choices by its largest scores, if they were observed."""
 
     @property
     def passes(self) -> tuple[Mapping[str, Array], ...]:
-        """The outputs of each pass."""
+        """Return the outputs of each pass."""
         return (self.arrays,) if self.watched is None else (self.arrays, self.watched)
 
     def furthest(
         self, compare: Callable[[Mapping[str, Array]], Comparison]
     ) -> tuple[Comparison, Mapping[str, Array]]:
-        """The comparison of the pass that is furthest off, with its outputs."""
+        """Return the comparison of the pass with the largest error, with its outputs."""
         return max(((compare(arrays), arrays) for arrays in self.passes), key=lambda one: one[0].max_rel_error)
 
 
 @dataclass(kw_only=True)
 class Measurement:
-    """What one check saw. The plug-in takes it when the check is over."""
+    """The measurements of one check. The plugin takes them when the check is over."""
 
     stage: Stage = Stage.BUILD
     comparison: Comparison | None = None
     tolerance: float | None = None
     execution: Execution | None = None
     left_to_host: dict[str, int] = field(default_factory=dict)
-    """Operators that its forward passes left to the host, beyond the target's allow-list or not."""
+    """Operators that its forward passes left to the host, allowed for the target or not."""
 
     latency_ms: float | None = None
     batch: int | None = None
     sequence_length: int | None = None
 
     def keep(self, comparison: Comparison) -> float:
-        """Remember a comparison, unless a larger error is known already, and return its error."""
+        """Keep a comparison unless a larger error is known, and return its error."""
         before = self.comparison
         if before is None or not comparison.max_rel_error <= before.max_rel_error:
             self.comparison = comparison
@@ -71,27 +71,27 @@ class Measurement:
 
 
 def absolute_error(got: Any, want: float) -> float:
-    """How far a number is from another; infinite if it isn't finite."""
+    """Return the absolute difference of two numbers, infinite if the first isn't finite."""
     value = abs(float(got) - want)
     return value if math.isfinite(value) else math.inf
 
 
 def comparison_of(absolute: float, scale: float, worst: str) -> Comparison:
-    """The comparison of a result, `worst`, that is off by so much."""
+    """Return the comparison of a result with an absolute error."""
     if not math.isfinite(absolute):
         return not_finite(worst)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst)
 
 
-# Whole numbers among outputs, as codes and matches are: which of them hang on a last digit
+# Integers among outputs, such as codes and matches, may depend on a last digit
 
 
-_SHAKES = 4
-"""How often inputs are shaken to find them."""
+_PERTURBATIONS = 4
+"""How often inputs are perturbed to find such numbers."""
 
 
 def with_whole_numbers_of(want: Outputs, got: Mapping[str, Array]) -> dict[str, Array] | None:
-    """`got` with the whole numbers of `want`, None where it has none of those."""
+    """Return `got` with the integers of `want`, or None if there are none."""
     whole = {name: array for name, array in want.arrays.items() if is_whole(array) and name in got}
     return {**got, **whole} if whole else None
 
@@ -99,20 +99,20 @@ def with_whole_numbers_of(want: Outputs, got: Mapping[str, Array]) -> dict[str, 
 def are_undecided(
     got: Mapping[str, Array], want: Outputs, reference: Callable[[Mapping[str, Array]], Outputs], size: float
 ) -> bool:
-    """Whether all whole numbers of `got` that aren't those of `want` change in float64 too, where the inputs move by
-    `size` of their scale: either code is right where two lie equally near."""
+    """Whether all integers of `got` that differ from `want` change in float64 too if inputs move by `size` of their
+    scale: either code is correct if two are equally near."""
     different = {
         name: others(got[name], array, want.masks.get(name))
         for name, array in want.arrays.items()
         if is_whole(array) and name in got
     }
-    for seed in range(_SHAKES):
-        shaken = reference(_shaken(want.inputs, size, seed)).arrays
+    for seed in range(_PERTURBATIONS):
+        shaken = reference(_perturbed(want.inputs, size, seed)).arrays
         different = {name: there & (shaken[name] == want.arrays[name]) for name, there in different.items()}
     return not any(there.any() for there in different.values())
 
 
-def _shaken(inputs: Mapping[str, Array], size: float, seed: int) -> dict[str, Array]:
+def _perturbed(inputs: Mapping[str, Array], size: float, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     return {
         name: (array + size * scale_of(array) * rng.standard_normal(array.shape)).astype(array.dtype)
@@ -125,5 +125,5 @@ def _shaken(inputs: Mapping[str, Array], size: float, seed: int) -> dict[str, Ar
 active = False
 
 keeps_references = True
-"""Whether references that are computed in this process may be kept for later runs. Not in plain pytest, where a
-conftest.py or a plugin may have changed modules in memory, and not beside a suite that was edited."""
+"""Whether references computed in this process may be kept for later runs. False in plain pytest, where a conftest.py
+or plugin may have changed modules in memory, and beside an edited suite."""

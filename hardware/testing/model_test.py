@@ -1,5 +1,5 @@
-"""`ModelTest`: what every generated suite is built on. It finds the target, loads the model there, computes the
-reference, and remembers what each check measured."""
+"""`ModelTest`, the base of every generated suite: it finds the target, loads the model, computes the reference, and
+keeps what each check measured."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..applied_fix import current_changes
-from ..backends.base import BaseBackend, Execution, ModelSubject, Runnable, Unsupported
+from ..backends.base import BaseBackend, Execution, ModelInput, Runnable, Unsupported
 from ..backends.factory import get_backend
 from ..cell import Cell
 from ..compare import Array, Comparison, compare
 from ..errors import BackendUnavailable
-from ..evidence.record import Stage, Subject
+from ..evidence.record import Stage, WeightsKind
 from ..files import cache_folder
 from ..output_masks import masks_of
 from ..target import Target
@@ -49,14 +49,13 @@ if TYPE_CHECKING:
 class ModelTest(CapabilityChecks):
     """One cell under test, used as a context manager by a suite's `case` fixture.
 
-    `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
-    has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
-    that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
-    of a model whose weights aren't; `left_out` what no check can ask of it, and why; `trains_only` that it has
-    gradients in training mode alone; `zero_centered` names the weights of normalizations to which the model adds 1.
-    `recorded_by` says so where nothing but the installation that made them stands behind the recorded numbers.
-    `tolerance` is a repository's own limit, which counts on the cell's target instead of the product's;
-    `tolerance_reason` says whose it is and why.
+    `make_model` builds the model in float32 on the CPU; `gain` fills it with seeded test weights (None keeps its
+    weights); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
+    that marks the rows that count; `outputs` must be among the target's outputs. `dimensions` says what is real in a
+    model with other weights; `left_out` what no check can cover, and why; `trains_only` that gradients exist in
+    training mode alone; `zero_centered` names the normalization weights to which the model adds 1. `recorded_by` is
+    set if the recorded numbers rest on a single installation. `tolerance` is a repository's own limit, which replaces
+    the product's on the cell's target; `tolerance_reason` is its source and reason.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class ModelTest(CapabilityChecks):
         self.required = outputs
         self.masked_by = dict(masked_by or {})
         self.generates = generates
-        self.subject = Subject(subject)
+        self.subject = WeightsKind(subject)
         self.dimensions = dimensions
         self.left_out = left_out
         self.trains_only = trains_only
@@ -109,7 +108,7 @@ class ModelTest(CapabilityChecks):
             self.runnable.close()
         self.backend.close()
 
-    # Where it runs
+    # Target and device
 
     @cached_property
     def _placement(self) -> tuple[BaseBackend, str]:
@@ -127,24 +126,24 @@ class ModelTest(CapabilityChecks):
 
     @cached_property
     def requested_target(self) -> Target:
-        """The target of the cell, with the device's index where the user named one."""
+        """The target of the cell, with the device's index if the user named one."""
         from .pytest_environment import requested_device
 
         return requested_device(self.cell.target)
 
     @property
     def backend(self) -> BaseBackend:
-        """The backend of the target, or of cpu where the target isn't there."""
+        """The backend of the target, or of cpu if the target isn't available."""
         return self._placement[0]
 
     @property
     def substitution_reason(self) -> str:
-        """Why another target was taken than the one asked for; empty where it wasn't."""
+        """Why another target is used than the requested one, or an empty text."""
         return self._placement[1]
 
     @property
     def actual_target(self) -> Target:
-        """Where it really runs."""
+        """The target on which it runs."""
         return self.backend.target
 
     # The model and its reference
@@ -158,7 +157,7 @@ class ModelTest(CapabilityChecks):
         return with_attention(self._build(), current_changes().attention)
 
     def parameter_count(self) -> int:
-        """Parameters of a freshly built model, tied ones once."""
+        """Return the number of parameters of a newly built model, tied ones counted once."""
         return sum(parameter.numel() for parameter in self._build().parameters())
 
     @cached_property
@@ -171,7 +170,7 @@ class ModelTest(CapabilityChecks):
 
     @cached_property
     def runnable(self) -> Runnable:
-        """The model on its target, loaded when first needed; a failure is the same, at its stage, ever after."""
+        """The model on its target, loaded on first use; a failure is raised again on later uses, at its stage."""
         if self._load_failure is not None:
             error, self.measured.stage = self._load_failure
             raise error
@@ -182,7 +181,7 @@ class ModelTest(CapabilityChecks):
             raise
 
     def _load(self) -> Runnable:
-        subject = ModelSubject(
+        subject = ModelInput(
             model=self._changed(),
             task=self.cell.task,
             identity=self._identity,
@@ -196,7 +195,7 @@ class ModelTest(CapabilityChecks):
 
     @contextmanager
     def _at(self, stage: Stage) -> Iterator[None]:
-        """What is done inside is at `stage`, unless the runtime knows better where it failed."""
+        """Set the stage of errors inside, unless the runtime knows a more exact one."""
         self.measured.stage = stage
         try:
             yield
@@ -204,13 +203,13 @@ class ModelTest(CapabilityChecks):
             self.measured.stage = error.stage or stage
             raise
 
-    # What a suite calls
+    # Calls of a suite
 
     @property
     def tolerance(self) -> float:
         """The largest error relative to the output's scale that passes; `tolerances.toml` has the reason.
 
-        A repository's own limit stands in the suite with its reason.
+        A repository's own limit is in the suite with its reason.
         """
         own = self._own_tolerance
         limit = self._product_tolerance if own is None or self.substitution_reason else own
@@ -223,11 +222,11 @@ class ModelTest(CapabilityChecks):
 
     @property
     def _conditions_of_graph(self) -> Mapping[str, str]:
-        """What the target says of what it runs; nothing before it is loaded."""
+        """Return the target's conditions of what it runs; empty before it is loaded."""
         return getattr(self.__dict__.get("runnable"), "conditions", NO_CONDITIONS)
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
-        """One forward pass on the target."""
+        """Run one forward pass on the target."""
         return self._run(self.runnable, inputs)
 
     def _run(self, runnable: Runnable, inputs: Mapping[str, Array]) -> Outputs:
@@ -259,7 +258,7 @@ class ModelTest(CapabilityChecks):
         )
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
-        """The same on CPU in float64, from the store of references where it is kept."""
+        """Return the outputs on the CPU in float64, from the store of references if they are kept."""
         store = reference.ReferenceStore(cache_folder("references"))
         arrays = store.get(self._identity, inputs)
         if arrays is None:
@@ -269,13 +268,13 @@ class ModelTest(CapabilityChecks):
         return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs), inputs=inputs)
 
     def difference(self, got: Outputs, want: Outputs) -> float:
-        """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
+        """Return the difference of two outputs relative to the scale of `want`, at the positions that count."""
         return got.furthest(lambda arrays: self._compare(arrays, want))[0].max_rel_error
 
     def error(self, got: Outputs, want: Outputs) -> float:
-        """The same as `difference`, recorded as this check's error (the largest of several).
+        """Return the `difference` and keep it as this check's error (the largest of several).
 
-        Raises `Ambiguous` where whole numbers differ, and only those that float64 itself doesn't decide.
+        Raises `Ambiguous` if only integers differ and float64 itself doesn't decide them.
         """
         natural, arrays = got.furthest(lambda arrays: self._compare(arrays, want))
         comparison = self._settled(
@@ -293,15 +292,15 @@ class ModelTest(CapabilityChecks):
         return tuple(want.arrays) if self.runnable.gives_all else self.required
 
     def _is_undecided(self, got: Mapping[str, Array], want: Outputs) -> bool:
-        """Whether all that is wrong with `got` are whole numbers that float64 doesn't decide."""
+        """Whether the only errors in `got` are integers that float64 doesn't decide."""
         settled = with_whole_numbers_of(want, got)
         if settled is None or not self._compare(settled, want).max_rel_error <= self.tolerance:
             return False
         return are_undecided(got, want, self.reference, self.tolerance)
 
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> float:
-        """Error of single elements of one output against numbers that were recorded with the recipe, relative to the
-        `scale` that the output had then."""
+        """Return the error of single elements of one output against recorded ones, relative to the recorded
+        `scale`."""
         got = self.run(self.inputs)
         self.measured.stage = Stage.COMPARE
 
@@ -316,7 +315,7 @@ class ModelTest(CapabilityChecks):
         )
 
     def execution(self) -> Execution:
-        """The target's own record of where one forward pass ran."""
+        """Return the target's own record of where one forward pass ran."""
         runnable = self.runnable
         with self._at(Stage.RUN):
             proof = runnable.execution()
@@ -324,7 +323,7 @@ class ModelTest(CapabilityChecks):
         return proof
 
     def save_and_reload(self, folder: Path, inputs: Mapping[str, Array]) -> Outputs:
-        """Outputs of what was saved on the target and loaded again."""
+        """Return the outputs of the model after it was saved on the target and loaded again."""
         runnable = self._able("save")
         with self._at(Stage.LOAD):
             again = runnable.save_and_reload(folder)
@@ -333,25 +332,25 @@ class ModelTest(CapabilityChecks):
         finally:
             again.close()
 
-    # For the plug-in
+    # For the plugin
 
     def take_measurement(self) -> Measurement:
-        """What the check that just ended measured; the next one starts afresh."""
+        """Return the measurements of the check that just ended, and clear them."""
         taken, self.measured = self.measured, Measurement(stage=self.measured.stage)
         self._conditions_of_check = self._half.take_conditions() if "_half" in self.__dict__ else {}
         return taken
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
-        said = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
-        found |= {name: text for name, text in said.items() if text} | self._conditions_of_check
+        texts = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
+        found |= {name: text for name, text in texts.items() if text} | self._conditions_of_check
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
             found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"
         return found
 
     def facts(self) -> dict[str, Any]:
-        """What is the same for all checks: targets, device, precision that was really computed in."""
+        """Return what is the same for all checks: targets, device, the precision that was computed in."""
         loaded = self.__dict__.get("runnable")
         return {
             "requested_target": str(self.requested_target),
@@ -365,10 +364,10 @@ class ModelTest(CapabilityChecks):
 
 
 class OwnModuleTest(ModelTest):
-    """A `ModelTest` of a user's own module; the same calls.
+    """A `ModelTest` of a user's own module with the same calls.
 
-    A reference is kept for the state of all code that was imported from the working directory: the module may
-    compute with functions of any of its files.
+    A reference is kept for the state of all code imported from the working directory: the module may use functions of
+    any of its files.
     """
 
     @cached_property
@@ -383,7 +382,7 @@ class OwnModuleTest(ModelTest):
 
 
 def use_working_directory() -> None:
-    """Let modules be imported from the working directory, after everything that is installed."""
+    """Allow imports from the working directory, after all that is installed."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)

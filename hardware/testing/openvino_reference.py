@@ -1,6 +1,6 @@
-"""Evaluates an OpenVINO `.xml` file node by node with the plain kernels of its core library, in float32.
+"""Evaluate an OpenVINO `.xml` file node by node with the plain kernels of its core library, in float32.
 
-The few operators that the core library has no kernel for are computed by torch in float64.
+Operators without such a kernel are computed by torch in float64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHANCE = {"RandomUniform", "Multinomial"}
 
 
 class OpenVINOReference(GraphReference):
-    """An `.xml` file in OpenVINO's own kernels: no device plug-in takes part, and no fused kernel."""
+    """An `.xml` file in OpenVINO's own kernels, without device plugins and fused kernels."""
 
     said = "float32 by the plain kernels of OpenVINO's core, which no plug-in uses"
 
@@ -98,7 +98,7 @@ class OpenVINOReference(GraphReference):
         }
 
     def _compute(self, node: Any, given: list[Array]) -> list[Array]:
-        """The outputs of one node: by its plain kernel, by ours where it has none."""
+        """Return the outputs of one node from its plain kernel, or from ours if it has none."""
         import openvino
 
         kind = node.get_type_name()
@@ -122,7 +122,7 @@ class OpenVINOReference(GraphReference):
 
 
 def _convolution(attributes: Mapping[str, Any], data: Array, weights: Array) -> Array:
-    """(batch, channels, *size) with weights (out, in, *kernel), or (groups, out, in, *kernel) for groups."""
+    """Convolve (batch, channels, *size) with weights (out, in, *kernel), or (groups, out, in, *kernel) for groups."""
     import torch
 
     groups = weights.shape[0] if weights.ndim == data.ndim + 1 else 1
@@ -141,7 +141,7 @@ def _convolution(attributes: Mapping[str, Any], data: Array, weights: Array) -> 
 def _window(
     attributes: Mapping[str, Any], data: Array, kernel: tuple[int, ...]
 ) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Padding before and after, strides and dilations of a window that slides over `data`."""
+    """Return padding before and after, strides and dilations of a window that slides over `data`."""
     strides, dilations = list(attributes["strides"]), list(attributes["dilations"])
     automatic = str(attributes.get("auto_pad", "explicit")).lower()
     if automatic == "valid":
@@ -158,7 +158,7 @@ def _window(
 
 
 def _attention(attributes: Mapping[str, Any], query: Array, key: Array, value: Array, *rest: Array) -> Array:
-    """softmax(query keyᵀ scale + mask) value, as OpenVINO's documentation of the operator states it."""
+    """Return softmax(query keyᵀ scale + mask) value, as OpenVINO's documentation defines the operator."""
     query, key, value = (one.astype(np.float64) for one in (query, key, value))
     scale = float(np.ravel(rest[1])[0]) if len(rest) > 1 else 1.0 / np.sqrt(query.shape[-1])
     scores = query @ np.swapaxes(key, -1, -2) * scale
@@ -178,7 +178,7 @@ _KERNELS: Mapping[str, Callable[..., Array]] = {
 
 
 def _index_range(port: Any) -> int:
-    """How many rows the smallest table has that an input looks things up in; 0 where it is no index."""
+    """Return the rows of the smallest table in which an input is an index, or 0 if it isn't one."""
     waiting, seen, sizes = [port], 0, []
     while waiting and seen < 1000:
         seen += 1

@@ -1,4 +1,4 @@
-"""The environment of a process that runs suites: what a caller's shell says to its own pytest is none of ours."""
+"""The environment of a process that runs suites, without settings of the caller's own pytest."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from ..target import Target
 
 REWRITERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
-"""Variables by which a shell that once ran other tests would deselect or rewrite ours."""
+"""Variables that would deselect or rewrite our tests."""
 
 AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
 def shield_pytest(environment: MutableMapping[str, str]) -> None:
-    """Take out of an environment what would change how pytest runs a suite."""
+    """Remove variables that would change how pytest runs a suite."""
     for name in REWRITERS:
         environment.pop(name, None)
     environment[AUTOLOAD] = "1"
@@ -23,7 +23,7 @@ def shield_pytest(environment: MutableMapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def environment_with(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables of this process, or take those out whose value is None, and put them back afterwards."""
+    """Set variables of this process, remove those whose value is None, and restore all afterwards."""
     before = {name: os.environ.get(name) for name in values}
     _set(values)
     try:
@@ -41,7 +41,7 @@ def _set(values: Mapping[str, str | None]) -> None:
 
 
 def shielded() -> contextlib.AbstractContextManager[None]:
-    """Run pytest in this process, which goes on with other work afterwards, in such an environment."""
+    """Run pytest in such an environment in this process, which does other work afterwards."""
     return environment_with({**dict.fromkeys(REWRITERS), AUTOLOAD: "1"})
 
 
@@ -49,7 +49,7 @@ DEVICES_VARIABLE = "HWCOMPAT_DEVICES"
 
 
 def requested_device(target: Target) -> Target:
-    """`target` with the index that `HWCOMPAT_DEVICES` (`cuda:1,openvino:GPU.1`) names for its kind."""
+    """Return `target` with the index that `HWCOMPAT_DEVICES` (`cuda:1,openvino:GPU.1`) contains for its kind."""
     for text in filter(None, os.environ.get(DEVICES_VARIABLE, "").split(",")):
         named = Target.parse(text.strip())
         if named.kind == target.kind:

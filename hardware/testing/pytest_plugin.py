@@ -1,7 +1,7 @@
-"""The pytest plug-in that turns what checks saw into evidence, and that never lets less than a pass look like one.
+"""The pytest plugin that records evidence of suites, and never records a pass that wasn't shown.
 
-A suite's folder loads it through its `conftest.py`, so that plain `pytest` records evidence too; only the
-isolation of crashes is missing there, and the run line says so.
+A suite's folder loads it through its `conftest.py`, so that plain `pytest` records evidence too. Only the isolation
+of crashes is missing there, as the run line states.
 """
 
 from __future__ import annotations
@@ -36,29 +36,28 @@ from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
 
-_PARITY, _PROOF = "matches_reference", "runs_natively"
-_NOTHING_ABOUT_IT = {
-    _PARITY: "{actual_target} against itself says nothing about it",
-    _PROOF: "where operators of {actual_target} ran says nothing about it",
+_REFERENCE_CHECK, _PLACEMENT_CHECK = "matches_reference", "runs_natively"
+_DEVICE_ONLY = {
+    _REFERENCE_CHECK: "{actual_target} against itself says nothing about it",
+    _PLACEMENT_CHECK: "where operators of {actual_target} ran says nothing about it",
 }
-"""Checks whose only question is about the device that was asked for, and why a substitute can't answer."""
-_BROKE_DOWN = {current_name(str(one)): one for one in Outcome if one.is_breakdown}
-"""By error type, what becomes of a check whose worker hung, died or ran out of memory: the same as of one whose own
-process did."""
+"""Checks that concern only the requested device, and why a substitute can't answer them."""
+_BREAKDOWNS = {current_name(str(one)): one for one in Outcome if one.is_breakdown}
+"""Outcomes by error type for a check whose worker hung, died or ran out of memory, the same as for a process."""
 
 _LONGEST_MESSAGE = 4_000
 _LONGEST_TRACEBACK = 12_000
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record evidence for the suites of this session, unless a runner already does."""
+    """Record evidence for the suites of this session unless a runner does."""
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
     if not any(isinstance(plugin, EvidenceRecorder) for plugin in config.pluginmanager.get_plugins()):
         config.pluginmanager.register(EvidenceRecorder())
 
 
 def classify_error(error: BaseException, check: str, measured: Measurement) -> tuple[Outcome, str]:
-    """The outcome and error type of a check that raised."""
+    """Return the outcome and error type of a check that raised."""
     if isinstance(error, Ambiguous):
         return Outcome.AMBIGUOUS, "ambiguous"
     if isinstance(error, NotApplicable):
@@ -70,7 +69,7 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
     if is_out_of_memory(error):
         return Outcome.OUT_OF_MEMORY, "out_of_memory"
     error_type = _error_type(error, check, measured)
-    return _BROKE_DOWN.get(error_type, Outcome.FAILED), error_type
+    return _BREAKDOWNS.get(error_type, Outcome.FAILED), error_type
 
 
 def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
@@ -95,8 +94,8 @@ def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
 
 
 def _register_devices(suites: Iterable[SuiteFile]) -> None:
-    """Register torch devices made in Python before a suite on another target computes a gradient: torch starts its
-    threads for gradients once, for the devices that it knows by then, and has none for a later one."""
+    """Register torch devices made in Python before a suite on another target computes a gradient. torch starts its
+    threads for gradients once, for the devices known by then; a later device gets none."""
     from ..backends.factory import backend_class, get_backend, known_targets
 
     for target in {suite.cell.target.name for suite in suites} & set(known_targets()):
@@ -105,11 +104,11 @@ def _register_devices(suites: Iterable[SuiteFile]) -> None:
 
 
 class EvidenceRecorder:
-    """Writes one evidence line for each check of each suite.
+    """Write one evidence line for each check of each suite.
 
-    With a `writer` it belongs to a run that somebody else planned; without, it opens a run of its own.
-    `on_start` is told the name of each check before it begins, `on_full_disk` why the session breaks down where that
-    is why. A suite whose hash isn't `planned_hash`, where one is given, is refused.
+    With a `writer` it belongs to a run that a runner planned; without, it opens a run of its own. `on_start` is
+    called with the name of each check before it starts, `on_full_disk` with the error if the session breaks down for
+    lack of disk space. A suite whose hash isn't `planned_hash`, if given, is refused.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class EvidenceRecorder:
         from ..evidence.writer import machine_label
 
         named = os.environ.get(EVIDENCE_VARIABLE, str(DEFAULT_EVIDENCE))
-        if "://" in named:  # as a path it would be a folder called `s3:`
+        if "://" in named:  # as a path it would be the folder `s3:`
             raise pytest.UsageError(f"{EVIDENCE_VARIABLE} names no folder; evidence is published when a run is over")
         folder = Path(named)
         inventory = detect()
@@ -175,7 +174,7 @@ class EvidenceRecorder:
         if path not in self._suites:
             try:
                 self._suites[path] = read_suite(path)
-            except BrokenInput:  # no suite can be made of it; pytest's own collection says why
+            except BrokenInput:  # pytest's own collection reports the reason
                 self._suites[path] = None
         return self._suites[path]
 
@@ -193,6 +192,8 @@ class EvidenceRecorder:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.excinfo is not None and is_out_of_memory(call.excinfo.value):
+            traceback.clear_frames(call.excinfo.tb)  # free what the check took, or the report has no memory either
         report = yield
         suite = self._suite(item.path)
         if suite is None or self._writer is None or not _decides(report):
@@ -216,10 +217,10 @@ class EvidenceRecorder:
         facts, why_no_facts = _facts_of(case)
         outcome, error_type, message, trace = Outcome.PASSED, "", "", ""
         error = call.excinfo.value if call.excinfo is not None else None
-        if facts.get("substitution_reason") and _asks_nothing(check, error):
+        if facts.get("substitution_reason") and _is_unanswered(check, error):
             outcome, error_type = Outcome.SKIPPED, "same_device"
             message = f"same device: {facts['requested_target']} isn't here, and "
-            message += _NOTHING_ABOUT_IT[check].format(**facts)
+            message += _DEVICE_ONLY[check].format(**facts)
         elif error is not None:
             outcome, error_type = classify_error(error, check, measured)
             message = _message(error, measured)
@@ -261,7 +262,7 @@ class EvidenceRecorder:
             **facts,
         )
 
-    # What never got as far as a check
+    # Suites without a check that ran
 
     def pytest_configure(self, config: pytest.Config) -> None:
         if sys.flags.optimize:
@@ -273,7 +274,7 @@ class EvidenceRecorder:
         measurement.active, measurement.keeps_references = False, True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A suite that can't be imported fails in all its checks, at the stage `import`."""
+        """Note a suite that can't be imported: it fails in all its checks, at the stage `import`."""
         path = self._root / report.nodeid
         if not report.failed or path.suffix != ".py":
             return
@@ -282,14 +283,14 @@ class EvidenceRecorder:
             self._not_imported[suite] = str(report.longrepr)
 
     def _write_import_failures(self, suite: SuiteFile, text: str, conditions: dict[str, str]) -> None:
-        if self._writer is None:  # nothing is recorded where checks are only listed
+        if self._writer is None:  # with --collect-only nothing is recorded
             return
         for check in suite.checks:
             line = _import_failure(self._writer.run_id, suite, check, text, conditions)
             self._writer.write(line)
             self._counts[line.outcome] += 1
 
-    @pytest.hookimpl(tryfirst=True)  # others write what it was, where nothing can be written
+    @pytest.hookimpl(tryfirst=True)  # other plugins write the error, which would fail again
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         if is_full_disk(excinfo.value):
             self._on_full_disk(excinfo.value)
@@ -310,7 +311,7 @@ class EvidenceRecorder:
                 terminalreporter.write_line(f"Results of suites here are not counted: {why}")
 
     def _not_counted(self, config: pytest.Config) -> list[str]:
-        """Why results of this session prove nothing, whatever they are."""
+        """Return why results of this session don't count, whatever they are."""
         suites = [suite for suite in self._suites.values() if suite is not None]
         files = {path for suite in suites for path in strange_conftests(suite.path)}
         edited = sorted(suite.path.name for suite in suites if suite.edited)
@@ -326,14 +327,14 @@ class EvidenceRecorder:
 
 
 def _loaded_beside(suite: SuiteFile, config: pytest.Config) -> dict[str, str]:
-    """The condition of a check that ran beside a plugin, fixture or conftest.py that could change what it means."""
+    """Return the condition of a check beside a plugin, fixture or conftest.py that could change what it means."""
     others = [*unknown_plugins(config.pluginmanager), *config.getini("usefixtures")]
     others += ["another conftest.py"] if strange_conftests(suite.path) else []
     return {EDITED: f"beside {', '.join(others)}"} if others else {}
 
 
 def _message(error: BaseException, measured: Measurement) -> str:
-    """What a person reads first: for numbers that disagree, how far and where; else the error's own words."""
+    """Return the error message: how far and where numbers differ, or else the error's own text."""
     comparison, limit = measured.comparison, measured.tolerance
     if isinstance(error, AssertionError):
         if comparison is not None and limit is not None and not comparison.max_rel_error <= limit:
@@ -342,9 +343,11 @@ def _message(error: BaseException, measured: Measurement) -> str:
     return f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
 
 
-def _asks_nothing(check: str, error: BaseException | None) -> bool:
-    """Whether what a check showed on a substitute is no answer. Wrong numbers are one: the substitute's."""
-    return check in _NOTHING_ABOUT_IT and (error is None or (check == _PROOF and isinstance(error, AssertionError)))
+def _is_unanswered(check: str, error: BaseException | None) -> bool:
+    """Whether a check's result on a substitute doesn't answer it. Wrong numbers do: they are the substitute's."""
+    return check in _DEVICE_ONLY and (
+        error is None or (check == _PLACEMENT_CHECK and isinstance(error, AssertionError))
+    )
 
 
 def _check_name(item: pytest.Item) -> str:
@@ -352,17 +355,17 @@ def _check_name(item: pytest.Item) -> str:
 
 
 def _decides(report: pytest.TestReport) -> bool:
-    """The call decides a check; so does a setup that failed or skipped, and a teardown that failed."""
+    """Whether a phase decides a check: the call does, and so do a failed or skipped setup and a failed teardown."""
     return bool(report.when == "call" or report.outcome != "passed")
 
 
 def _facts_of(case: object) -> tuple[dict[str, Any], str]:
-    """What the case says of itself, and why it can't where it can't."""
+    """Return the facts of a case, or why it has none."""
     if not isinstance(case, ModelTest):
         return {}, ""
     try:
         return case.facts(), ""
-    except Exception as error:  # a backend may raise anything here; a check without facts is no pass
+    except Exception as error:  # backends may raise any class; a check without facts isn't a pass
         return {}, f"{type(error).__name__}: {error}"
 
 
@@ -383,10 +386,10 @@ def _import_failure(run_id: str, suite: SuiteFile, check: str, text: str, condit
 
 
 def _peak_memory() -> int | None:
-    """The most memory that this process has held so far, in bytes: of the whole process, imports included."""
+    """Return the most memory that this process has held so far, in bytes, imports included."""
     try:
         import resource
-    except ImportError:  # only Unix tells
+    except ImportError:  # only on Unix
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,4 +1,4 @@
-"""The reference: the same weights on CPU in float64, computed once and kept, so that all targets meet one truth."""
+"""The reference: the same weights on the CPU in float64, computed once and kept for all targets."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 _LIBRARIES = frozenset({"torch", "transformers", "diffusers", __name__.partition(".")[0]})
-"""Packages of which only the files count that are named here or that hold a module's class: they are large, and what
-is loaded of them differs from process to process."""
+"""Large packages of which only the files named here and those with a module's class count, since the loaded parts
+differ between processes."""
 _OWN_SOURCES = (
     *("backends/_torch.py", "model/calls.py", "model/outputs.py", "model/greedy_decoding.py"),
     *("testing/reference.py", "testing/widened_weights.py"),
 )
-"""What makes outputs of a model and arrays of those, below our package."""
+"""Files of our package that compute outputs of a model and convert them to arrays."""
 _SHARED_SOURCES = {
     "transformers": (
         "modeling_utils.py",
@@ -67,22 +67,22 @@ _SHARED_SOURCES = {
 
 
 LARGE = 2**26
-"""Bytes of a model in float64 from which on its weights aren't held in float64 as a whole."""
+"""Bytes of a model in float64 above which its weights aren't converted to float64 as a whole."""
 
 _GRADIENT_BYTES = 20
-"""What a backward check holds for each parameter: the target's gradient in float32, both as float64 arrays."""
+"""Bytes for each parameter in a backward check: the target's gradient in float32, and both as float64 arrays."""
 
 
 def as_reference(model: torch.nn.Module, *, large: int = LARGE) -> torch.nn.Module:
-    """`model` in float64, in place, with experts computed one by one (grouped kernels have no float64).
+    """Return `model`, changed in place to float64, with experts computed one by one (grouped kernels have no
+    float64).
 
-    A model of `large` bytes in float64 keeps its weights as they are and widens them operator by operator; the
-    numbers are the same.
+    A model of `large` bytes in float64 keeps its weights and widens them operator by operator, with the same results.
     """
     import torch
 
     for module in with_eager_experts(model).modules():
-        for name, value in vars(module).items():  # what modelling code keeps beside parameters and buffers
+        for name, value in vars(module).items():  # tensors besides parameters and buffers
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 setattr(module, name, value.double())
     in_float64 = 8 * sum(parameter.numel() for parameter in model.parameters())
@@ -90,7 +90,7 @@ def as_reference(model: torch.nn.Module, *, large: int = LARGE) -> torch.nn.Modu
 
 
 def with_eager_experts(model: torch.nn.Module) -> torch.nn.Module:
-    """`model`, in place, with experts computed one by one."""
+    """Return `model`, changed in place to compute experts one by one."""
     for module in model.modules():
         config = getattr(module, "config", None)
         if config is not None and hasattr(config, "_experts_implementation"):
@@ -99,14 +99,14 @@ def with_eager_experts(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def bytes_for_gradients(model: torch.nn.Module) -> int:
-    """Memory, in bytes, that comparing all gradients of `model` with float64 takes beyond the model itself."""
+    """Return the bytes that comparing all gradients of `model` with float64 takes beyond the model itself."""
     return _GRADIENT_BYTES * int(sum(parameter.numel() for parameter in model.parameters()))
 
 
 @contextlib.contextmanager
 def _default_float64() -> Iterator[None]:
-    """What modelling code makes without naming a dtype, masks above all, is float64 too: float64's smallest
-    number doesn't fit into a mask of float32."""
+    """Use float64 for tensors that modeling code makes without a dtype, above all masks: float64's smallest number
+    doesn't fit into a float32 mask."""
     import torch
 
     before = torch.get_default_dtype()
@@ -119,10 +119,10 @@ def _default_float64() -> Iterator[None]:
 
 
 def _widened_casts() -> Any:
-    """A mode in which modelling code that asks for float32 gets float64, by `float()`, `to` or a `dtype`.
+    """Return a mode in which modeling code that requests float32, by `float()`, `to` or a `dtype`, gets float64.
 
-    The wish means to widen half precision. Here it narrows: the mask's number becomes minus infinity, and a row
-    that is all padding NaN; and a norm, a softmax or a state would be no more exact than what is held against it.
+    Such casts are meant to widen half precision. Here they would narrow: the mask's number would become minus
+    infinity and a row of padding NaN, and a norm, a softmax or a state would be no more exact than the target's.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -139,7 +139,7 @@ def _widened_casts() -> Any:
 
 
 def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a float64 model. Raises `ReferenceNotFinite`, since nothing can be held against NaN."""
+    """Return the outputs of a float64 model. Raises `ReferenceNotFinite`, since nothing can be compared with NaN."""
     import torch
 
     with torch.no_grad(), _default_float64():
@@ -151,7 +151,7 @@ def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict
 def float64_generation(
     model: torch.nn.Module, inputs: Mapping[str, Array], *, steps: int, use_cache: bool = False
 ) -> Generation:
-    """Greedy decoding in float64; as a reference without a cache, so that a fault in it can't be in both sides."""
+    """Decode greedily in float64; a reference has no cache, so that a fault in the cache can't be in both."""
     import torch
 
     with _default_float64():
@@ -167,7 +167,7 @@ def float64_gradients(
     *,
     training: bool = False,
 ) -> dict[str, Array]:
-    """Gradients in float64 by parameter name; `training` is the mode, for a model that has them in no other."""
+    """Return gradients in float64 by parameter name; `training` is for models that need training mode."""
     import torch
 
     with _default_float64():
@@ -179,10 +179,10 @@ def float64_gradients(
 def gradient_summary(
     model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str], *, training: bool = False
 ) -> tuple[int, float]:
-    """How many parameters of a reference get a gradient, and the length of all gradients as one vector.
+    """Return how many parameters of a reference get a gradient, and the norm of all gradients as one vector.
 
-    None is kept, so that it takes no memory for them; but in `training` mode, where a model that computes its layers
-    anew adds to a gradient several times.
+    Gradients aren't kept, which saves memory, except in `training` mode, in which a model that recomputes its layers
+    adds to a gradient several times.
     """
     import torch
 
@@ -221,8 +221,8 @@ def _require_finite(arrays: Outputs) -> None:
 
 
 def identity_of(model: torch.nn.Module) -> str:
-    """A hash of a model's configuration, modules with what they hold, weights, modelling source and library versions,
-    as hexadecimal text."""
+    """Return a hash of a model's configuration, modules with their attributes, weights, modeling source and library
+    versions, in hexadecimal."""
     import torch
 
     digest = hashlib.sha256()
@@ -239,13 +239,13 @@ def identity_of(model: torch.nn.Module) -> str:
         return digest.hexdigest()
     for name, tensor in sorted(_all_tensors(model), key=lambda named: named[0]):
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        # As bytes: NumPy has no bfloat16, which a model may keep tables in.
+        # As bytes: NumPy has no bfloat16, which tables of a model may have.
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
 def _all_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Everything that a model computes with: what its state dictionary holds, and what it leaves out."""
+    """Yield all tensors that a model computes with, in its state dictionary or not."""
     import torch
 
     saved = model.state_dict()
@@ -258,15 +258,15 @@ def _all_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _library_of(model: torch.nn.Module) -> str:
-    """The library that a model is of; a user's own module counts as one of transformers, whose parts it may use."""
+    """Return the library of a model; a user's own module counts as one of transformers, whose parts it may use."""
     return "diffusers" if type(model).__module__.startswith("diffusers.") else "transformers"
 
 
 def _sources(model: torch.nn.Module) -> bytes:
-    """A hash of the source that computes: the files of all modules' classes, what else is loaded of their packages,
-    what the library shares, and our own that run a model and read what it gives.
+    """Return a hash of the source that computes: the files of all modules' classes, the other loaded files of their
+    packages, the library's shared files, and our own that run a model and read its outputs.
 
-    An edit in an installation that one works on must not meet an export or a reference from before it.
+    An edited installation must not use an export or a reference from before the edit.
     """
     files = {inspect.getsourcefile(type(module)) for module in model.modules()}
     files -= {None, *(f for f in files if f and "/torch/" in Path(f).as_posix())}
@@ -288,7 +288,7 @@ def _sources(model: torch.nn.Module) -> bytes:
 
 
 class ReferenceStore:
-    """Keeps reference outputs as safetensors files named by what they depend on."""
+    """Reference outputs in safetensors files that are named by what they depend on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -298,7 +298,7 @@ class ReferenceStore:
         return self.folder / f"{digest.hexdigest()[:32]}.safetensors"
 
     def get(self, identity: str, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
-        """What is kept for these inputs; None where nothing is, or where the file is broken."""
+        """Return the outputs kept for these inputs, or None if there are none or the file is broken."""
         path = self._path(identity, inputs)
         if not path.is_file():
             return None
@@ -318,14 +318,14 @@ class ReferenceStore:
         """Keep outputs; the file appears whole or not at all."""
         from safetensors.numpy import save
 
-        # Not ascontiguousarray, which makes an array of one element of a single number.
+        # Not ascontiguousarray, which turns a scalar into an array of one element.
         arrays = {key: np.asarray(value, order="C") for key, value in outputs.items()}
         facts = {"identity": identity, "checksum": digest_of(arrays)}
         write_whole(self._path(identity, inputs), save(arrays, metadata=facts), mode=0o600)
 
 
 def digest_of(arrays: Mapping[str, Array]) -> str:
-    """SHA-256 of named arrays: names, dtypes, shapes and values."""
+    """Return the SHA-256 of named arrays: names, dtypes, shapes and values."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(json.dumps([name, str(arrays[name].dtype), list(arrays[name].shape)]).encode())

@@ -1,7 +1,7 @@
-"""A bundle's runner that stays: takes requests on its standard input, runs the suites that each names as a run of its
-own, and answers when they are done. What suites need is imported once.
+"""Serve a bundle's suites: read requests from standard input, run the named suites, and answer when they are done.
+Packages are imported once.
 
-A request is a JSON object on one line, and so is its answer. It ends with its input, also in the middle of a run.
+A request is a JSON object on one line, and so is its answer. The process ends with its input, also during a run.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 def answer_requests(carried: Sequence[Carried], missing: Sequence[str]) -> int:
-    """Answer until the input ends; returns the exit code.
+    """Answer requests until the input ends, and return the exit code.
 
-    `report` says what this machine has, and which packages are `missing`. `run` runs the cells that it names: its
-    answer holds the run's id, and the evidence goes into the folder that the request names. What can't be done is
-    answered with an `error`.
+    `report` returns what this machine has and which packages are `missing`. `run` runs the named cells: the answer
+    has the run's id, and the evidence is in the folder that the request names. A failed request is answered with an
+    `error`.
     """
     by_id = {one.suite.cell.id: one for one in carried}
     answers = _take_streams()
@@ -100,7 +100,7 @@ def _run(
 
 
 def _take_streams() -> tuple[int, int]:
-    """Descriptors for requests and answers. Whatever else is read here reads nothing, what is printed is a remark."""
+    """Return descriptors for requests and answers. Other output goes to standard error."""
     own = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -110,17 +110,17 @@ def _take_streams() -> tuple[int, int]:
 
 
 def _requests(descriptor: int) -> Iterator[Any]:
-    """Requests as they come. When the input ends, so does what is running: nobody would hear of it."""
-    heard: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(descriptor, heard), daemon=True).start()
-    while (line := heard.get()) is not None:
+    """Yield requests as they arrive. When the input ends, so does the current run, since its answer would be lost."""
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_read_lines, args=(descriptor, lines), daemon=True).start()
+    while (line := lines.get()) is not None:
         yield json.loads(line)
 
 
-def _listen(descriptor: int, heard: queue.SimpleQueue[bytes | None]) -> None:
+def _read_lines(descriptor: int, lines: queue.SimpleQueue[bytes | None]) -> None:
     with os.fdopen(descriptor, "rb") as requests:
         for line in requests:
-            if line.endswith(b"\n"):  # else whoever asked is gone in the middle of it
-                heard.put(line)
-    heard.put(None)
+            if line.endswith(b"\n"):  # otherwise the client died while it wrote
+                lines.put(line)
+    lines.put(None)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a run that was cut off has already shown, and what of it still holds: everything else runs again."""
+"""Find the results of an interrupted run that still hold: all other suites run again."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ISOLATED = "process"
 
 @dataclass(frozen=True, kw_only=True)
 class Resumable:
-    """What can be taken over: `run_ids` are the newest run and those that it resumes, newest first, maybe none.
+    """The results to reuse: `run_ids` are the newest run and those that it resumes, newest first, possibly none.
 
-    `done` gives the run whose lines hold for a cell, `again` the reason why another one has to run.
+    `done` is the run whose lines hold for a cell, `again` the reason why a cell has to run.
     """
 
     run_ids: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Resumable:
     again: Mapping[str, str] = field(default_factory=dict)
 
     def notes(self) -> tuple[str, ...]:
-        """What a user is told before anything runs."""
+        """Return the notes for the user before anything runs."""
         if not self.run_ids:
             return ("there is no run to resume here, so that everything runs",)
         newest = self.run_ids[0]
@@ -43,11 +43,10 @@ class Resumable:
 
 
 def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[str, str], machine: str) -> Resumable:
-    """What the newest isolated run of `suites` in a folder of evidence has shown of them and still holds.
+    """Return the results of the newest isolated run of `suites` in a folder of evidence that still hold.
 
-    A run of this machine goes before one of another, whose evidence is never taken over, and one that planned any of
-    the suites before one of other cells. `versions` are those of now. A folder that isn't there, or that holds no
-    run, gives an empty answer.
+    A run of this machine precedes one of another, whose evidence is never reused, and one that planned any of the
+    suites precedes one of other cells. `versions` are today's. Without a folder or a run the result is empty.
     """
     evidence = read_folder(folder) if folder.is_dir() else None
     chain = _chain(evidence, redact(machine), {suite.cell.id for suite in suites}) if evidence else ()
@@ -75,7 +74,7 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
 
 
 def close_run(folder: Path, run_id: str) -> None:
-    """Write the end of a run that has none though all that it planned has its line: it was killed after the last one.
+    """Write the end of a run that has none though all planned checks have lines: it was killed after the last one.
 
     Raises `OutputError`.
     """
@@ -93,7 +92,7 @@ def close_run(folder: Path, run_id: str) -> None:
 
 
 def _chain(evidence: Evidence, machine: str, cells: Set[str]) -> tuple[RunLine, ...]:
-    """The newest run and all that it goes on with, newest first. Runs that are missing are left out."""
+    """Return the newest run and those that it resumes, newest first. Missing runs are left out."""
     isolated = [run for run in evidence.runs if run.isolation == _ISOLATED]
     if not isolated:
         return ()
@@ -120,7 +119,7 @@ def _reasons(
     versions: Mapping[str, str],
     machine: str,
 ) -> Iterator[str]:
-    """Why the lines of a run don't speak for `suite` now; none where they do."""
+    """Yield why the lines of a run don't hold for `suite` now."""
     if run.machine != machine:
         yield "it ran on another machine"
     if suite.edited or any(EDITED in line.conditions for line in lines):
@@ -146,8 +145,8 @@ def _reasons(
 def why_again(
     suite: SuiteFile, run: RunLine, lines: Sequence[CheckLine], versions: Mapping[str, str], machine: str
 ) -> str:
-    """Why the lines of a run that planned `suite` don't speak for it on `machine` with `versions`; empty where they
-    do."""
+    """Return why the lines of a run that planned `suite` don't hold on `machine` with `versions`, or an empty
+    text."""
     planned = next(one for one in run.plan if one.cell_id == suite.cell.id)
     return next(_reasons(suite, run, planned, lines, versions, machine), "")
 

@@ -1,8 +1,8 @@
 """The choices that a model makes by its largest scores: which experts get a token, which token comes next.
 
-Two scores that lie closer together than a precision rounds may change places, and everything behind them is another
-number. So that the rest can be compared all the same, float64 is computed once more with the choices of the target;
-how far each of them is from float64's own is kept, to be judged by what rounding does to the scores.
+Two scores that are closer together than rounding may change places, which changes everything after them. To compare
+the rest, float64 is computed again with the target's choices; the distance of each from float64's own choice is kept,
+and compared with what rounding does to the scores.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import torch
 
 _RULED_OUT = 1e30
-"""Scores beyond this are masks, and no measure of how far scores are apart."""
+"""Scores beyond this are masks and no measure of the distance of scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RouterChoice:
-    """One call of `topk` or `argmax` on scores: the indices that it gave."""
+    """One call of `topk` or `argmax` on scores, with the indices that it returned."""
 
     function: str
     indices: Array
@@ -34,26 +34,24 @@ class RouterChoice:
 
 @dataclass(kw_only=True)
 class Held:
-    """What a pass with given choices found: for each call the scores, and by how much those that float64 would have
-    taken are larger than those that were given; infinite if one was given twice."""
+    """The scores of each call in a pass with given choices, and the gap of each choice.
+
+    A gap is the largest difference between a score that float64 would have chosen and the one that was given, rank by
+    rank if their order counts; infinite if one was given twice.
+    """
 
     scores: list[Array] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-
-    @property
-    def changed(self) -> bool:
-        """Whether a given choice isn't that of the scores."""
-        return any(self.gaps)
+    gaps: list[Array] = field(default_factory=list)
 
 
 class OtherChoices(Exception):
-    """A pass calls for other choices than those that are given."""
+    """A pass makes other calls than those with given choices."""
 
 
 @contextmanager
 def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Iterator[list[RouterChoice]]:
-    """Note the choices of what torch computes in this thread, up to the end of so many `passes` of the model. The
-    list is filled at the end: copies to the host within a pass would look like work that was done there."""
+    """Record the choices of torch in this thread, up to the end of `passes` passes of the model. The list is filled
+    at the end: copies to the host during a pass would look like work on the host."""
     found: list[RouterChoice] = []
     kept: list[tuple[str, torch.Tensor]] = []
     ended = 0
@@ -62,7 +60,7 @@ def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Ite
         nonlocal ended
         ended += 1
 
-    def note(function: str, call: Any, scores: Any, dim: int) -> Any:
+    def note(function: str, call: Any, scores: Any, dim: int, in_order: bool) -> Any:
         result = call()
         if passes is None or ended < passes:
             kept.append((function, _indices_of(result).clone()))
@@ -78,23 +76,29 @@ def observe_choices(model: torch.nn.Module, *, passes: int | None = None) -> Ite
 
 
 @contextmanager
-def hold_choices(choices: Sequence[RouterChoice]) -> Iterator[Held]:
-    """Have a pass take these choices, one call after another, with its own scores.
+def hold_choices(choices: Sequence[RouterChoice], *, but: Sequence[Array] = ()) -> Iterator[Held]:
+    """Have a pass take these choices, one call after another, with its own scores; `but` says for each call which it
+    makes itself.
 
-    Raises `OtherChoices` if it makes others than these calls.
+    Raises `OtherChoices` if it makes other calls.
     """
     import torch
 
     held, left = Held(), list(reversed(choices))
 
-    def give(function: str, call: Any, scores: Any, dim: int) -> Any:
+    def give(function: str, call: Any, scores: Any, dim: int, in_order: bool) -> Any:
         result = call()
         own, given = _indices_of(result), left.pop() if left else None
         if given is None or given.function != function or given.indices.shape != tuple(own.shape):
             raise OtherChoices(f"{function} of shape {tuple(own.shape)} has no counterpart")
         indices = torch.as_tensor(given.indices, device=own.device, dtype=own.dtype)
         several = function == "topk"
-        _note_gap(held, _as_array(scores), _as_array(own), given.indices, dim, several=several)
+        if but:
+            own_here = torch.as_tensor(but[len(held.gaps)], device=own.device)
+            indices = torch.where(own_here.unsqueeze(dim) if several else own_here, own, indices)
+        held.scores.append(_as_array(scores))
+        both = [one if several else np.expand_dims(one, dim) for one in (_as_array(own), given.indices)]
+        held.gaps.append(_gaps(held.scores[-1], *both, dim=dim, in_order=in_order))
         if function == "argmax":
             return indices
         return type(result)((scores.gather(dim, indices), indices))
@@ -105,31 +109,36 @@ def hold_choices(choices: Sequence[RouterChoice]) -> Iterator[Held]:
         raise OtherChoices(f"{len(left)} choices were never asked for")
 
 
-def _note_gap(held: Held, scores: Array, own: Array, given: Array, dim: int, *, several: bool) -> None:
-    held.scores.append(scores)
-    if not several:
-        own, given = np.expand_dims(own, dim), np.expand_dims(given, dim)
-    if np.array_equal(np.sort(own, axis=dim), np.sort(given, axis=dim)):
-        held.gaps.append(0.0)
-        return
-    twice = (np.diff(np.sort(given, axis=dim), axis=dim) == 0).any()
-    wanted, taken = (np.sort(np.take_along_axis(scores, one, axis=dim), axis=dim) for one in (own, given))
+def _gaps(scores: Array, own: Array, given: Array, *, dim: int, in_order: bool) -> Array:
+    """Return the gap of each choice, in the shape of `scores` without the axis `dim`."""
+    twice = (np.diff(np.sort(given, axis=dim), axis=dim) == 0).any(axis=dim)
+    if not in_order:  # the same ones in another order are the same
+        own, given = np.sort(own, axis=dim), np.sort(given, axis=dim)
+    different = (own != given).any(axis=dim)
+    wanted, taken = (np.take_along_axis(scores, one, axis=dim) for one in (own, given))
+    if not in_order:
+        wanted, taken = np.sort(wanted, axis=dim), np.sort(taken, axis=dim)
     with np.errstate(invalid="ignore"):
-        gap = float(np.where(wanted == taken, 0.0, wanted - taken).max())
-    held.gaps.append(math.inf if twice or math.isnan(gap) else gap)
+        gap: Array = np.where(wanted == taken, 0.0, np.abs(wanted - taken)).max(axis=dim, initial=0.0)
+    return np.where(different, np.where(twice | np.isnan(gap), math.inf, gap), 0.0)
 
 
-def undecided(exact: Held, rounded: Sequence[Held]) -> bool:
-    """Whether rounding alone may have made every choice: none is farther from float64's own than twice what rounding
-    does to the scores of its call in each of the rounded passes, since both scores that change places are rounded.
+def beyond_rounding(exact: Held, rounded: Sequence[Held]) -> list[Array]:
+    """Return for each call which of its choices rounding can't explain.
+
+    Their gap is more than twice the change that rounding makes to the scores of the call in each of the rounded
+    passes: both scores that change places are rounded.
     """
-    return all(
-        not gap or gap <= 2 * min(_moved(one.scores[call], exact.scores[call]) for one in rounded)
-        for call, gap in enumerate(exact.gaps)
-    )
+    return [
+        gaps > 2 * min(_moved(one.scores[call], exact.scores[call]) for one in rounded)
+        for call, gaps in enumerate(exact.gaps)
+    ]
 
 
 def _moved(scores: Array, exact: Array) -> float:
+    """Return the largest change of a score; 0 if the passes chose among different candidates."""
+    if scores.shape != exact.shape:
+        return 0.0
     meant = np.isfinite(exact) & np.isfinite(scores) & (np.abs(exact) < _RULED_OUT)
     return float(np.abs(scores[meant] - exact[meant]).max(initial=0.0))
 
@@ -145,7 +154,7 @@ def _indices_of(result: Any) -> Any:
 
 
 def _mode(answer: Any) -> Any:
-    """A mode that has `answer` make the result of each call that chooses by scores."""
+    """Return a mode in which `answer` makes the result of each call that chooses by scores."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -162,15 +171,15 @@ def _mode(answer: Any) -> Any:
             dim = given.get("dim", args[place] if len(args) > place else -1 if name == "topk" else None)
             if dim is None or given.get("keepdim"):
                 return function(*args, **given)
-            return answer(name, lambda: function(*args, **given), scores, dim)
+            in_order = given.get("sorted", args[4] if len(args) > 4 else True)
+            return answer(name, lambda: function(*args, **given), scores, dim, in_order)
 
     return Choosing()
 
 
 def choices_of_whole_passes(choices: Sequence[RouterChoice], rows: int, steps: int) -> list[RouterChoice] | None:
-    """The choices of decoding with a cache, as decoding without one makes them: each pass has those of all passes
-    before it too. None if they can't be told apart. `rows` is the size of the batch.
-    """
+    """Return the choices of decoding with a cache in the form of decoding without one: each pass has those of all
+    passes before it too. None if they can't be separated. `rows` is the size of the batch."""
     passes: list[list[RouterChoice]] = [[]]
     for one in choices:
         passes[-1].append(one)
@@ -192,8 +201,8 @@ def choices_of_whole_passes(choices: Sequence[RouterChoice], rows: int, steps: i
 
 
 def _joined(before: RouterChoice, more: RouterChoice, rows: int) -> RouterChoice | None:
-    """The choices for tokens and for those after them, whether the tokens of a batch lie in one axis or in two; None
-    if they do neither."""
+    """Return the choices for tokens and for those after them, if the tokens of a batch are in one axis or in two,
+    else None."""
     old, new = before.indices, more.indices
     if old.shape[1:] == new.shape[1:] and len(old) % rows == len(new) % rows == 0:
         parts = [one.reshape(rows, -1, *one.shape[1:]) for one in (old, new)]

@@ -1,5 +1,5 @@
-"""Runs suites in children of a warm parent, several at a time, and sees to it that every planned check leaves a true
-line. A crash, a hang or a kill costs one suite."""
+"""Run suites in children of a warm parent, several at a time, and write a line for every planned check. A crash, a
+hang or a kill costs one suite."""
 
 from __future__ import annotations
 
@@ -35,28 +35,27 @@ _MEMORY_SHARE = 0.9
 _LOOK_S = 0.05
 _WELL = Probed(state=DeviceState.ANSWERS)
 _HELD = {signal.SIGINT, signal.SIGTERM}
-_UNHEARD = Progress()
+_NO_PROGRESS = Progress()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`timeout_s` for one check (loading and compiling count for the first), `memory_bytes` for one child, 0 none.
-
-    Without a timeout, the target's backend says how long. `by_cell` are other timeouts, in seconds, by cell id.
-    """
+    """`timeout_s` in seconds for one check (loading and compiling count for the first), `memory_bytes` for one child,
+    0 for no limit. Without a timeout, the target's backend decides. `by_cell` are other timeouts in seconds by cell
+    id."""
 
     timeout_s: float | None = None
     memory_bytes: int = 0
     by_cell: Mapping[str, float] = field(default_factory=dict)
 
     def timeout_of(self, suite: SuiteFile) -> float:
-        """Seconds that one check of a suite may take."""
+        """Return the seconds that one check of a suite may take."""
         asked = self.by_cell.get(suite.cell.id, self.timeout_s)
         return backend_class(suite.cell.target.name).DEADLINE_S if asked is None else asked
 
 
 def default_memory_limit() -> int:
-    """Nine tenths of what is available now, in bytes; 0, no limit, where nothing tells."""
+    """Return nine tenths of the available memory in bytes, or 0, no limit, if it is unknown."""
     from ..inventory.system.main_memory import read_memory
 
     return int((read_memory().available_bytes or 0) * _MEMORY_SHARE)
@@ -70,12 +69,11 @@ def run_suites(
     limits: Limits,
     jobs: int = 1,
     pytest_arguments: Sequence[str] = (),
-    progress: Progress = _UNHEARD,
+    progress: Progress = _NO_PROGRESS,
 ) -> Counter[str]:
-    """Write the plan, run every suite in a child, `jobs` of them at a time, and write the end. Returns counts by
-    outcome.
+    """Write the plan, run every suite in a child, `jobs` at a time, and write the end. Return counts by outcome.
 
-    An interruption ends all children, is recorded for what it cut off, and is raised again as `KeyboardInterrupt`.
+    An interruption ends all children, is recorded for unfinished checks, and is raised again as `KeyboardInterrupt`.
     """
     writer.write(run)
     progress.planned(len(suites))
@@ -109,14 +107,14 @@ def run_suites(
             raise
         finally:
             progress.closed()
-            gc.unfreeze()  # what was imported before a second run of suites is freed at the end like anything else
-            counts = settle(writer, suites, reason)
+            gc.unfreeze()  # so that imports can be freed at the end
+            counts = close_missing_checks(writer, suites, reason)
             writer.end(reason, counts, run.resumes)
     return counts
 
 
 def _without_missing(suites: Sequence[SuiteFile], writer: EvidenceWriter, progress: Progress) -> list[SuiteFile]:
-    """The suites whose models are here; the checks of the others are written as `not_run`."""
+    """Return the suites whose models are available; write `not_run` for the checks of the others."""
     for suite in suites:
         if suite.missing:
             lines = close(suite, [], writer, "weights_missing", suite.missing)
@@ -134,14 +132,14 @@ def _no_room(error: OSError) -> OutputError:
 
 @contextmanager
 def terminate_interrupts() -> Iterator[None]:
-    """A polite request to end is treated like Ctrl-C, so that the record is closed."""
+    """Treat SIGTERM like Ctrl-C, so that the record is closed."""
 
     def interrupt(_number: int, _frame: Any) -> None:
         raise KeyboardInterrupt
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: whoever owns it handles signals
+    except ValueError:  # not the main thread, which handles signals
         yield
         return
     try:
@@ -152,7 +150,7 @@ def terminate_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _interruptions_held() -> Iterator[None]:
-    """No child is started without being noted: an interruption waits for this block to end."""
+    """Delay interruptions until the end of this block, so that every started child is noted."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield
@@ -162,7 +160,7 @@ def _interruptions_held() -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class _Working:
-    """A group at work: its child, and the probe of the device on which a suite of it broke down, if one did."""
+    """A running group: its child, and the probe of the device on which one of its suites broke down, if any."""
 
     group: SuiteGroup
     watch: ChildWatch
@@ -172,7 +170,7 @@ class _Working:
 
 @dataclass(kw_only=True)
 class _Loop:
-    """One parent over its children: starts what may start, hears what they say, accounts for what has ended."""
+    """A parent's loop over its children: start groups, read messages, and write the lines of ended suites."""
 
     task: ChildTask
     suites: Sequence[SuiteFile]
@@ -189,20 +187,20 @@ class _Loop:
         self.waiting = groups_of(self.suites, {target for target in targets if may_fork(target)})
 
     def run(self) -> None:
-        """Return when every suite has ended; whatever ends it earlier ends all children."""
+        """Return when every suite has ended; an exception ends all children."""
         try:
             while self.waiting or self.working:
-                self._start_what_may()
+                self._start_ready()
                 wait_for_any([one.watch for one in self.working], _LOOK_S)
                 for one in tuple(self.working):
-                    self._look_at(one)
+                    self._poll(one)
         finally:
             for one in self.working:
                 one.watch.kill()
                 if one.probe is not None:
                     one.probe.kill()
 
-    def _start_what_may(self) -> None:
+    def _start_ready(self) -> None:
         while len(self.working) < self.jobs:
             taken = frozenset[str]().union(*(one.group.places for one in self.working))
             number = next_group(self.waiting, taken)
@@ -217,7 +215,7 @@ class _Loop:
         for suite in group.suites:
             if suite.cell.target in self.lost:
                 why = f"the device was lost in an earlier suite: {self.lost[suite.cell.target]}"
-                self._tell(suite, close(suite, [], self.writer, "device_lost", why))
+                self._report_end(suite, close(suite, [], self.writer, "device_lost", why))
         return replace(group, suites=tuple(one for one in group.suites if one.cell.target not in self.lost))
 
     def _start(self, group: SuiteGroup) -> ChildWatch:
@@ -235,44 +233,45 @@ class _Loop:
             on_check=lambda number, check: self.progress.began(group.suites[number], check),
         )
 
-    def _look_at(self, one: _Working) -> None:
+    def _poll(self, one: _Working) -> None:
         if one.broke is not None and one.probe is not None:
             device = one.probe.poll()
             if device is not None:
                 self._end(one, one.broke, device)
             return
-        for ending in one.watch.poll():
+        endings = one.watch.poll()
+        for ending in endings:
             target = one.group.suites[ending.number].cell.target
             if ending.outcome is not None and ending.outcome.is_breakdown:
                 one.broke, one.probe = ending, Probe(requested_device(target))
-            elif one.watch.over:
+            elif one.watch.over and ending is endings[-1]:
                 self._end(one, ending, _WELL)
             else:
-                self._account(one, ending, _WELL)
+                self._complete_suite(one, ending, _WELL)
 
     def _end(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
-        """Account for the last suite of a child that is gone; what it left of its group gets a new child, next."""
-        self._account(one, ending, device)
+        """Write the lines of the last suite of an ended child; the rest of its group gets a new child, next."""
+        self._complete_suite(one, ending, device)
         if device.state is DeviceState.LOST:
             self.lost[one.group.suites[ending.number].cell.target] = device.reason
         if left := one.group.suites[ending.number + 1 :]:
             self.waiting.insert(0, replace(one.group, suites=left))
         self.working.remove(one)
 
-    def _account(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
+    def _complete_suite(self, one: _Working, ending: ChildEnding, device: Probed) -> None:
         suite = one.group.suites[ending.number]
         selected = bool(self.task.pytest_arguments)
-        lines = account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected)
-        self._tell(suite, lines)
+        lines = complete_suite(suite, one.watch.pid, ending, device, self.writer, selected=selected)
+        self._report_end(suite, lines)
 
-    def _tell(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
+    def _report_end(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
         self.progress.ended(suite, Counter(line.outcome for line in lines))
 
 
-# What a child left open, its parent writes
+# Lines that the parent writes for its children
 
 
-def account_for(
+def complete_suite(
     suite: SuiteFile,
     pid: int,
     ending: ChildEnding,
@@ -281,17 +280,17 @@ def account_for(
     *,
     selected: bool,
 ) -> list[CheckLine]:
-    """Write what the child `pid` left open of a suite, and return all its lines.
+    """Write the missing lines of a suite that ran in the child `pid`, and return all its lines.
 
-    `device` is what became of the device where the suite broke down; `selected` where arguments for pytest may have
-    left checks out.
+    `device` is the state of the device after a breakdown; `selected` is True if pytest's arguments may have left
+    checks out.
     """
     path = writer.folder / f"{writer.run_id}-{pid}.jsonl"
     lines = [one for one in read_file(path)[0] if isinstance(one, CheckLine) and one.cell_id == suite.cell.id]
     if ending.outcome is Outcome.NOT_RUN:
         return [*lines, *close(suite, lines, writer, DISK_FULL, ending.message)]
     if ending.outcome is not None and suite.checks:
-        lines = [*lines, _victim(suite, lines, ending, device, writer)]
+        lines = [*lines, _breakdown_line(suite, lines, ending, device, writer)]
     if ending.outcome is not None:
         error_type, reason = "not_reached", f"{ending.message} before it"
     elif selected and ending.pytest_ran:
@@ -301,12 +300,12 @@ def account_for(
     return [*lines, *close(suite, lines, writer, error_type, reason)]
 
 
-def _victim(
+def _breakdown_line(
     suite: SuiteFile, lines: Sequence[CheckLine], ending: ChildEnding, device: Probed, writer: EvidenceWriter
 ) -> CheckLine:
-    """Write the line of the check that a child was at when it broke down.
+    """Write the line of the check during which a child broke down.
 
-    Where every check has its line already, the last one is said to have ended badly as well.
+    If every check has its line, the last one gets a second, bad one.
     """
     done = {line.check_name for line in lines}
     left = [check for check in suite.checks if check not in done]
@@ -331,7 +330,7 @@ def _victim(
 def close(
     suite: SuiteFile, lines: Sequence[CheckLine], writer: EvidenceWriter, error_type: str, reason: str
 ) -> list[CheckLine]:
-    """Write `not_run` for each planned check that has no line among `lines`; returns what was written."""
+    """Write `not_run` for each planned check without a line among `lines`, and return what was written."""
     done = {line.check_name for line in lines}
     written = [
         line_for(suite, writer.run_id, check, Outcome.NOT_RUN, error_type=error_type, error_message=reason)
@@ -343,10 +342,11 @@ def close(
     return written
 
 
-def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
-    """Outcomes of all checks of this run; planned ones that have no line yet are closed with the reason."""
+def close_missing_checks(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
+    """Return the outcomes of all checks of this run, after planned ones without a line were closed with the
+    reason."""
     written = read_run(writer.folder, writer.run_id)
-    lines = [*written.checks, *written.other_checks]  # under a changed condition they are no measurement, and written
+    lines = [*written.checks, *written.other_checks]  # the others are of a changed condition
     by_cell = lines_by_cell(lines)
     error_type = "not_reached" if reason == "finished" else "interrupted"
     for suite in suites:

@@ -1,4 +1,4 @@
-"""Which suites run together in one child, and which children may run side by side. Pure: nothing is started here."""
+"""Decide which suites share a child, and which children may run at the same time. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..target import Target
 from .suite_file import SuiteFile
 
 REAL_WEIGHTS = "real weights"
-"""The place that suites of checkpoints share: two of them at once would halve the memory that each may need."""
+"""The place that suites of checkpoints share: two at once would halve the memory for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteGroup:
-    """Suites that one child runs, in this order. `places` can take one child at a time each."""
+    """Suites that one child runs, in this order. Each of its `places` can hold one child at a time."""
 
     suites: tuple[SuiteFile, ...]
     fork: bool
@@ -25,10 +25,10 @@ class SuiteGroup:
 
 
 def groups_of(suites: Sequence[SuiteFile], forkable: Collection[Target]) -> list[SuiteGroup]:
-    """The suites in the order in which their first ones stand; those of one checkpoint are one group.
+    """Return groups in the order of their first suites; the suites of one checkpoint are one group.
 
-    Weights are then opened once. `forkable` are the targets whose children may be forked; a group is forked whole
-    or not at all.
+    Weights are then opened once. `forkable` are the targets whose children may be forked; a group is forked as a
+    whole or not at all.
     """
     found: dict[tuple[str, bool], list[SuiteFile]] = {}
     for suite in suites:
@@ -40,7 +40,7 @@ def groups_of(suites: Sequence[SuiteFile], forkable: Collection[Target]) -> list
 
 
 def _places(suites: Sequence[SuiteFile]) -> frozenset[str]:
-    """What a child of these suites needs for itself: devices that aren't shared, and the memory for real weights."""
+    """Return what a child of these suites needs for itself: unshared devices, and memory for a checkpoint."""
     places = {str(suite.cell.target) for suite in suites if not _is_shared(suite.cell.target)}
     return frozenset(places | {REAL_WEIGHTS for suite in suites if suite.model_revision})
 
@@ -50,7 +50,7 @@ def _is_shared(target: Target) -> bool:
 
 
 def next_group(waiting: Sequence[SuiteGroup], taken: Collection[str]) -> int | None:
-    """The place in line of the first group whose places are all free; None where none is."""
+    """Return the index of the first group whose places are all free, or None."""
     for number, group in enumerate(waiting):
         if group.places.isdisjoint(taken):
             return number
@@ -58,14 +58,14 @@ def next_group(waiting: Sequence[SuiteGroup], taken: Collection[str]) -> int | N
 
 
 def default_jobs(suites: Sequence[SuiteFile], cores: int | None = None) -> int:
-    """How many children to run at a time: one a core, as far as there is something to run beside each other."""
+    """Return how many children to run at a time: one a core, as far as suites can run side by side."""
     shared = sum(_is_shared(suite.cell.target) and not suite.model_revision for suite in suites)
     alone = {place for suite in suites for place in _places([suite])}
     return max(1, min(cores or usable_cores(), shared + len(alone)))
 
 
 def threads_for(jobs: int, cores: int, asked: str) -> int:
-    """Threads of each of `jobs` children, so that all together fit the cores; 0 leaves the runtime's own choice.
+    """Return the threads of each of `jobs` children, so that all fit the cores; 0 keeps the runtime's own number.
 
     `asked` is the user's OMP_NUM_THREADS, which is never exceeded.
     """

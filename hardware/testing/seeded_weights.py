@@ -1,8 +1,8 @@
-"""Weights that make faults audible.
+"""Seeded test weights that make faults detectable.
 
-A library's own initialisation hides faults: in a default tiny BERT, doubling the attention scale moves the
-output by less than bfloat16's noise. `fill` sets every parameter from its qualified name alone, so that the
-same model has the same numbers on every machine, and loud enough that a wrong operator shows.
+A library's own initialization hides faults: in a default tiny BERT, doubling the attention scale moves the output by
+less than bfloat16's noise. `fill` sets every parameter from its qualified name alone, so that a model has the same
+numbers on every machine, and large enough that a wrong operator shows.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     import torch
 
 GAINS = (1.5, 1.0, 0.7, 0.5)
-"""The gains that a recipe may choose from, loudest first."""
+"""The gains from which a recipe may choose, largest first."""
 BETWEEN = (1.2, 0.85, 2.0)
-"""Those that are tried where none of `GAINS` is accepted: between them, and louder."""
+"""Gains to try if none of `GAINS` is accepted: between them, and larger."""
 
 _JITTER = 0.3
 _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
-"""Learned rows of which each asks for one object (DETR, Mask2Former and their like)."""
+"""Learned rows that each query one object (DETR, Mask2Former and similar models)."""
 _PERIODS = ("snake1.alpha", "snake2.alpha")
-"""How fast a periodic activation swings, by channel: it divides by that, so that around 0 numbers would blow up."""
+"""The period of a periodic activation by channel. It divides by this, so that numbers around 0 would explode."""
 _CODE_TABLES = frozenset({"embed", "embed_sum"})
-"""Buffers that hold the codes of a codec, one in a row: learned as averages, not by gradients."""
+"""Buffers with the codes of a codec, one in a row, learned as averages and not by gradients."""
 _DRAWN_TABLES = frozenset({"positional_embedding"})
 """Buffers that a constructor draws anew each time: the frequencies of positions in SAM 2."""
 ROUTING_BIASES = frozenset({"e_score_correction_bias", "expert_bias"})
-"""Vectors that decide with a token's scores which experts it gets, and that a library starts at 0: buffers in some
-models (DeepSeek-V3, LFM2), parameters in others (ERNIE 4.5)."""
+"""Vectors that, added to a token's scores, decide which experts it gets, and that a library initializes to 0: buffers
+in some models (DeepSeek-V3, LFM2), parameters in others (ERNIE 4.5)."""
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _BRANCH_SCALE = re.compile(r"lambda_?\d|(ffn_)?gamma(_\d)?|layer_scale(_\d|_parameter)?|scale")
@@ -49,13 +49,13 @@ def _generator(seed: str, name: str) -> np.random.Generator:
 
 
 def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
-    """Inputs that one output adds up: the row of an embedding, else everything but the first axis, as for the stem of
-    a convolutional network, which is called its embedder.
+    """Return the number of inputs that one output sums: the row of an embedding, else all but the first axis, as for
+    the stem of a convolutional network, which is called its embedder.
 
-    The matrices of all experts lie in one parameter, (experts, out, in) in some models and (experts, in, out) in
-    others: between the two is close enough for both. As many as out times in would leave experts silent.
-    Object queries are as large as the normalised stream that they are added to: nothing else tells one from another,
-    and among queries that are alike it doesn't show what attention between them does.
+    The matrices of all experts are one parameter, (experts, out, in) or (experts, in, out) by model; a value between
+    the two is close enough for both, while out times in would make experts undetectable. Object queries are as large
+    as the normalized stream that they are added to: nothing else distinguishes them, and attention between equal
+    queries has no visible effect.
     """
     if any(part in _OBJECT_QUERIES for part in name.split(".")):
         return 1
@@ -66,8 +66,8 @@ def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
 
 
 def _is_scale(name: str, of_norm: bool) -> bool:
-    """Whether a parameter multiplies what is there: the weight of a normalisation, or the scale of a branch (layer
-    scale), which a library starts so near 0 that nothing of the branch would be heard."""
+    """Whether a parameter multiplies values: a normalization weight, or the scale of a branch (layer scale), which a
+    library initializes so near 0 that the branch would be undetectable."""
     lowered = name.lower()
     own = lowered.rpartition(".")[2]
     if own.endswith("weight") and (of_norm or "norm" in lowered or "ln_" in lowered):
@@ -76,12 +76,12 @@ def _is_scale(name: str, of_norm: bool) -> bool:
 
 
 def without_numbers(name: str) -> str:
-    """The name of a parameter with `*` for the number of each layer: `layers.*.norm.weight`."""
+    """Return the name of a parameter with `*` for the number of each layer: `layers.*.norm.weight`."""
     return _NUMBER.sub("*", name)
 
 
 def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
-    """Names of the modules that hold parameters of experts, by their own name or their class's."""
+    """Return the names of modules that hold parameters of experts, by their own name or their class's."""
     return frozenset(
         name
         for name, module in model.named_modules()
@@ -90,7 +90,7 @@ def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
 
 
 def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[str, npt.NDArray[np.float64]]:
-    """Values for the statistics of a batch normalisation, and for its weight and bias where they are frozen."""
+    """Return values for the statistics of a batch normalization, and for its weight and bias if they are frozen."""
     buffers = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_floating_point()}
     if "running_var" not in buffers:
         return {}
@@ -103,8 +103,9 @@ def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[st
 
 
 def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
-    """Values for tables that are buffers: of codes, which a library leaves 0, so that all are one, as in a matrix; of
-    what a constructor draws, standard normal as there. One of that name that isn't saved is computed, and stays."""
+    """Return values for tables that are buffers. Codes, which a library leaves at 0, are drawn as in a matrix; tables
+    that a constructor draws are standard normal as there. A table that isn't saved is computed by the model and
+    stays."""
     values = {}
     for name, buffer in module.named_buffers(recurse=False):
         if name in _CODE_TABLES | _DRAWN_TABLES and buffer.ndim == 2 and buffer.is_floating_point():
@@ -116,7 +117,7 @@ def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict
 
 
 def _routing_biases(owner: str, module: torch.nn.Module, seed: str) -> dict[str, npt.NDArray[np.float64]]:
-    """Values for the biases of a router that are buffers: the same as for those that are parameters."""
+    """Return values for a router's biases that are buffers, the same as for parameters."""
     return {
         name: _JITTER * _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
         for name, buffer in module.named_buffers(recurse=False)
@@ -125,7 +126,7 @@ def _routing_biases(owner: str, module: torch.nn.Module, seed: str) -> dict[str,
 
 
 def has_codes(model: torch.nn.Module) -> bool:
-    """Whether a model holds the codes of a codec, through which only what makes another code is heard."""
+    """Whether a model contains the codes of a codec, after which only changes of a code are detectable."""
     return any(name.rpartition(".")[2] in _CODE_TABLES for name, buffer in model.named_buffers() if buffer.ndim == 2)
 
 
@@ -134,18 +135,17 @@ def fill(
 ) -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
-    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1. Those that
+    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalization weights around 1. Those that
     are `zero_centered` are jittered around 0, since the code adds 1: around 1 they would double every stream. Their
     names, with `*` for a layer's number, come from the recipe and not from the code, or a model that lost its 1 would
-    get weights that make up for it.
-    Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
-    in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too, since a mean of 0 and a variance of 1 hide
-    faults, and so are tables that a model keeps as buffers, as the codes of a codec, and the biases of routers.
-    The variance is jittered around 1, not around what the gain makes of it: an activation leaves about half of it,
-    and without a gain nothing of the image would come through thirty layers that have no way around them.
-    What a library makes in half precision whatever the model is in (the activation of Apertus in transformers 4.57)
-    keeps its numbers and is widened to the dtype of the rest.
+    get weights that compensate for it. Tied parameters are set once, under the first of their names. Numbers come
+    from NumPy's Philox generator in float64 and are rounded to the parameter's dtype. A table that the model computes
+    and never saves stays. The statistics of batch normalization are set too, since a mean of 0 and a variance of 1
+    hide faults, and so are tables in buffers, such as the codes of a codec, and the biases of routers. The variance
+    is jittered around 1, not around the value that follows from the gain: an activation leaves about half of it, and
+    without a gain nothing of the image would pass through thirty layers without skip connections. Parameters that a
+    library makes in half precision whatever the model is in (the activation of Apertus in transformers 4.57) keep
+    their numbers and are widened to the dtype of the rest.
     """
     import torch
 
@@ -173,11 +173,11 @@ def fill(
             buffers |= _routing_biases(owner, module, seed)
             for name, value in buffers.items():
                 getattr(module, name).copy_(torch.as_tensor(value))
-        _widen_what_is_narrower(model)
+        _widen_narrow_parameters(model)
     return model.eval()
 
 
-def _widen_what_is_narrower(model: torch.nn.Module) -> None:
+def _widen_narrow_parameters(model: torch.nn.Module) -> None:
     dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
     if len(dtypes) > 1:
         widest = max(dtypes, key=lambda dtype: dtype.itemsize)

@@ -1,4 +1,4 @@
-"""One run from its plan to its evidence: what an earlier run already showed is left out, the rest is run."""
+"""One run from its plan to its evidence: results of an earlier run are reused, the rest is run."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ from .suite_file import SuiteFile
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What came of a run: its id (an earlier one's if nothing was left to run), and what was taken over."""
+    """The result of a run: its id (an earlier one's if nothing was left to run), and the reused results."""
 
     run_id: str
     taken_over: Resumable
     interrupted: bool = False
 
     def run_of(self, cell_id: str) -> str:
-        """The run whose lines speak for a cell."""
+        """Return the run whose lines hold for a cell."""
         return self.taken_over.done.get(cell_id, self.run_id)
 
 
 def exit_code(lines: Sequence[CheckLine], *, missing: bool) -> int:
-    """1 for a failed check, one that wasn't reached, or a device that is required and `missing`; 5 if nothing ran.
-
-    A check that somebody left out with arguments for pytest is no failure.
-    """
+    """Return 1 for a failed check, a check that wasn't reached, or a required device that is `missing`; 5 if nothing
+    ran. A check that pytest's arguments left out isn't a failure."""
     unreached = [line for line in lines if line.outcome is Outcome.NOT_RUN]
     failed = any(line.outcome.is_failure for line in lines) or any(
         line.error_type != "deselected" for line in unreached
@@ -62,10 +60,9 @@ def run_session(
     progress: Progress | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> Session:
-    """Run `suites`, planned by `plan` in the same order, and keep their evidence: `jobs` at a time, or what suits.
-
-    With `resume`, only what the newest run didn't finish; `on_note` is told why. Raises `OutputError`.
-    """
+    """Run `suites`, planned by `plan` in the same order, and keep their evidence: `jobs` at a time, or a suitable
+    number. With `resume`, run only what the newest run didn't finish; `on_note` gets the reasons. Raises
+    `OutputError`."""
     machine = machine or machine_label()
     versions = versions_of(inventory)
     found = find_resumable(evidence, suites, versions, machine) if resume else Resumable()

@@ -1,6 +1,6 @@
-"""The process that runs suites: its limits, its logs, and pytest with the recorder. Forked or freshly started.
+"""The process that runs suites, forked or newly started: its limits, its logs, and pytest with the recorder.
 
-It names each suite and each check that it begins on a pipe, so that its parent knows where it was when it ends.
+It writes each suite and check that it starts to a pipe, so that its parent knows where it was when it ends.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .check_lines import is_full_disk
 from .pytest_environment import shield_pytest
 
 _SUITE_INI = Path(__file__).with_name("suite.ini")
-_LONGEST_REASON = 1000  # a line of a pipe is written whole
+_LONGEST_REASON = 1000  # so that a message is written to the pipe at once
 
 PYTEST_INTERNAL = 3
-"""pytest's exit code when it broke down itself."""
+"""pytest's exit code for an internal error."""
 
 
 class Word(StrEnum):
-    """How a line on the pipe begins: the number of a suite that begins, a check that begins, pytest's exit code, why
-    nothing can be written any more."""
+    """The first word of a message on the pipe: the number of a suite that starts, a check that starts, pytest's exit
+    code, or why nothing can be written any more."""
 
     SUITE = "suite"
     CHECK = "check"
@@ -41,12 +41,12 @@ class Word(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ChildTask:
-    """What a child is told: the `suites` to run, in order, each with a log of its own (`log` and its number), and the
+    """The task of a child: the `suites` to run in order, each with a log of its own (`log` and its number), and the
     `hashes` that they were planned with.
 
-    `memory_limit` in bytes and `threads` of one runtime, 0 for none; `pipe` is where it says what it begins, `parent`
-    the process that it must not outlive. `temporary` is its temporary directory, and that of what it starts: the
-    parent removes it. The empty string leaves it the system's.
+    `memory_limit` in bytes and `threads` of one runtime, 0 for none; `pipe` is the descriptor for messages, `parent`
+    the process that it must not outlive. `temporary` is the temporary directory of the child and its processes, which
+    the parent removes; an empty text keeps the system's.
     """
 
     suites: Sequence[str]
@@ -63,18 +63,18 @@ class ChildTask:
 
 
 def run_child(task: ChildTask) -> int:
-    """Run the suites in this process and return pytest's last exit code. The process is of no use afterwards."""
+    """Run the suites in this process and return pytest's last exit code. The process can't be used afterwards."""
     try:
         return _run_child(task)
     except Exception as error:
         if is_full_disk(error):
-            _tell_full_disk(task.pipe, error)
+            _send_full_disk(task.pipe, error)
         raise
 
 
 def _run_child(task: ChildTask) -> int:
     die_with_parent(task.parent)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # held while it was started
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # blocked while it was started
     _log_to(task, 0)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
@@ -88,14 +88,14 @@ def _run_child(task: ChildTask) -> int:
     code = 0
     for number, suite in enumerate(task.suites):
         _log_to(task, number)
-        _tell(task.pipe, Word.SUITE, number)
+        _send(task.pipe, Word.SUITE, number)
         code = _run_suite(task, Path(suite), task.hashes[number])
         sys.stdout.flush()
         sys.stderr.flush()
         if code == PYTEST_INTERNAL:
             return code
-        _tell(task.pipe, Word.OVER, code)
-        gc.collect()  # a model of the last suite makes room for the next
+        _send(task.pipe, Word.OVER, code)
+        gc.collect()  # free the model of the last suite
     return code
 
 
@@ -108,17 +108,17 @@ def _run_suite(task: ChildTask, suite: Path, planned_hash: str) -> int:
     writer = EvidenceWriter(Path(task.evidence), task.run_id)
     recorder = EvidenceRecorder(
         writer,
-        on_start=lambda check: _tell(task.pipe, Word.CHECK, check),
-        on_full_disk=lambda error: _tell_full_disk(task.pipe, error),
+        on_start=lambda check: _send(task.pipe, Word.CHECK, check),
+        on_full_disk=lambda error: _send_full_disk(task.pipe, error),
         planned_hash=planned_hash,
     )
     settings = [
         "-c",
         str(_SUITE_INI),
         f"--rootdir={suite.parent}",
-        "--noconftest",  # a suite stands alone: no other file decides what its checks mean
+        "--noconftest",  # no other file decides what its checks mean
         "--continue-on-collection-errors",  # a suite that can't be imported fails with its reason
-        "--capture=sys",  # what native code says when it dies belongs in the log, not in a file of pytest's
+        "--capture=sys",  # native code's last words belong in the log
     ]
     code = pytest.main([str(suite), *settings, *task.pytest_arguments], plugins=[recorder])
     writer.close()
@@ -126,7 +126,7 @@ def _run_suite(task: ChildTask, suite: Path, planned_hash: str) -> int:
 
 
 def _log_to(task: ChildTask, number: int) -> None:
-    """Standard output and error go to the log of a suite from here on."""
+    """Redirect standard output and error to the log of a suite."""
     log = os.open(f"{task.log}{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -134,7 +134,7 @@ def _log_to(task: ChildTask, number: int) -> None:
 
 
 def _limit_threads(threads: int) -> None:
-    """Let runtimes compute with so many threads: those that are loaded later read it, torch is told where it is."""
+    """Limit the threads of runtimes that are loaded later, and of torch if it is loaded."""
     if not threads:
         return
     os.environ["OMP_NUM_THREADS"] = str(threads)
@@ -142,17 +142,17 @@ def _limit_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _tell(pipe: int, word: Word, text: object) -> None:
-    with contextlib.suppress(OSError):  # the parent is gone, and this process with it in a moment
+def _send(pipe: int, word: Word, text: object) -> None:
+    with contextlib.suppress(OSError):  # the parent has ended, and this process will too
         os.write(pipe, f"{word} {text}\n".encode())
 
 
-def _tell_full_disk(pipe: int, error: BaseException) -> None:
-    _tell(pipe, Word.FULL, " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON])
+def _send_full_disk(pipe: int, error: BaseException) -> None:
+    _send(pipe, Word.FULL, " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON])
 
 
 def command_for(task: ChildTask) -> list[str]:
-    """The command that runs a task in a fresh interpreter, for targets that don't survive a fork."""
+    """Return the command that runs a task in a new interpreter, for targets that don't survive a fork."""
     return [sys.executable, "-m", "hardware.testing.suite_child", json.dumps(asdict(task))]
 
 

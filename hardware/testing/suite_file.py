@@ -1,4 +1,4 @@
-"""Reads what a suite file says of itself, without importing it: its cell, subject and checks."""
+"""Read the constants of a suite file without importing it: its cell, weights and checks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ..evidence.revisions import suite_revisions
 from ..safe_read import read_bytes, reason_of
 
 STAMP = "# generated: sha256 "
-"""How the last line of a suite begins: the hash of all before it follows, so that an edit is seen."""
+"""The beginning of a suite's last line. The hash of the text before it follows, so that edits are detected."""
 
 
 _BEFORE_REVISIONS = "templates of before revisions were declared"
 _LONGEST = 4 * 1024 * 1024
 
 LIBRARIES = ("transformers", "diffusers")
-"""Where suites take the classes of their models from."""
+"""The libraries of the models' classes in suites."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteFile:
-    """A generated suite: `cell`, `subject`, the names of its `checks` in file order, the hash of its bytes,
-    the `library` that it takes its model's classes from, with their names, the digest of its `recipe`, and the
-    `revisions` of the templates that it was made from. `missing` says why there is no file: the model isn't here."""
+    """A generated suite: `cell`, `subject`, the names of its `checks` in file order, the hash of its bytes, the
+    `library` of its model's classes with their names, the digest of its `recipe`, and the `revisions` of its
+    templates. `missing` is why there is no file: the model isn't available."""
 
     path: Path
     cell: Cell
@@ -51,7 +51,7 @@ class SuiteFile:
     def planned(
         self, verdict: dict[str, object] | None = None, selection: dict[str, object] | None = None
     ) -> PlannedCell:
-        """This suite as an entry of a run's plan."""
+        """Return this suite as an entry of a run's plan."""
         return PlannedCell(
             cell_id=self.cell.id,
             checks=self.checks,
@@ -66,17 +66,17 @@ class SuiteFile:
 
     @property
     def outdated(self) -> str:
-        """Which revisions of the templates it was made from, if they aren't those of now; empty where it names none,
-        as a suite of somebody's own templates."""
+        """The revisions of its templates if they aren't today's; empty if it names none, as a suite of custom
+        templates."""
         same = self.revisions is None or self.revisions == suite_revisions(self.checks)
         return "" if same else str(self.revisions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """One suite of a bundle with the prediction that was sealed when it was packed.
+    """One suite of a bundle with the prediction that was stored when it was packed.
 
-    `required` says that its device was named then, so that a run elsewhere is no success.
+    `required` is True if its device was named then, so that a run elsewhere isn't a success.
     """
 
     suite: SuiteFile
@@ -85,14 +85,14 @@ class Carried:
     selection: Mapping[str, Any] | None = None
 
     def planned(self) -> PlannedCell:
-        """This suite as an entry of a run's plan."""
+        """Return this suite as an entry of a run's plan."""
         return self.suite.planned(dict(self.verdict), dict(self.selection) if self.selection else None)
 
 
 def read_suite(path: Path) -> SuiteFile | None:
-    """What the suite at `path` says of itself; None where the file is no suite (it has no CELL).
+    """Return the suite in a file, or None if the file isn't a suite (it has no CELL).
 
-    Raises `BrokenInput` where the file can't be read, doesn't parse, or its CELL is no cell.
+    Raises `BrokenInput` if the file can't be read or parsed, or if its CELL isn't a cell.
     """
     try:
         data = read_bytes(path, longest=_LONGEST)
@@ -145,7 +145,7 @@ def read_suite(path: Path) -> SuiteFile | None:
 
 
 def _texts(constants: Mapping[str, object]) -> dict[str, Any]:
-    """The fields of a suite that are texts or missing, by name."""
+    """Return the fields of a suite that are texts or missing, by name."""
     names = ("model_revision", "config_hash", "architecture", "recipe", "revisions")
     found = {name: constants.get(name.upper()) for name in names}
     texts = {name: one if isinstance(one, str) else None for name, one in found.items()}
@@ -155,12 +155,12 @@ def _texts(constants: Mapping[str, object]) -> dict[str, Any]:
 
 
 def stamp(body: str) -> str:
-    """`body` with a last line that holds its hash, by which an edit is seen."""
+    """Return `body` with a last line that contains its hash, by which edits are detected."""
     return f"{body}\n\n{STAMP}{_digest(body)}\n"
 
 
 def is_edited(text: str) -> bool:
-    """Whether a suite's text isn't what was generated: its hash is missing or another one."""
+    """Whether a suite's text isn't what was generated: its hash is missing or wrong."""
     body, separator, digest = text.rpartition(f"\n\n{STAMP}")
     return not separator or digest.strip() != _digest(body)
 

@@ -1,4 +1,4 @@
-"""Looks up how far a target's numbers may be from the reference; the numbers and reasons are `tolerances.toml`."""
+"""The tolerances of a target's numbers against the reference; values and reasons are in `tolerances.toml`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NO_CONDITIONS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """`limit` on the error relative to the output's scale, and the reason for it.
+    """A `limit` on the error relative to the output's scale, and its reason.
 
-    `coarse` names functions that the target's own standard lets be coarser than the precision; empty for none.
+    `coarse` names functions for which the target's standard allows less precision, or is empty.
     """
 
     target: str
@@ -33,8 +33,8 @@ class Tolerance:
 
 @dataclass(frozen=True, kw_only=True)
 class Rounding:
-    """Between which multiples of the limit an error that rounding makes is allowed for in half precision, and how
-    many times as much it may be as in a pass in float64 with rounded results; the `reason` of all three."""
+    """Limits for rounding in half precision: the multiples of the limit between which an error may be rounding, and
+    its largest ratio to that of a float64 pass with rounded results; `reason` covers all three."""
 
     least: float
     most: float
@@ -44,7 +44,7 @@ class Rounding:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTolerance:
-    """A `limit` that a repository states for itself, the reason, and the name of the file that says so."""
+    """A `limit` that a repository sets for itself, the reason, and the name of the file with it."""
 
     limit: float
     reason: str
@@ -52,20 +52,20 @@ class OwnTolerance:
 
     @property
     def stated(self) -> str:
-        """Source and reason on one line, as suites and evidence carry them."""
+        """Source and reason on one line, as in suites and evidence."""
         return f"{self.source}: {self.reason}"
 
 
 @functools.cache
 def load_tolerances() -> tuple[Tolerance, ...]:
-    """All entries of the data file."""
+    """Return all entries of the data file."""
     entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["tolerance"]
     return tuple(Tolerance(**entry) for entry in entries)
 
 
 def tolerance_for(target: Target, precision: str, conditions: Mapping[str, str] = NO_CONDITIONS) -> Tolerance:
-    """The most specific entry: the target with its variant, the target, any target; of each, the one for what is
-    coarse under these `conditions` of a run before the one for all. Raises `UsageError`."""
+    """Return the most specific entry: for the target with its variant, the target, or any target. Of each, an entry
+    for functions that are coarse under these `conditions` precedes the general one. Raises `UsageError`."""
     coarse = conditions.get(COARSE, "")
     for name in (str(target.kind), target.name, "*"):
         for wanted in dict.fromkeys((coarse, "")):
@@ -81,17 +81,17 @@ def tolerance_for(target: Target, precision: str, conditions: Mapping[str, str] 
 
 @functools.cache
 def rounding() -> Rounding:
-    """What a comparison in half precision allows for rounding."""
+    """Return what a comparison in half precision allows for rounding."""
     return Rounding(**tomllib.loads(_FILE.read_text(encoding="utf-8"))["rounding"])
 
 
 def loosest_limit() -> float:
-    """The largest limit in use: a fault must move outputs by more than this to be heard in any precision."""
+    """Return the largest limit in use: a fault that moves outputs by more is detected in any precision."""
     return max(entry.limit for entry in load_tolerances())
 
 
 def too_wide() -> float:
-    """The limit from which on a tolerance could hide a model that computes something else.
+    """Return the limit above which a tolerance could hide a model that computes something else.
 
     A recipe is accepted only if attention scaled by 2 moves its output by at least twice the loosest tolerance: a
     check with this limit might pass such a model.

@@ -1,4 +1,4 @@
-"""Warms a runner's parent: imports what suites need and runs pytest once, but never computes a tensor.
+"""Warm up a runner's parent: import what suites need and run pytest once, without computing a tensor.
 
 After one large matrix product in the parent, a forked child would hang in OpenMP.
 """
@@ -27,22 +27,22 @@ from .suite_file import SuiteFile
 
 _warmed_here = False
 _NO_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""Has `torch.cuda.is_available`, which some modeling files call when they are imported, ask NVML: a process whose
-parent asked CUDA's own driver can't use the device. NVML may list a device that CUDA can't start. Source: https://docs.pytorch.org/docs/stable/notes/multiprocessing.html
-"""
+"""Make `torch.cuda.is_available`, which some modeling files call on import, use NVML: no child can use a device if
+its parent initialized CUDA's driver. NVML may list a device that CUDA can't start. Source:
+https://docs.pytorch.org/docs/stable/notes/multiprocessing.html"""
 
 
 def may_fork(target: Target) -> bool:
-    """Whether a child may be forked: the target survives it, and torch came in through `warm_up` alone.
+    """Whether a child may be forked: the target survives it, and torch was imported by `warm_up` alone.
 
-    A parent that has computed with torch would hand its children an OpenMP pool whose threads don't exist.
+    A parent that has computed with torch would pass its children an OpenMP pool whose threads don't exist.
     """
     backend = backend_class(target.name)
     return _warmed_here and backend.FORK_SAFE and not _driver_was_asked(getattr(backend, "DEVICE_TYPE", ""))
 
 
 def _driver_was_asked(device_type: str) -> bool:
-    """Whether something that was imported asked a driver for its devices: no forked child could use one then."""
+    """Whether an import initialized a driver: no forked child could use its devices then."""
     import torch
 
     is_in_bad_fork = getattr(getattr(torch, device_type or "cpu", None), "_is_in_bad_fork", None)
@@ -50,7 +50,7 @@ def _driver_was_asked(device_type: str) -> bool:
 
 
 def warm_up(suites: Sequence[SuiteFile]) -> None:
-    """Import what the suites will need, run pytest once on nothing, and freeze what the collector would search."""
+    """Import what the suites need, run pytest once on an empty test, and freeze objects for the garbage collector."""
     global _warmed_here
     _warmed_here = _warmed_here or "torch" not in sys.modules
     # Threads that spin while they wait would starve their siblings as soon as two processes share the cores.
@@ -66,7 +66,7 @@ def warm_up(suites: Sequence[SuiteFile]) -> None:
 
 @contextmanager
 def _no_driver_asked() -> Iterator[None]:
-    """Have `torch.cuda.is_available` ask NVML meanwhile. Children ask CUDA again, which knows what NVML doesn't."""
+    """Make `torch.cuda.is_available` use NVML in this block. Children use CUDA again, which is more exact."""
     before = os.environ.get(_NO_DRIVER)
     os.environ.setdefault(_NO_DRIVER, "1")
     try:
@@ -77,21 +77,21 @@ def _no_driver_asked() -> Iterator[None]:
 
 
 def _import_all(suites: Sequence[SuiteFile]) -> None:
-    """What runs suites, their targets' runtimes and their models' modules."""
+    """Import the runner, the targets' runtimes and the models' modules."""
     names = {"torch", "transformers", "hardware.testing.pytest_plugin", "safetensors.numpy"}
     for target in {suite.cell.target for suite in suites}:
-        with suppress(HwCompatError):  # the suite itself will say what the target lacks
+        with suppress(HwCompatError):  # the suite itself reports what the target lacks
             class_of(target)(target)  # sets what its runtime reads when it is imported
         names.update(backend_class(target.name).WARM_IMPORTS)
     for name in sorted(names):
-        with suppress(Exception):  # the suite itself will say what is missing or broken
+        with suppress(Exception):  # the suite itself reports what is missing or broken
             importlib.import_module(name)
     _import_classes(suites)
 
 
 @functools.cache
 def _warm_pytest() -> None:
-    """Run pytest once in this process: the first time costs seconds, and children inherit what it left."""
+    """Run pytest once in this process: the first run takes seconds, and children inherit what it loaded."""
     import pytest
 
     unheard = io.StringIO()
@@ -102,14 +102,14 @@ def _warm_pytest() -> None:
 
 
 def _import_classes(suites: Sequence[SuiteFile]) -> None:
-    """The libraries import a model's module when its class is first named: name them here, once."""
+    """Name the models' classes once, since libraries import a model's module only then."""
     for library, name in sorted({(suite.library, name) for suite in suites for name in suite.library_names}):
-        with suppress(Exception):  # whatever a class's module raises, the suite's own import will tell
+        with suppress(Exception):  # the suite's own import reports the error
             getattr(importlib.import_module(library), name)
 
 
 def _hash_weights() -> None:
-    """Children that are forked inherit what is known of weights, so that each file is read once for its hash."""
+    """Hash weights once, so that forked children inherit the hashes and don't read the files again."""
     for folder in named_folders():
-        with suppress(BrokenInput, OSError):  # the suite itself will say what is wrong with it
+        with suppress(BrokenInput, OSError):  # the suite itself reports what is wrong
             weights_hash(folder)

@@ -1,4 +1,4 @@
-"""Forward passes of a suite: the first of each set of inputs is watched, then one runs as users run it, timed."""
+"""Forward passes of a suite: for each set of inputs first a profiled pass, then a timed one as users run it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SuitePass:
-    """Outputs of a pass and its milliseconds; the outputs of the watched pass of the same inputs, None if they were
-    watched before; and the operators by name that such a pass leaves to the host."""
+    """Outputs of a pass and its milliseconds; the outputs of the profiled pass of the same inputs, None if it ran
+    before; and the operators by name that such a pass leaves to the host."""
 
     outputs: dict[str, Array]
     latency_ms: float
@@ -35,11 +35,9 @@ class WatchedPasses:
         self._seen: WeakKeyDictionary[Runnable, dict[str, Mapping[str, int]]] = WeakKeyDictionary()
 
     def run(self, runnable: Runnable, inputs: Mapping[str, Array]) -> SuitePass:
-        """Run a pass; before it, if these inputs are new, one that is watched.
-
-        A runtime may leave its device when it isn't watched, or compute otherwise when it is: the outputs of both
-        are compared. What a runtime says of itself isn't all: torch is watched while a model of another runtime runs.
-        """
+        """Run a pass; before it, if these inputs are new, a profiled one. A runtime may leave its device when it
+        isn't profiled, or compute differently when it is: the outputs of both are compared. A runtime's own record is
+        incomplete, so that torch is profiled while a model of another runtime runs."""
         seen = self._seen.setdefault(runnable, {})
         values = digest_of(inputs)
         watched = None

@@ -1,7 +1,7 @@
-"""Weights that are float64 to whoever computes with them and take the memory of what they are.
+"""Weights that compute as float64 and take the memory of their own dtype.
 
-Each operator gets a copy in float64 that is gone when it is done, so that a model computes in float64 above a file
-that is mapped into memory, at the price of one operator's weights at a time. The numbers are those of a whole copy.
+Each operator gets a float64 copy that is freed afterwards, so that a model computes in float64 from a memory-mapped
+file, with one operator's weights in memory at a time. The results are those of a whole copy.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 _VIEWS = frozenset(
     {"t", "transpose", "permute", "view", "unsqueeze", "squeeze", "select", "slice", "detach", "alias"}
 )
-"""Another look at the same weights: it stays narrow, so that what a backward pass keeps takes no memory."""
+"""Views of the same weights stay narrow, so that what a backward pass keeps takes no memory."""
 
 _FRESH = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution", "native_layer_norm"})
-"""Operators whose results lie in memory of their own, so that the copies for them may be overwritten after."""
+"""Operators whose results have memory of their own, so that the copies for them may be overwritten afterwards."""
 
 
 def widen(model: torch.nn.Module) -> torch.nn.Module:
-    """Make all floating parameters of `model` float64 to the eye, and its buffers in fact, in place.
+    """Make all floating-point parameters of `model` appear as float64, and convert its buffers, in place.
 
-    Tied parameters stay tied. Nobody may write into such a parameter: that raises `RuntimeError`.
+    Tied parameters stay tied. Writing into such a parameter raises `RuntimeError`.
     """
     import torch
 
@@ -46,7 +46,7 @@ def widen(model: torch.nn.Module) -> torch.nn.Module:
 
 @functools.cache
 def _wide_class() -> Any:
-    """The tensor class, made when torch is there."""
+    """Return the tensor class, which is defined once torch is imported."""
     import torch
     from torch.utils._python_dispatch import return_and_correct_aliasing
     from torch.utils._pytree import tree_map
@@ -79,7 +79,7 @@ def _wide_class() -> Any:
                 out = cls(func(args[0].narrow, *args[1:], **given))
                 return return_and_correct_aliasing(func, args, given, out)
             if name == "embedding" and isinstance(args[0], cls):
-                return func(args[0].narrow, *args[1:], **given).double()  # the rows that are meant, not the table
+                return func(args[0].narrow, *args[1:], **given).double()  # the selected rows, not the table
             if func._schema.is_mutable and any(isinstance(one, cls) for one in args[:1]):
                 raise RuntimeError(f"{func} would write into weights of the reference")
             if name in _FRESH and not given:
@@ -93,7 +93,7 @@ def _wide_class() -> Any:
 
 
 class _Scratch:
-    """Memory for the copies of one operator, used again for the next: fresh memory costs more than the copying."""
+    """Memory for the copies of one operator, reused for the next: allocating takes longer than copying."""
 
     _ALIGNED = 8
 
@@ -101,7 +101,7 @@ class _Scratch:
         self.buffer: torch.Tensor | None = None
 
     def copies(self, args: tuple[Any, ...], wide: Any) -> list[Any]:
-        """`args` with weights as copies in float64, laid out like them."""
+        """Return `args` with weights as float64 copies of the same layout."""
         import torch
 
         needed = sum(one.numel() + self._ALIGNED for one in args if isinstance(one, wide))
@@ -120,13 +120,13 @@ class _Scratch:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill their memory without gaps, in whichever order of axes."""
+    """Whether the elements fill their memory without gaps, in any order of axes."""
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
     return bool(span == tensor.numel())
 
 
 def copy_over(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of `model` over the same weights: parameters are new, and share the memory of its own."""
+    """Return a copy of `model` over the same weights: its parameters are new and share their memory."""
     import copy
 
     import torch

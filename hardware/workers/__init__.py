@@ -1,4 +1,4 @@
-"""Runs models in other environments: a process of another Python takes model.onnx and inputs.npz, and gives
+"""Run models in other environments: a process of another Python reads model.onnx and inputs.npz, and writes
 outputs.npz and execution.json."""
 
 from .environments import Browser, Environment, environment_of, environment_versions, web_folder, without_browser

@@ -1,6 +1,6 @@
-"""Browsers that models run in: how one is started, and one page of it with its console.
+"""Browsers that run models: how one is started, and one of its pages with its console.
 
-Imports nothing of ours: it runs with the Python of another environment.
+Imports nothing of the product: it runs with the Python of another environment.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 _PAGE = Path(__file__).parent / "web"
 _ADDRESS = "http://localhost/"
-"""Where a page believes to be: APIs of devices are kept from pages that come over an open network."""
+"""Address of a page: browsers withhold device APIs from pages of an open network."""
 
 _LAUNCH_LIMIT_S = 40.0
 _PAGE_LIMIT_S = 20.0
 START_LIMIT_S = _LAUNCH_LIMIT_S + 2 * _PAGE_LIMIT_S
-"""Seconds that a browser and its first page may take: its launch, the page's arrival, and what it loads."""
+"""Seconds that a browser and its first page may take: launch, navigation, and loading."""
 
 QUIET = (
     "--proxy-server=127.0.0.1:9",
@@ -35,7 +35,7 @@ QUIET = (
     "--metrics-recording-only",
     "--disable-dev-shm-usage",
 )
-"""Nothing but loopback: the proxy is dead, and nothing asks for updates. And nobody looks at it."""
+"""Only loopback: the proxy is dead, and no update is requested."""
 
 _WEBGPU = ("--enable-unsafe-webgpu", "--enable-features=Vulkan", "--ignore-gpu-blocklist")
 SOFTWARE_ADAPTER = "--use-webgpu-adapter=swiftshader"
@@ -43,8 +43,8 @@ _WEBNN = ("--enable-features=WebMachineLearningNeuralNetwork", "--ignore-gpu-blo
 
 
 def arguments(api: str, *, software: bool) -> list[str]:
-    """What a browser is started with. Without a user to change to, as in a container, it has no sandbox: what it
-    opens is ours alone."""
+    """Return the arguments of a browser. As root, in a container, it runs without a sandbox: it opens only our own
+    pages."""
     own = (*_WEBGPU, *([SOFTWARE_ADAPTER] if software else [])) if api == "webgpu" else _WEBNN
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     return [*QUIET, *own, *(["--no-sandbox"] if root else [])]
@@ -52,15 +52,15 @@ def arguments(api: str, *, software: bool) -> list[str]:
 
 @dataclass
 class Page:
-    """One page, and what its console said: `(type, text)`."""
+    """A page and the messages of its console: `(type, text)`."""
 
     page: Any
     said: list[tuple[str, str]]
 
     @classmethod
     def open(cls, browser: Any, runtime: Path) -> Page:
-        """A page of its own context, so that it shares nothing with another. What it loads is answered with files,
-        those of ONNX Runtime Web from the folder `runtime`: there is no server."""
+        """Open a page in a separate context, so that it shares nothing with another. Requests are answered with
+        files, those of ONNX Runtime Web from the folder `runtime`: there is no server."""
         context = browser.new_context()
         context.route("**/*", lambda route: route.fulfill(path=_file_of(route.request.url, runtime)))
         found = cls(page=context.new_page(), said=[])
@@ -71,8 +71,8 @@ class Page:
         return found
 
     def ask(self, what: str, given: dict[str, Any], *, limit_s: float, files: Sequence[Path] = ()) -> Any:
-        """Have the page do something with `files`, which it reads itself. Raises `PageFailed`, and `TimeoutError`
-        where it hangs."""
+        """Let the page do something with `files`, which it reads itself. Raises `PageFailed`, or `TimeoutError` if it
+        hangs."""
         api = importlib.import_module("playwright.sync_api")
         try:
             self.page.set_input_files("input", list(files), timeout=limit_s * 1000)
@@ -90,12 +90,12 @@ class Page:
 
 
 def _file_of(address: str, runtime: Path) -> Path:
-    """The file behind an address: folders have no folders inside, so that a name is all that counts."""
+    """Return the file of an address: folders have no subfolders, so that only the name counts."""
     return (runtime if address.startswith(f"{_ADDRESS}runtime/") else _PAGE) / PurePosixPath(address).name
 
 
 class PageFailed(Exception):
-    """What a page raised: `name` of its error, and the message."""
+    """An error in a page: its `name` and message."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
@@ -104,13 +104,13 @@ class PageFailed(Exception):
 
 @contextlib.contextmanager
 def playwright() -> Iterator[Any]:
-    """Playwright's driver; what it started ends with it."""
+    """Yield Playwright's driver, and end what it started."""
     with importlib.import_module("playwright.sync_api").sync_playwright() as driver:
         yield driver
 
 
 def launch(driver: Any, api: str, program: Path, *, software: bool) -> Any:
-    """A fresh browser, headless, of the program at a path."""
+    """Launch a fresh headless browser of a program."""
     return driver.chromium.launch(
         executable_path=str(program),
         headless=True,

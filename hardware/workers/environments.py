@@ -1,5 +1,4 @@
-"""Finds the Python environment of a target that has one of its own, reads what is installed there, and says which
-browser it takes. Nothing is started for it."""
+"""Find the separate Python environment of a target, its packages and its browser, without starting anything."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ _ROOT = Path(__file__).parents[2]
 _FILE = Path(__file__).with_name("environments.toml")
 _DPKG = Path("/var/lib/dpkg/status")
 _PACKAGED = Path("/usr/bin")
-"""Where distributions' packages put programs: one elsewhere was not theirs."""
+"""Folder of the programs of distribution packages; programs elsewhere belong to no package."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Browser:
     """A browser: `path` of its program, or None and the `reason` why there is none, with what to do.
 
-    Evidence names `version` under `name`; it is empty where there is no browser.
+    Evidence names `version` under `name`; it is empty without a browser.
     """
 
     name: str
@@ -43,10 +42,10 @@ class Browser:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """A target's environment: its interpreter, or `reason` why there is none, with the command that makes it.
+    """A target's environment: its interpreter, or the `reason` why there is none, with the command that makes it.
 
-    `versions` holds the target's own packages; it is read from their metadata, and nothing is started for it.
-    `browser` is that of a target that runs in one.
+    `versions` are those of the target's own packages, read from their metadata. `browser` is that of a target in a
+    browser.
     """
 
     target: str
@@ -62,7 +61,7 @@ def _known() -> Mapping[str, Mapping[str, Any]]:
 
 
 def environment_of(target: str) -> Environment:
-    """The environment of a target in `environments.toml`: what its variable names, the repository's, or this one."""
+    """Return a target's environment: the one its variable names, the repository's, or this one."""
     known = _known()[target]
     named = os.environ.get(known["variable"])
     python = Path(named) if named else _python_in(_ROOT / known["folder"])
@@ -89,8 +88,8 @@ def _browser(known: Mapping[str, Any], folder: Path) -> Browser:
 
 
 def find_browser(known: Mapping[str, Any], folder: Path, packages: Mapping[str, str]) -> Browser:
-    """The browser of a table in `environments.toml`: what its variable names, what lies in the environment's `folder`
-    with the version of one of its `packages`, or the first of the system's programs."""
+    """Return the browser of a table in `environments.toml`: the one its variable names, one in the environment's
+    `folder` with the version of one of its `packages`, or the first of the system's programs."""
     name = known["name"]
     if named := os.environ.get(known["variable"]):
         if not is_plain_file(Path(named)):
@@ -109,13 +108,13 @@ def find_browser(known: Mapping[str, Any], folder: Path, packages: Mapping[str, 
 
 
 def _size_and_date(file: Path) -> str:
-    """The version of what no package tells of."""
-    told = file.resolve().stat()
-    return f"{told.st_size} bytes of {datetime.fromtimestamp(told.st_mtime, UTC):%Y-%m-%d}"
+    """Return a version for a program that belongs to no package."""
+    found = file.resolve().stat()
+    return f"{found.st_size} bytes of {datetime.fromtimestamp(found.st_mtime, UTC):%Y-%m-%d}"
 
 
 def _debian_version(package: str) -> str:
-    """The version of an installed package; of one that was removed, dpkg keeps an entry too."""
+    """Return the version of an installed package; dpkg also lists removed ones."""
     try:
         listed = _DPKG.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -126,12 +125,12 @@ def _debian_version(package: str) -> str:
 
 
 def without_browser(target: str) -> str:
-    """What is said of a target whose browser isn't here, with what to do; nothing is looked for."""
+    """Return what a missing browser of a target needs. Looks for nothing."""
     return str(_known()[target]["browser"]["missing"])
 
 
 def environment_versions() -> dict[str, str]:
-    """Versions of what is in such environments, by `package` where only one has it, else `package (target)`."""
+    """Return the versions in such environments, by `package` if only one has it, else by `package (target)`."""
     found: dict[str, str] = {}
     for target, known in _known().items():
         for package, version in environment_of(target).versions.items():
@@ -140,7 +139,7 @@ def environment_versions() -> dict[str, str]:
 
 
 def web_folder(python: Path) -> Path:
-    """Where an environment keeps what comes from npm, and browsers that it unpacked."""
+    """Return the folder of an environment for npm packages and browsers."""
     return python.parents[1] / "web"
 
 
@@ -148,8 +147,8 @@ def _npm_versions(folder: Path, packages: Sequence[str]) -> dict[str, str]:
     found = {}
     for package in packages:
         with contextlib.suppress(OSError, ValueError, KeyError):
-            told = json.loads((folder / "node_modules" / package / "package.json").read_text(encoding="utf-8"))
-            found[package] = str(told["version"])
+            facts = json.loads((folder / "node_modules" / package / "package.json").read_text(encoding="utf-8"))
+            found[package] = str(facts["version"])
     return found
 
 

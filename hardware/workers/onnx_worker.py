@@ -1,7 +1,7 @@
-"""The worker's side: runs ONNX files with one execution provider, built in or registered as a plugin library.
+"""Worker that runs ONNX files with one execution provider, built in or registered as a plugin library.
 
-It runs with another environment's Python and imports nothing of ours but what lies beside it: onnxruntime, NumPy and,
-to quantise, onnx.
+It runs with another environment's Python and imports only its neighbors of the product: onnxruntime, NumPy and, to
+quantize, onnx.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KERNEL = "_kernel_time"
 
 _sessions: dict[str, Any] = {}
 _placed: dict[int, dict[str, Any]] = {}
-"""By session of a built-in provider, where its nodes ran: by its profile of the first run, which ends with that."""
+"""Places of nodes by session of a built-in provider: from the profile of its first run, which ends with it."""
 
 
 def _runtime() -> Any:
@@ -28,7 +28,7 @@ def _runtime() -> Any:
 
 
 def _devices(module: str) -> list[Any]:
-    """The devices of a plugin's provider; its library is registered once."""
+    """Return the devices of a plugin's provider, an NPU first; its library is registered once."""
     runtime, plugin = _runtime(), importlib.import_module(module)
     name = plugin.get_ep_name()
     if not any(one.ep_name == name for one in runtime.get_ep_devices()):
@@ -44,8 +44,8 @@ def _kind(device: Any) -> str:
 
 
 def describe(*, module: str = "", provider: str = "") -> dict[str, Any]:
-    """What is here: versions, the machine, and the devices of a plugin's provider, an NPU first. Which device a
-    provider that is built in takes it doesn't tell; a session that can't be opened says so."""
+    """Return versions, the machine, and the devices of a plugin's provider, an NPU first. A built-in provider doesn't
+    report its device; opening a session fails if it has none."""
     if not module:
         missing = provider not in _runtime().get_available_providers()
         reason = f"this onnxruntime has no {provider}" if missing else ""
@@ -63,7 +63,7 @@ def describe(*, module: str = "", provider: str = "") -> dict[str, Any]:
 
 
 def options_of(settings: dict[str, Any]) -> Any:
-    """A session's options: its level of optimisation, its entries, and the devices of a plugin's provider."""
+    """Return a session's options: optimization level, configuration, and the devices of a plugin's provider."""
     options = _runtime().SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = getattr(_runtime().GraphOptimizationLevel, settings["optimisation"])
@@ -78,11 +78,11 @@ def options_of(settings: dict[str, Any]) -> Any:
 
 
 def _session(model: str, settings: dict[str, Any]) -> Any:
-    """The session of a file with such settings, opened when first asked for."""
+    """Return the session of a file with these settings, opened on first use."""
     key = json.dumps([model, settings], sort_keys=True)
     if key not in _sessions:
         named = [settings["provider"]] if "provider" in settings else []
-        # Without this a session whose provider fails is made again on the CPU, with a line on standard output.
+        # Otherwise a session whose provider fails is opened again on the CPU, with a line on standard output.
         session = _runtime().InferenceSession(model, options_of(settings), enable_fallback=0, providers=named or None)
         if session.get_providers()[:1] != named and named:
             raise RuntimeError(f"the session has {', '.join(session.get_providers())} alone")
@@ -91,7 +91,7 @@ def _session(model: str, settings: dict[str, Any]) -> Any:
 
 
 def _assigned(session: Any) -> dict[str, dict[str, int]]:
-    """How many nodes of each operator each provider was given, as the runtime recorded it."""
+    """Return the number of nodes of each operator by provider, as the runtime recorded it."""
     found: dict[str, Counter[str]] = {}
     for part in session.get_provider_graph_assignment_info():
         counts = found.setdefault(part.ep_name, Counter())
@@ -100,12 +100,12 @@ def _assigned(session: Any) -> dict[str, dict[str, int]]:
 
 
 def placed_by(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Which provider ran each node, by operator and name, in the form in which a page tells it."""
+    """Return which provider ran each node, by operator and name, in the form that pages use."""
     ran: dict[str, dict[str, str]] = {}
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
-            told = event["args"]
-            ran.setdefault(told["provider"], {})[event["name"][: -len(_KERNEL)]] = told["op_name"]
+            facts = event["args"]
+            ran.setdefault(facts["provider"], {})[event["name"][: -len(_KERNEL)]] = facts["op_name"]
     providers = {
         provider: {"stated": len(nodes), "all": False, "listed": [[kind, name] for name, kind in nodes.items()]}
         for provider, nodes in ran.items()
@@ -114,7 +114,7 @@ def placed_by(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _profiled(session: Any) -> dict[str, Any]:
-    """Where the nodes of a session ran, which has run."""
+    """Return where the nodes of a session ran."""
     if id(session) not in _placed:
         profile = Path(session.end_profiling())
         _placed[id(session)] = placed_by(json.loads(profile.read_text(encoding="utf-8")))
@@ -125,7 +125,7 @@ def _profiled(session: Any) -> dict[str, Any]:
 def run(
     *, model: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str, subject: str = ""
 ) -> dict[str, Any]:
-    """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`."""
+    """Run a pass: read the file `inputs`, and write the files `outputs` and `execution` (where it ran)."""
     np = importlib.import_module("numpy")
     session = _session(model, settings)
     with np.load(inputs) as file:
@@ -138,24 +138,24 @@ def run(
 
 
 def placement(*, model: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Where the nodes of a model go, without running it."""
+    """Return where the nodes of a model are placed, without running it."""
     return {"assigned": _assigned(_session(model, settings))}
 
 
 def precompile(*, model: str, settings: dict[str, Any], context: str) -> dict[str, Any]:
-    """Compile ahead of time: the provider's binary inside an ONNX file of one node, EPContext."""
+    """Compile ahead of time: write the provider's binary in an ONNX file of one node, EPContext."""
     config = {"ep.context_enable": "1", "ep.context_embed_mode": "1", "ep.context_file_path": context}
     _session(model, {**settings, "config": {**settings["config"], **config}})
     return {"bytes": Path(context).stat().st_size}
 
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
-"""What is quantised: what holds the weights. What is between stays in float: a mask's range would leave scores of 16
-bits no digits."""
+"""Operators that are quantized: those with weights. Others stay in floating point: the range of a mask would leave no
+digits to scores of 16 bits."""
 
 
 def quantise(*, model: str, inputs: list[str], quantised: str) -> dict[str, Any]:
-    """Activations in 16 bits and weights in 8, as QDQ nodes, calibrated on the arrays of the files `inputs`."""
+    """Quantize activations to 16 bits and weights to 8, as QDQ nodes, calibrated on arrays of the `inputs`."""
     np = importlib.import_module("numpy")
     quantization = importlib.import_module("onnxruntime.quantization")
     qnn = importlib.import_module("onnxruntime.quantization.execution_providers.qnn")

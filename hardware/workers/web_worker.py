@@ -1,6 +1,6 @@
-"""The worker's side of the web targets: a browser that runs ONNX files through ONNX Runtime Web.
+"""Worker of the web targets: a browser that runs ONNX files through ONNX Runtime Web.
 
-It runs with another environment's Python and imports nothing of ours but what lies beside it: Playwright and NumPy.
+It runs with another environment's Python and imports only its neighbors of the product, Playwright and NumPy.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_LOUD = ("error", "warning")
-_MOST_SAID = 5
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_WARNINGS = ("error", "warning")
+_MOST_WARNINGS = 5
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _Open:
-    """The browser of one model, its page, and what was opened there."""
+    """The browser of one model, its page, and the sessions opened there."""
 
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
@@ -34,7 +34,7 @@ class _Open:
         self.started_s = 0.0
 
     def page_for(self, settings: dict[str, Any], subject: str) -> Any:
-        """A page of a browser that has met no other model."""
+        """Return a page of a browser that has run no other model."""
         key = json.dumps([settings["api"], settings["software"], subject])
         if self.key != key:
             self.close()
@@ -49,7 +49,7 @@ class _Open:
         return self.page
 
     def session(self, model: str, subject: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """What the page says of a file's session, opened when first needed."""
+        """Return what the page reports of a file's session, opened on first use."""
         page = self.page_for(settings, subject)
         key = json.dumps([model, settings], sort_keys=True)
         if key not in self.sessions:
@@ -61,13 +61,13 @@ class _Open:
         return self.sessions[key]
 
     def _end(self) -> None:
-        with contextlib.suppress(Exception):  # one that crashed is gone already
+        with contextlib.suppress(Exception):  # a crashed browser is gone already
             self.browser.close()
 
-    def loud(self) -> list[str]:
-        """What the page complained of."""
-        said = [text for kind, text in (self.page.said if self.page else []) if kind in _LOUD]
-        return [_COLOURS.sub("", text)[:300] for text in said]
+    def warnings(self) -> list[str]:
+        """Return the errors and warnings of the page's console."""
+        said = [text for kind, text in (self.page.said if self.page else []) if kind in _WARNINGS]
+        return [_COLORS.sub("", text)[:300] for text in said]
 
     def close(self) -> None:
         self.sessions.clear()
@@ -84,8 +84,8 @@ _open = _Open()
 
 
 def describe(*, settings: dict[str, Any]) -> dict[str, Any]:
-    """What is here: the browser, its adapter or its contexts, and the runtime. Without an adapter of its own a
-    browser is asked for its software one: `software` says which answered."""
+    """Return the browser, its adapter or its contexts, and the runtime. Without an adapter the browser is started
+    with its software one: `software` says which one it is."""
     api = settings["api"]
     for software in (False, True) if api == "webgpu" else (False,):
         try:
@@ -115,9 +115,9 @@ def run(
     outputs: str,
     execution: str,
 ) -> dict[str, Any]:
-    """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`.
+    """Run a pass: read the file `inputs`, and write the files `outputs` and `execution` (where it ran).
 
-    What fails ends the browser: a context that broke would break the next.
+    A failure ends the browser: a broken context would break the next model.
     """
     np = importlib.import_module("numpy")
     try:
@@ -133,11 +133,11 @@ def run(
         results = {one["name"]: np.frombuffer(base64.b64decode(one["data"]), one["type"]) for one in found}
         np.savez(outputs, **{one["name"]: results[one["name"]].reshape(one["dims"]) for one in found})
     except Exception as error:
-        told = "; ".join(one for one in _open.loud()[-3:] if one not in str(error))
+        shown = "; ".join(one for one in _open.warnings()[-3:] if one not in str(error))
         _open.close()
-        kind = TimeoutError if type(error).__name__ == "TimeoutError" else RuntimeError  # Playwright's is no other's
-        raise kind(f"{error}; {told}" if told else str(error)) from error
-    proof = {"placed": opened["placed"], "adapter": opened["adapter"], "said": _open.loud()[:_MOST_SAID]}
+        kind = TimeoutError if type(error).__name__ == "TimeoutError" else RuntimeError  # Playwright's is another
+        raise kind(f"{error}; {shown}" if shown else str(error)) from error
+    proof = {"placed": opened["placed"], "adapter": opened["adapter"], "said": _open.warnings()[:_MOST_WARNINGS]}
     Path(execution).write_text(json.dumps(proof), encoding="utf-8")
     return proof
 

@@ -1,4 +1,4 @@
-"""`Worker`: a process of another Python that stays alive for several calls, and is ended by its own id alone."""
+"""`Worker`: a process of another Python that stays alive for several calls and is ended by its own id."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..process import PIPED, Child, end_of, ending_of
 SCRIPTS = Path(__file__).parent
 _LONGEST_LOG = 4000
 _ENDING_S = 5.0
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class WorkerError(Exception):
-    """What a worker raised: the name of the exception's class, its message, and what native code said meanwhile."""
+    """An error in a worker: the name of its class, its message, and what native code logged meanwhile."""
 
     def __init__(self, error_type: str, message: str, log: str = "") -> None:
         super().__init__(f"{error_type}: {message}")
@@ -34,7 +34,7 @@ class WorkerError(Exception):
 
 
 class WorkerDied(WorkerError):
-    """The process ended in the middle of a call; the message holds its exit code or signal."""
+    """The process ended during a call; the message holds its exit code or signal."""
 
 
 class WorkerTimeout(WorkerError):
@@ -42,12 +42,12 @@ class WorkerTimeout(WorkerError):
 
 
 class Worker:
-    """Runs `script` with `python`. Nothing is started before the first call, and after an end the next call starts
-    anew.
+    """Run `script` with `python`. The process starts with the first call, and again with the next call after it
+    ended.
 
-    `variables` are set in its environment. The script imports nothing of ours and works in an empty folder: paths
-    that it is given are absolute. It reads a JSON object a line from standard input and answers each with one on its
-    standard output.
+    `variables` are set in its environment. The script imports nothing of the product and runs in an empty folder:
+    paths passed to it are absolute. It reads one JSON object per line from standard input and answers each with one
+    on standard output.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process, where one is alive."""
+        """Id of the process, or None if none is alive."""
         alive = self._process is not None and self._process.poll() is None
         return self._process.pid if alive and self._process is not None else None
 
     def call(self, do: str, *, timeout_s: float | None = None, **arguments: Any) -> Mapping[str, Any]:
-        """Have the worker do something and give its answer.
+        """Call the worker and return its answer.
 
-        Raises `WorkerError` with what it raised, `WorkerDied` where it ended and `WorkerTimeout` where it was ended.
+        Raises `WorkerError` with its error, `WorkerDied` if it ended, and `WorkerTimeout` if it was ended.
         """
         process = self._alive()
         self._calls += 1
@@ -89,17 +89,17 @@ class Worker:
             process.stdin.flush()
             answer = self._answers.get(timeout=limit)
         except queue.Empty:
-            said = self._said()
+            logged = self._logged()
             self.close()
-            raise WorkerTimeout("timeout", f"{do} took longer than {limit:g} s", said) from None
+            raise WorkerTimeout("timeout", f"{do} took longer than {limit:g} s", logged) from None
         except OSError:
             answer = b""
         if not answer:
-            said = self._said()
-            raise WorkerDied("crash", f"the worker ended during {do} ({self._ending()})", said)
+            logged = self._logged()
+            raise WorkerDied("crash", f"the worker ended during {do} ({self._exit_text()})", logged)
         result: dict[str, Any] = json.loads(answer)
         if "error" in result:
-            raise WorkerError(result["error"]["type"], result["error"]["message"], self._said())
+            raise WorkerError(result["error"]["type"], result["error"]["message"], self._logged())
         found: dict[str, Any] = result["result"]
         return found
 
@@ -114,7 +114,7 @@ class Worker:
         process.end()
         self._folder.cleanup()
         for stream in (process.stdin, process.stdout):
-            if stream is not None and not sys.is_finalizing():  # then the reader holds it for ever
+            if stream is not None and not sys.is_finalizing():  # otherwise the reader holds the stream forever
                 with contextlib.suppress(OSError):
                     stream.close()
 
@@ -125,31 +125,31 @@ class Worker:
         self.close()
 
     def __del__(self) -> None:
-        self.close()  # a process is never left behind by who forgot it
+        self.close()  # a forgotten worker is ended too
 
     def _alive(self) -> Child:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        # What a runtime writes where it stands, as QNN's saver does, goes with the process.
+        # Files that a runtime writes to its working directory, as QNN's saver does, are removed with the process.
         self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-worker-", ignore_cleanup_errors=True)
         self._process = Child(
-            # Isolated: neither our folders nor this environment's variables decide what it imports.
+            # Isolated: neither our folders nor this environment's variables change what it imports.
             [str(self.python.absolute()), "-I", str(self.script.absolute())],
             stdin=PIPED,
             stdout=PIPED,
             stderr=self._log,
             cwd=self._folder.name,
             environment={**os.environ, **self.variables},
-            own_session=False,  # a suite's child that is killed takes its workers along
+            own_session=False,  # killing a suite's child kills its workers too
         )
         self._answers = queue.Queue()
         reader = threading.Thread(target=_read, args=(self._process.stdout, self._answers), daemon=True)
         reader.start()
         return self._process
 
-    def _ending(self) -> str:
+    def _exit_text(self) -> str:
         process = self._process
         if process is None:
             return "unknown"
@@ -162,15 +162,15 @@ class Worker:
             self._log.seek(0)
             self._log.truncate()
 
-    def _said(self) -> str:
-        """The end of what native code wrote during the last call, without colours."""
+    def _logged(self) -> str:
+        """Return the end of what native code logged during the last call, without colors."""
         if self._log is None:
             return ""
-        return _COLOURS.sub("", end_of(self._log))[-_LONGEST_LOG:]
+        return _COLORS.sub("", end_of(self._log))[-_LONGEST_LOG:]
 
 
 def _read(stream: IO[bytes] | None, answers: queue.Queue[bytes]) -> None:
-    """Each line as it comes, then an empty one: the process is gone."""
+    """Put each line into the queue as it comes, then an empty one when the process ends."""
     with contextlib.suppress(OSError, ValueError):
         for line in stream or ():
             answers.put(line)

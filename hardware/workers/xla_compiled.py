@@ -1,6 +1,6 @@
-"""Executables of XLA on the worker's side, and what they say of themselves: instructions, dtypes, where results lie.
+"""Executables of XLA in the worker, with their instructions, dtypes, and places of results.
 
-Imports nothing of ours; JAX and torch when they are needed.
+Imports nothing of the product; JAX and torch on first use.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 
 class XlaExecutable:
-    """An executable of XLA, and what it says of itself."""
+    """An executable of XLA with the counts of its instructions."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         jax = importlib.import_module("jax")
-        with _torch_seen() as self.torch:
+        with _torch_operators() as self.torch:
             lowered = jax.jit(function).lower(*arguments)
         self.lowered = Counter(_PRODUCT.findall(lowered.as_text()))
         self.executable = lowered.compile()
@@ -26,14 +26,14 @@ class XlaExecutable:
         self.instructions, self.products = instructions_of(self.executable.as_text())
 
     def __call__(self, *arguments: Any) -> Any:
-        with _torch_seen() as seen:
+        with _torch_operators() as seen:
             results = importlib.import_module("jax").block_until_ready(self.executable(*arguments))
         self.torch += seen
         self.calls += 1
         return results
 
     def proof(self, results: Any) -> dict[str, Any]:
-        """Where the results lie, and the instructions of the compiled module by name."""
+        """Return where the results are, and the instructions of the compiled module by name."""
         leaves = importlib.import_module("jax").tree.leaves(results)
         devices = sorted({str(device) for one in leaves for device in one.devices()})
         platforms = sorted({device.platform for one in leaves for device in one.devices()})
@@ -50,15 +50,15 @@ class XlaExecutable:
 
 _LINE = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][a-z0-9\-]*)\((.*)$")
 _PRODUCT = re.compile(r"stablehlo\.(?:dot_general|convolution)\b.*: \(tensor<(?:[0-9?]+x)*([a-z]+[0-9]+)")
-"""The dtype of what a product is taken of, in StableHLO."""
+"""Dtype of the operands of a product in StableHLO."""
 
 _NO_WORK = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})
 
 
 def instructions_of(text: str) -> tuple[Counter[str], Counter[str]]:
-    """The instructions of a compiled module, fused ones too, and the dtypes that products give.
+    """Return the instructions of a compiled module, including fused ones, and the dtypes of results of products.
 
-    A custom call is named by what it calls; what moves between device and host by that.
+    A custom call is named by its target, a transfer between device and host by its direction.
     """
     found: Counter[str] = Counter()
     products: Counter[str] = Counter()
@@ -79,8 +79,8 @@ def instructions_of(text: str) -> tuple[Counter[str], Counter[str]]:
 
 
 @contextmanager
-def _torch_seen() -> Iterator[Counter[str]]:
-    """Operators that torch itself computes meanwhile, which is on the host."""
+def _torch_operators() -> Iterator[Counter[str]]:
+    """Count the operators that torch itself computes meanwhile, on the host."""
     mode = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
     seen: Counter[str] = Counter()
 

@@ -1,8 +1,8 @@
-"""The worker's side of target tpu: lowers programs of torch.export with torchax and runs them on a PJRT device.
+"""Worker of target tpu: it lowers programs of torch.export with torchax and runs them on a PJRT device.
 
-It runs with another environment's Python and imports nothing of ours but its neighbours here: torch, torchax, jax and
-NumPy. An operator without a lowering is refused before anything is compiled. Sources: torchax's
-`export.py` (its interpreter of exported programs) and jax's documentation of ahead-of-time lowering.
+It runs with another environment's Python and imports only its neighbors of the product, torch, torchax, jax and
+NumPy. An operator without a lowering is refused before compilation. Sources: torchax's `export.py` (its interpreter
+of exported programs) and jax's documentation of ahead-of-time lowering.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import Any
 
 LANGUAGE = "language.json"
-"""What a program's file carries besides: the names of its inputs and outputs, in order."""
+"""Extra file of a program: the names of its inputs and outputs, in order."""
 
 STABLEHLO, WEIGHTS = "model.stablehlo", "weights.npz"
 CPU_FLAGS = "--xla_backend_optimization_level=0"
-"""How XLA's CPU client compiles: LLVM's passes cost more than they save on one pass of a small model."""
+"""Options of XLA's CPU client: LLVM's passes cost more than they save on one pass of a small model."""
 
 _ASSERTIONS = ("_assert", "sym_constrain_range")
-"""What begins the name of operators that check shapes while a program is traced, and compute nothing."""
+"""Prefixes of operators that check shapes while a program is traced, and compute nothing."""
 
 _compiled: dict[Any, Any] = {}
 
 
 def jax_on(platform: str) -> Any:
-    """jax, with products in all the bits of their operands, and one platform: there is no other to fall back to."""
+    """Return jax with full-precision products and a single platform, so that there is no fallback."""
     os.environ["JAX_PLATFORMS"] = platform
     if platform == "cpu":
         os.environ["XLA_FLAGS"] = CPU_FLAGS
@@ -45,10 +45,10 @@ def jax_on(platform: str) -> Any:
 
 @functools.cache
 def lowerings() -> Any:
-    """torchax, with its table of lowerings and decompositions.
+    """Return torchax, with its table of lowerings and decompositions.
 
-    torchax 0.0.13 names overloads with named dimensions, which torch 2.13 has no more. They only stand in lists of
-    what it would autocast or decompose, so that something else may stand there in their place.
+    torchax 0.0.13 names overloads with named dimensions, which torch 2.13 no longer has. They appear only in lists of
+    what it would autocast or decompose, so that any object may replace them.
     """
     packet = importlib.import_module("torch._ops").OpOverloadPacket
     known = packet.__getattr__
@@ -73,21 +73,21 @@ def lowerings() -> Any:
 
 
 def lowering_of(target: Any) -> Any:
-    """torchax's entry for an operator of torch; None where it has none that is made of JAX."""
+    """Return torchax's entry for an operator of torch, or None if it has none that is made of JAX."""
     table = lowerings().ops.ops_registry.all_aten_ops
     found = table.get(target) or table.get(target.overloadpacket)
     return found if found is not None and found.is_jax_function else None
 
 
 def _safe_softmax(scores: Any, dim: int, dtype: Any = None) -> Any:
-    """Softmax that is 0 where all scores are minus infinity; torch's own decomposition has no finite gradient there.
+    """Return a softmax that is 0 if all scores are minus infinity, where torch's has no finite gradient.
 
-    XLA differentiates what was lowered, and NaN from a branch that isn't taken reaches the gradient.
+    XLA differentiates the lowered program, and NaN from a branch that isn't taken reaches the gradient.
     """
     torch = importlib.import_module("torch")
-    ruled_out = (scores == float("-inf")).all(dim, keepdim=True)
-    found = torch.softmax(torch.where(ruled_out, 0.0, scores), dim, dtype=dtype)
-    return torch.where(ruled_out, 0.0, found)
+    masked = (scores == float("-inf")).all(dim, keepdim=True)
+    found = torch.softmax(torch.where(masked, 0.0, scores), dim, dtype=dtype)
+    return torch.where(masked, 0.0, found)
 
 
 def _is_operator(target: Any) -> bool:
@@ -95,14 +95,14 @@ def _is_operator(target: Any) -> bool:
 
 
 def _computes(node: Any) -> bool:
-    """Whether a node calls an operator of torch: neither Python's arithmetic on shapes nor a check of them."""
+    """Return whether a node calls an operator of torch: neither Python's arithmetic on shapes nor a check of them."""
     if node.op != "call_function" or not _is_operator(node.target):
         return False
     return not node.target._schema.name.split("::")[-1].startswith(_ASSERTIONS)
 
 
 class LoweredProgram:
-    """A program of torch.export as a function of JAX: `compute(states, arguments)` gives the outputs in order."""
+    """A program of torch.export as a function of JAX: `compute(states, arguments)` returns the outputs in order."""
 
     def __init__(self, file: str) -> None:
         torch, torchax = importlib.import_module("torch"), lowerings()
@@ -112,8 +112,8 @@ class LoweredProgram:
         table[torch.ops.aten._safe_softmax.default] = _safe_softmax
         attention = importlib.import_module("torch.nn.attention")
         shapes = importlib.import_module("torch.fx.experimental._config")
-        # torch's kernel for CPU is told to have other strides than it has, where views of its result then fail. And a
-        # length that is 1 in the example stays one that grows.
+        # torch's CPU kernel declares other strides than it has, so that views of its result fail. A length that is 1
+        # in the example stays dynamic.
         with attention.sdpa_kernel(attention.SDPBackend.MATH), shapes.patch(backed_size_oblivious=True):
             self.exported = exported.run_decompositions(table)
         language = json.loads(extra[LANGUAGE])
@@ -140,23 +140,23 @@ class LoweredProgram:
         return self.exported.graph.nodes
 
     def states(self) -> list[Any]:
-        """Parameters, buffers and constants as arrays on the device."""
+        """Return parameters, buffers and constants as arrays on the device."""
         held = {**self.exported.state_dict, **self.exported.constants}
         found: list[Any] = lowerings().default_env().t2j_copy([held[spec.target].detach() for spec in self.stated])
         return found
 
     def compute(self, states: Any, arguments: Any) -> list[Any]:
-        """The outputs of the user's own, by place."""
+        """Return the outputs of the user's program, in order."""
         results = self.interpreter.run(*states, *arguments, enable_io_processing=False)
         return [results[place] for place in self.places]
 
     def shapes(self, states: Any, arguments: Any) -> list[Any]:
-        """Shapes and dtypes of the outputs, computing nothing."""
+        """Return shapes and dtypes of the outputs without computing them."""
         found: list[Any] = importlib.import_module("jax").eval_shape(self.compute, states, arguments)
         return found
 
     def arguments(self, arrays: Mapping[str, Any]) -> list[Any]:
-        """The inputs in order; floating-point ones in the dtype that the program has."""
+        """Return the inputs in order, floating-point ones in the dtype of the program."""
         np = importlib.import_module("numpy")
         names = importlib.import_module("torchax.ops.mappings").t2j_dtype
         jnp = importlib.import_module("jax.numpy")
@@ -167,7 +167,7 @@ class LoweredProgram:
         ]
 
     def learning(self, outputs: list[str]) -> list[str]:
-        """Placeholders of the parameters that floating-point results reach back to, where a gradient can pass."""
+        """Return the placeholders of parameters that floating-point results depend on with a gradient."""
         last = next(node for node in self.nodes if node.op == "output")
         named = dict(zip(self.outputs, (last.args[0][place] for place in self.places), strict=True))
         waiting, seen = [named[name] for name in outputs], set()
@@ -203,7 +203,7 @@ def _interpreter(module: Any) -> Any:
 
 
 class Saved:
-    """A StableHLO file with its weights, as `LoweredProgram` gives them."""
+    """A StableHLO file with its weights, with the methods of `LoweredProgram`."""
 
     def __init__(self, folder: str) -> None:
         export = importlib.import_module("jax.export")
@@ -215,7 +215,7 @@ class Saved:
         self.folder = folder
 
     def states(self) -> list[Any]:
-        """The weights of the file beside it, each in the dtype that the program wants."""
+        """Return the weights beside the file, each in the dtype of the program."""
         np, jnp = importlib.import_module("numpy"), importlib.import_module("jax.numpy")
         with np.load(Path(self.folder) / WEIGHTS) as file:
             arrays = [file[name] for name in file.files]
@@ -259,14 +259,14 @@ def _once(path: str, what: str, function: Any, *arguments: Any) -> Any:
 
 
 def _write(file: str, arrays: Mapping[str, Any]) -> None:
-    """Arrays in host memory; bfloat16, which NumPy's files don't have, as float32."""
+    """Write arrays from host memory; bfloat16, which NumPy's files lack, as float32."""
     np = importlib.import_module("numpy")
     plain = {name: np.asarray(one) for name, one in arrays.items()}
     np.savez(file, **{n: a if a.dtype.kind in "fiub" else a.astype(np.float32) for n, a in plain.items()})
 
 
 def describe(*, platform: str) -> dict[str, Any]:
-    """What is here: versions and the platform's devices. Raises what PJRT says where it has none."""
+    """Return versions and the platform's devices. Raise PJRT's error if there are none."""
     jax = jax_on(platform)
     devices = jax.devices()
     return {
@@ -283,7 +283,7 @@ def describe(*, platform: str) -> dict[str, Any]:
 
 
 def run(*, platform: str, program: str, inputs: str, outputs: str, execution: str) -> dict[str, Any]:
-    """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`."""
+    """Run a pass: read the file `inputs`, and write the files `outputs` and `execution` (where it ran)."""
     jax_on(platform)
     found, states = _program(program), _states(program)
     arguments = found.arguments(_arrays(inputs))
@@ -300,7 +300,7 @@ def run(*, platform: str, program: str, inputs: str, outputs: str, execution: st
 def gradients(
     *, platform: str, program: str, inputs: str, cotangents: str, outputs: str, execution: str
 ) -> dict[str, Any]:
-    """What the arrays in `cotangents` (by output) become at the parameters, by their names in the program."""
+    """Write the gradients of parameters, by name, for the cotangents of outputs in the file `cotangents`."""
     jax = jax_on(platform)
     found, states = _program(program), _states(program)
     arguments, given = found.arguments(_arrays(inputs)), _arrays(cotangents)
@@ -330,7 +330,7 @@ def gradients(
 
 
 def save(*, platform: str, program: str, inputs: str, folder: str, lower_for: list[str]) -> dict[str, Any]:
-    """The program as StableHLO for these platforms, with its weights, in a folder that `run` takes as a program."""
+    """Save the program as StableHLO for these platforms, with its weights, in a folder that `run` accepts."""
     jax = jax_on(platform)
     export = importlib.import_module("jax.export")
     found, states = _program(program), _states(program)

@@ -1,1 +1,1 @@
-"""What changed between two runs, machines or folders, and by what."""
+"""Compare two runs, machines or folders: what changed, and why."""

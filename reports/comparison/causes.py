@@ -1,5 +1,5 @@
-"""What differs between two runs of one cell, which of it may be the cause of a change, and what needs several runs to
-be said: that a cell is flaky, that a model got slower."""
+"""Find the differences between two runs of a cell and the possible cause of a change, and decide from several runs
+whether a cell is flaky or a model got slower."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from generators.compatibility.run_summary import RunState, RunSummary, is_to_come
-from hardware.evidence.record import EDITED, CheckLine, RunLine, Subject
+from hardware.evidence.record import EDITED, CheckLine, RunLine, WeightsKind
 from hardware.evidence.versions import ABSENT, comparable_versions
 from hardware.inventory_diff import Difference, compare_inventories
 from hardware.inventory_file import inventory_problem
@@ -18,18 +18,18 @@ from hardware.inventory_file import inventory_problem
 from ..text import json_values
 
 MEASUREMENTS = 5
-"""So many of each side have to be there before anything is said of speed."""
+"""Number of measurements on each side that a statement about speed needs."""
 
 _HARDWARE = ("cpu", "memory", "device")
 _IN_VERSIONS = ("driver_version", "firmware_version")
-_REAL = (Subject.CONFIG, Subject.CHECKPOINT)
+_REAL_SIZES = (WeightsKind.CONFIG, WeightsKind.CHECKPOINT)
 _OF_THE_SUITE = ("recorded", "left_out", "dimensions")
-_SAID_ELSEWHERE = (EDITED, "tolerance", "device")
+_OTHER_CONDITIONS = (EDITED, "tolerance", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Differing:
-    """One thing that isn't the same in two runs of a cell. `details` differ with it, and follow from it."""
+    """Something that differs between two runs of a cell. `details` differ with it and follow from it."""
 
     kind: str
     name: str
@@ -39,17 +39,17 @@ class Differing:
 
     def __str__(self) -> str:
         more = f" (with it: {'; '.join(self.details)})" if self.details else ""
-        if self.kind == "suite":  # its hash says nothing, and each cell has its own
+        if self.kind == "suite":  # the hash of a suite says nothing, and each cell has its own
             return f"the suite{more}"
         return f"{self.name} {self.before}, now {self.after}{more}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """What may be behind the change of a cell from one run to another.
+    """What may have caused the change of a cell from one run to another.
 
-    `candidates` decide what a cell's evidence speaks of; `others` differ too, and the target declares that it doesn't
-    depend on them.
+    `candidates` affect the cell's evidence; `others` differ too, and the target declares that it doesn't depend on
+    them.
     """
 
     before: str
@@ -59,7 +59,7 @@ class Cause:
 
     @property
     def single(self) -> Differing | None:
-        """The one candidate, where there is only one."""
+        """The candidate, if there is only one."""
         return self.candidates[0] if len(self.candidates) == 1 else None
 
     def __str__(self) -> str:
@@ -68,12 +68,12 @@ class Cause:
         if self.candidates:
             return f"one of these, or several: {'; '.join(map(str, self.candidates))}"
         if self.others:
-            told = "; ".join(map(str, self.others))
-            return f"nothing differs that the target declares to depend on; what does: {told}"
+            differing = "; ".join(map(str, self.others))
+            return f"nothing differs that the target declares to depend on; what does: {differing}"
         return "nothing that is recorded differs: it may be flaky, which another run would tell"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "before_run": self.before,
             "after_run": self.after,
@@ -86,18 +86,18 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class Slower:
-    """The medians of a check's forward pass in milliseconds, each with its smallest and largest of five."""
+    """The medians of a check's forward pass in milliseconds, each with the smallest and largest of five."""
 
     check: str
     before: tuple[float, float, float]
     now: tuple[float, float, float]
 
     def __str__(self) -> str:
-        told = [f"{median:.3g} ms ({low:.3g} to {high:.3g})" for median, low, high in (self.before, self.now)]
-        return f"a forward pass of {self.check} took {' -> '.join(told)}, medians of five"
+        times = [f"{median:.3g} ms ({low:.3g} to {high:.3g})" for median, low, high in (self.before, self.now)]
+        return f"a forward pass of {self.check} took {' -> '.join(times)}, medians of five"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         names = ("median_ms", "smallest_ms", "largest_ms")
         sides = {"before": self.before, "now": self.now}
         return {
@@ -108,12 +108,12 @@ class Slower:
 
 @dataclass
 class Hardware:
-    """What differs in the inventories of two runs; each pair is compared once."""
+    """Differences between the inventories of two runs; each pair is compared once."""
 
     _known: dict[tuple[str, str], tuple[Difference, ...]] = field(default_factory=dict)
 
     def between(self, before: RunLine, after: RunLine) -> tuple[Difference, ...]:
-        """All that differs but versions, of which the runs' own lists tell; nothing where a run has no inventory."""
+        """Return all differences except versions, which runs list themselves; none if a run has no inventory."""
         key = (before.run_id, after.run_id)
         if key not in self._known:
             self._known[key] = _inventory_differences(before, after)
@@ -125,20 +125,20 @@ def _inventory_differences(before: RunLine, after: RunLine) -> tuple[Difference,
         return ()
     try:
         found = compare_inventories(before.inventory, after.inventory).differences
-    except (AttributeError, KeyError, TypeError, ValueError):  # evidence of anybody's may have any shape below
+    except (AttributeError, KeyError, TypeError, ValueError):  # untrusted evidence may have any shape
         return ()
     return tuple(one for one in found if one.area not in ("version", "torch"))
 
 
 def cause_of(before: RunSummary, after: RunSummary, hardware: Hardware) -> Cause:
-    """What differs between the runs of two showings of one cell."""
+    """Return what differs between the runs of two summaries of one cell."""
     versions = {**before.versions, **after.versions}
     moved = _versions(before.run.versions, after.run.versions)
-    told = list(_of_lines(before, after))
+    recorded = list(_of_lines(before, after))
     candidates = [
         *(one for one in moved if one.name in versions),
         *_suite(before, after),
-        *told,
+        *recorded,
         *_machine(before.run, after.run, hardware),
     ]
     others = [one for one in moved if one.name not in versions]
@@ -164,7 +164,7 @@ def _versions(before: Mapping[str, str], after: Mapping[str, str]) -> list[Diffe
 
 
 def version_differences(before: RunLine, after: RunLine) -> list[Differing]:
-    """All versions that aren't the same in two runs, by name."""
+    """Return all versions that differ between two runs, by name."""
     return _versions(before.versions, after.versions)
 
 
@@ -194,7 +194,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[CheckLine], object]], ...] = (
 
 
 def _of_lines(before: RunSummary, after: RunSummary) -> Iterator[Differing]:
-    """What only lines tell. What a run that failed early never came to say differs from nothing."""
+    """Yield differences that only lines record. What a run that failed early didn't record doesn't differ."""
     for kind, name, value in _FIELDS:
         old, new = _values(before, value), _values(after, value)
         if old and new and old != new:
@@ -216,13 +216,13 @@ def _conditions(one: RunSummary) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for line in one.checks.values():
         for name, value in line.conditions.items():
-            if name not in _SAID_ELSEWHERE:
+            if name not in _OTHER_CONDITIONS:
                 found.setdefault(name, set()).add(value)
     return {name: ", ".join(sorted(values)) for name, values in found.items()}
 
 
 def _machine(before: RunLine, after: RunLine, hardware: Hardware) -> Iterator[Differing]:
-    # Drivers and firmware are versions, and are told as such.
+    # Drivers and firmware are compared as versions.
     parts = [
         one
         for one in hardware.between(before, after)
@@ -250,12 +250,12 @@ def _machine(before: RunLine, after: RunLine, hardware: Hardware) -> Iterator[Di
 
 
 _FOLLOWS = {"configuration": "suite", "checks": "suite", "suite's own": "suite", "tolerance": "hwcompat"}
-"""Of a kind of difference, what it follows from where that differs too."""
+"""By kind of difference, the kind that it follows from if both differ."""
 
 
 def _folded(found: Sequence[Differing]) -> Iterator[Differing]:
-    """The differences without those that follow from another one, which are its details, and without conditions that
-    only say again what a version says: the backend tells of itself what the run line tells of it."""
+    """Return the differences without those that follow from another one, which become its details, and without
+    conditions that repeat a version."""
     moved = {(one.before, one.after) for one in found if one.kind == "version"}
     found = [one for one in found if one.kind != "condition" or (one.before, one.after) not in moved]
     own = {one.kind if one.kind != "version" else one.name: one for one in found}
@@ -273,9 +273,9 @@ def _folded(found: Sequence[Differing]) -> Iterator[Differing]:
 
 
 def same_conditions(one: RunSummary, history: Sequence[RunSummary], hardware: Hardware) -> list[RunSummary]:
-    """Those of a cell's showings from whose runs nothing that is recorded differs, oldest first.
+    """Return the summaries of a cell whose runs don't differ in anything recorded, oldest first.
 
-    Runs dated ahead are left out: nobody knows when they were.
+    Runs dated ahead are left out, because their time isn't known.
     """
     found = []
     for other in sorted(history, key=lambda showing: (showing.moment, showing.run.run_id)):
@@ -288,21 +288,21 @@ def same_conditions(one: RunSummary, history: Sequence[RunSummary], hardware: Ha
 
 
 def alternation(now: RunSummary, history: Sequence[RunSummary], hardware: Hardware) -> tuple[RunSummary, ...]:
-    """The runs of a cell among which it was green, failed and green again or the other way round, though nothing
-    differs between them; none where it isn't flaky."""
+    """Return the runs in which a cell alternated between green and failed although nothing differs between them; none
+    if it isn't flaky."""
     decided = [one for one in same_conditions(now, history, hardware) if one.state is not RunState.UNKNOWN]
     switches = sum(one.state is not other.state for one, other in itertools.pairwise(decided))
     return tuple(decided) if switches >= 2 else ()
 
 
 def slowdown(before: RunSummary, now: RunSummary, history: Sequence[RunSummary], hardware: Hardware) -> Slower | None:
-    """Whether a model of real size got slower; None where that can't be said.
+    """Return whether a model of real size got slower; None if that isn't known.
 
-    A run measures a forward pass once, so five runs of each side are needed between which nothing differs. Those
-    count in which nothing ran beside it. It is slower where every one of the newest five took longer than every one
-    of the five before: the medians lie apart by more than both spread.
+    A run measures a forward pass once, so that each side needs five runs without differences and without parallel
+    jobs. It is slower if each of the newest five took longer than each of the five before: the medians differ by more
+    than both ranges.
     """
-    if now.planned.subject not in _REAL or before.planned.subject != now.planned.subject:
+    if now.planned.subject not in _REAL_SIZES or before.planned.subject != now.planned.subject:
         return None
     if not cause_of(before, now, hardware).candidates:
         return None
@@ -317,7 +317,7 @@ def slowdown(before: RunSummary, now: RunSummary, history: Sequence[RunSummary],
 
 
 def _latencies(check: str, side: Sequence[RunSummary]) -> list[float]:
-    """The newest five of a check's forward passes of the newest shape, in milliseconds."""
+    """Return the newest five forward passes of a check with the newest shape, in milliseconds."""
     found: list[tuple[tuple[object, ...], float]] = []
     for one in side:
         line = one.checks.get(check)

@@ -1,7 +1,6 @@
-"""How cells changed from one side to another, since when what is broken now is broken, and what other runs showed of
-the cells of a comparison.
+"""Compare the cells of two sides, find since when a cell is broken, and read what other runs showed of these cells.
 
-Tallies of outcomes say which runs can matter; only their lines are read. A folder may hold a million.
+Counts of outcomes select the runs that matter; only their lines are read, because a folder may have a million.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from generators.compatibility.grade import level_rules
 from generators.compatibility.run_summary import RunState, RunSummary, is_to_come, moment_of, summarize_run
-from hardware.evidence.record import CheckLine, Outcome, RunLine, Subject
+from hardware.evidence.record import CheckLine, Outcome, RunLine, WeightsKind
 from hardware.evidence.runs import OutcomeTally, RunEvidence
 from hardware.plain_text import one_line
 
@@ -20,12 +19,12 @@ from .causes import Cause, Hardware, alternation, cause_of, slowdown, version_di
 from .comparison_result import CellChange, ChangeKind, RunComparison, Side
 
 History = Mapping[str, Sequence[RunSummary]]
-"""By cell id, what each run showed of it."""
+"""The summaries of each run of a cell, by cell id."""
 
 
 def compare_sides(before: Side, now: Side, history: History) -> RunComparison:
-    """What differs `now` from `before`. `history` has what other runs showed of cells: without it none is flaky and
-    none slower."""
+    """Compare `now` with `before`. `history` has the summaries of other runs: without it no cell is flaky or
+    slower."""
     hardware = Hardware()
     changes, same, suites = [], Counter[RunState](), dict[str, list[str]]()
     for cell in sorted({*before.showings, *now.showings}):
@@ -59,8 +58,8 @@ def compare_sides(before: Side, now: Side, history: History) -> RunComparison:
 
 
 def compare_last_green(now: Side, history: History) -> RunComparison:
-    """Of each cell that isn't green `now`, the last run before in which it was, and what differs between that and the
-    first run after it that showed what is so now."""
+    """Find, for each cell that isn't green `now`, the last run in which it was, and what differs between that and the
+    first run after it with the present state."""
     hardware = Hardware()
     changes, same, greens = [], Counter[RunState](), dict[str, RunSummary]()
     for cell, new in sorted(now.showings.items()):
@@ -77,7 +76,7 @@ def compare_last_green(now: Side, history: History) -> RunComparison:
         greens[cell] = green
         since = [one for one in earlier[earlier.index(green) + 1 :] if one.state is new.state]
         first = next((one for one in since if one.is_whole), new)
-        told = f"so since run {first.run.run_id}" if first.run.run_id != new.run.run_id else ""
+        remark = f"so since run {first.run.run_id}" if first.run.run_id != new.run.run_id else ""
         changes.append(
             CellChange(
                 cell=cell,
@@ -86,7 +85,7 @@ def compare_last_green(now: Side, history: History) -> RunComparison:
                 now=new,
                 cause=None if alternating else cause_of(green, first, hardware),
                 alternating=alternating,
-                remarks=(told,) if told else (),
+                remarks=(remark,) if remark else (),
             )
         )
     runs = {one.run.run_id: one.run for one in sorted(greens.values(), key=lambda one: one.moment, reverse=True)}
@@ -110,7 +109,7 @@ def _worst_first(changes: Iterable[CellChange]) -> tuple[CellChange, ...]:
 def _change(
     cell: str, old: RunSummary, new: RunSummary, cause: Cause, history: Sequence[RunSummary], hardware: Hardware
 ) -> CellChange | None:
-    """How the cell changed; None where it didn't."""
+    """Return how the cell changed; None if it didn't."""
     if alternating := alternation(new, history, hardware):
         return CellChange(cell=cell, kind=ChangeKind.FLAKY, before=old, now=new, alternating=alternating)
     kind, remarks = _kind(old, new)
@@ -127,7 +126,7 @@ def _kind(old: RunSummary, new: RunSummary) -> tuple[ChangeKind | None, list[str
     if new.state is RunState.UNKNOWN:
         return None, []
     if new.state is RunState.GREEN:
-        remarks = list(_worth_less(old, new))
+        remarks = list(_weaker_proof(old, new))
         return (ChangeKind.CHANGED if remarks else None), remarks
     broke = [name for name in new.failing if _passed(old, name)]
     mended = [name for name in old.failing if _passed(new, name)]
@@ -136,9 +135,9 @@ def _kind(old: RunSummary, new: RunSummary) -> tuple[ChangeKind | None, list[str
     if broke or mended:
         return (ChangeKind.WORSE if broke else ChangeKind.BETTER), remarks
     otherwise = [
-        f"{name} {_told(old, name)}, now {_told(new, name)}"
+        f"{name} {_outcome_of(old, name)}, now {_outcome_of(new, name)}"
         for name in new.failing
-        if name in old.checks and _told(old, name) != _told(new, name)
+        if name in old.checks and _outcome_of(old, name) != _outcome_of(new, name)
     ]
     return (ChangeKind.CHANGED if otherwise else None), otherwise
 
@@ -147,14 +146,14 @@ def _passed(one: RunSummary, check: str) -> bool:
     return check in one.checks and one.checks[check].outcome is Outcome.PASSED
 
 
-def _told(one: RunSummary, check: str) -> str:
+def _outcome_of(one: RunSummary, check: str) -> str:
     line = one.checks[check]
     words = str(line.outcome).replace("_", " ")
     return f"{words} ({one_line(line.error_type, longest=60)})" if line.error_type else words
 
 
-def _worth_less(old: RunSummary, new: RunSummary) -> Iterable[str]:
-    """Why a cell that is green as before shows less than it did."""
+def _weaker_proof(old: RunSummary, new: RunSummary) -> Iterable[str]:
+    """Return why a cell that is still green proves less than before."""
     if missing := [name for name in old.planned.checks if name not in new.planned.checks]:
         yield f"not planned any more: {', '.join(missing)}"
     weights = level_rules().weights
@@ -188,7 +187,7 @@ def _remarks(before: Side, now: Side) -> Iterable[str]:
 
 
 def _of_names(*sides: Side) -> Iterable[str]:
-    """A remark where runs that name one machine have processors that no machine has both of."""
+    """Return a remark if runs name one machine and have different processors."""
     seen: dict[str, set[str]] = {}
     for side in sides:
         for run in side.runs:
@@ -202,15 +201,15 @@ def _of_names(*sides: Side) -> Iterable[str]:
 
 
 RUNS_LOOKED_AT = 12
-"""Of runs of a cell between which nothing differs, the newest so many are asked whether they alternate."""
+"""Number of the newest runs of a cell without differences that are checked for alternation."""
 
 _Shown = dict[str, dict[str, RunSummary]]
 """By cell and run."""
 
 
 def alike(sides: Sequence[Side], evidence: Iterable[RunEvidence]) -> dict[str, list[RunSummary]]:
-    """What runs like those of the sides showed of cells that passed in some of them and failed in others, and of
-    cells whose subject has its real size."""
+    """Return what runs like those of the sides showed of cells that passed in some and failed in others, and of cells
+    whose weights have real dimensions."""
     found: _Shown = {}
     for one in evidence:
         cells = {cell for side in sides for cell in side.showings}
@@ -219,9 +218,9 @@ def alike(sides: Sequence[Side], evidence: Iterable[RunEvidence]) -> dict[str, l
         for side in sides:
             for cell, shown in side.showings.items():
                 runs = _newest_alike(shown.run, one.runs, tallies.get(cell, {}))
-                told = [tallies[cell][run_id] for run_id in runs]
-                alternates = any(tally.passed for tally in told) and any(tally.failed for tally in told)
-                if alternates or shown.planned.subject != Subject.TINY:
+                counts = [tallies[cell][run_id] for run_id in runs]
+                alternates = any(tally.passed for tally in counts) and any(tally.failed for tally in counts)
+                if alternates or shown.planned.subject != WeightsKind.TINY:
                     for run_id in runs:
                         wanted.setdefault(run_id, set()).add(cell)
         _read(one, wanted, found)
@@ -233,7 +232,7 @@ def alike(sides: Sequence[Side], evidence: Iterable[RunEvidence]) -> dict[str, l
 
 
 def _newest_alike(run: RunLine, runs: Mapping[str, RunLine], tallies: Mapping[str, OutcomeTally]) -> list[str]:
-    """Of runs that tell of a cell, the newest that have machine, versions and jobs of one of them."""
+    """Of runs with a cell, return the newest that have machine, versions and jobs of one of them."""
     own = [runs[run_id] for run_id in tallies]
     own = [
         one
@@ -248,8 +247,8 @@ def _order(run: RunLine) -> tuple[object, str]:
 
 
 def since_green(now: Side, evidence: RunEvidence, machine: str) -> dict[str, list[RunSummary]]:
-    """Of each cell that isn't green now, on one machine: the last run before in which it was, the first ones after it
-    up to that which showed what is so now, and what `alike` tells. Of a cell that never was green, nothing."""
+    """Return, for each cell of one machine that isn't green now: the last green run, the first ones after it up to
+    the one with the present state, and the results of `alike`. Cells that never were green are left out."""
     found: _Shown = {}
     left = {cell: shown for cell, shown in now.showings.items() if shown.state is not RunState.GREEN}
     tallies = evidence.tallies(left)
@@ -289,7 +288,7 @@ def since_green(now: Side, evidence: RunEvidence, machine: str) -> dict[str, lis
 
 
 def _read(evidence: RunEvidence, wanted: Mapping[str, set[str]], found: _Shown) -> dict[str, RunSummary]:
-    """What runs showed of some cells, put into `found`; returns the last run's."""
+    """Add the summaries of some cells in these runs to `found`; return the last run's."""
     read: dict[str, RunSummary] = {}
     for run_id, cells in wanted.items():
         read = {}

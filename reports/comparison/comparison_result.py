@@ -1,5 +1,5 @@
-"""What changed between two sides of evidence, runs, machines or folders, as data: what they had above what they
-showed, worse first. `changes.py` finds it."""
+"""The result of a comparison of runs, machines or folders: differences and changes, worse first
+(`cell_changes.py`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPARISON_SCHEMA_VERSION = 1
 
 
 class ChangeKind(StrEnum):
-    """How a cell changed, in the order in which changes are told."""
+    """How a cell changed, in display order."""
 
     WORSE = "worse"
     FLAKY = "flaky"
@@ -39,12 +39,12 @@ class ChangeKind(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What the word says of a cell."""
+        """What the kind means for a cell."""
         return _MEANINGS[self]
 
     @property
     def severity(self) -> Severity:
-        """What `--fail-on` makes of it."""
+        """The severity for `--fail-on`."""
         return _SEVERITIES.get(self, Severity.INFO)
 
 
@@ -69,9 +69,9 @@ _SEVERITIES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two that are compared: `name` is what somebody called it, `runs` are those that speak, newest first.
+    """One side of the comparison: `name` as the user gave it, `runs` newest first.
 
-    `showings` has one of them for each cell, by its id.
+    `showings` has the summary of one run for each cell, by its id.
     """
 
     name: str
@@ -80,12 +80,12 @@ class Side:
 
     @property
     def counts(self) -> dict[RunState, int]:
-        """How many cells are in which state."""
+        """The number of cells in each state."""
         counted = Counter(one.state for one in self.showings.values())
         return {state: counted[state] for state in RunState}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         runs = [
             {"run_id": run.run_id, "started_at": run.started_at, "machine": run.machine, "command": run.command}
             for run in self.runs
@@ -99,10 +99,10 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class CellChange:
-    """A cell that isn't what it was: what one run showed before, and what another shows now.
+    """A cell that has changed: its summary in a run before, and in a run now.
 
-    `cause` is what differs between the runs of the change itself, `alternating` the runs of a flaky cell; `remarks`
-    say in words what else there is to know.
+    `cause` is what differs between these runs, `alternating` are the runs of a flaky cell; `remarks` are further
+    notes.
     """
 
     cell: str
@@ -116,7 +116,7 @@ class CellChange:
 
     @property
     def order(self) -> tuple[int, int, int, str]:
-        """Worst first: by kind, then by the present state, then by what it was."""
+        """Sort key, the worst first: by kind, then by the present state, then by the state before."""
         now = -self.now.state.rank if self.now else 0
         return list(ChangeKind).index(self.kind), now, self.before.state.rank if self.before else 0, self.cell
 
@@ -126,7 +126,7 @@ class CellChange:
         return (self.now.reasons if self.now else ()) or (self.before.reasons if self.before else ())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "cell": self.cell,
             "kind": str(self.kind),
@@ -158,23 +158,23 @@ def _showing_dict(one: RunSummary) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """Something that differs, with the cells that got worse where it does, and those where nothing else does."""
+    """A difference with the cells that got worse with it, and those for which it is the only difference."""
 
     differing: Differing
     cells: tuple[str, ...]
     alone: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {**json_values(self.differing), "cells": list(self.cells), "alone": list(self.alone)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """Two sides, what differs between them, and the changes, worst first; `same` counts cells without one by state.
+    """Two sides, their differences, and the changes, worst first; `same` counts unchanged cells by state.
 
-    With `last_green`, `before` holds the last run in which each cell that isn't green now was, and differences stand
-    with the changes alone. `suites` are cells whose suites, weights or tolerances differ, by what it is.
+    With `last_green`, `before` has the last green run of each cell that isn't green now, and only changes have
+    differences. `suites` are cells whose suites, weights or tolerances differ, by kind.
     """
 
     last_green: bool
@@ -189,17 +189,17 @@ class RunComparison:
 
     @property
     def counts(self) -> dict[ChangeKind, int]:
-        """How many cells changed in which way."""
+        """The number of cells for each kind of change."""
         counted = Counter(change.kind for change in self.changes)
         return {kind: counted[kind] for kind in ChangeKind}
 
     @property
     def suspects(self) -> tuple[Suspect, ...]:
-        """What may be behind what got worse, that which stands alone for most cells first."""
+        """Possible causes of what got worse, those that are the only difference of most cells first."""
         found: dict[Differing, list[CellChange]] = {}
         for change in self.changes:
             for one in change.cause.candidates if change.cause and change.kind is ChangeKind.WORSE else ():
-                # Suites have a hash each, which says nothing: they differ together.
+                # Hashes of suites differ together and say nothing.
                 sides = {"before": "each cell's own", "after": "another"} if one.kind == "suite" else {}
                 found.setdefault(replace(one, details=(), **sides), []).append(change)
         suspects = [
@@ -213,12 +213,12 @@ class RunComparison:
         return tuple(sorted(suspects, key=lambda one: (-len(one.alone), -len(one.cells), str(one.differing))))
 
     def met(self, fail_on: str) -> int:
-        """How many cells changed in a way of this severity or a worse one."""
+        """Return the number of cells that changed with this severity or a worse one."""
         limit = Severity(fail_on).rank
         return sum(change.kind.severity.rank >= limit for change in self.changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `schemas/comparison.json` describes."""
+        """Return the JSON object that `schemas/comparison.json` describes."""
         return {
             "schema_version": COMPARISON_SCHEMA_VERSION,
             "last_green": self.last_green,
@@ -239,7 +239,7 @@ class RunComparison:
 
 
 def when(run: RunLine) -> str:
-    """When a run started, to the minute, in UTC."""
+    """Return the start of a run, to the minute, in UTC."""
     moment = moment_of(run)
     if moment.year == 1:
         return "unknown"

@@ -24,7 +24,7 @@ _LONGEST = 600
 
 
 def comparison_text(found: RunComparison, format: str, *, width: int = 100) -> str:
-    """The comparison as text that ends in a newline. Raises `UsageError` for another format."""
+    """Return the comparison as text that ends in a newline. Raises `UsageError` for another format."""
     if format == "json":
         return json_text(found.to_dict(), default=str) + "\n"
     if format not in FORMATS:
@@ -68,7 +68,7 @@ def _cells(number: int) -> str:
 
 
 def _side_words(side: Side) -> str:
-    """The side in one line: its runs, its machines, and what they showed."""
+    """Return a side on one line: its runs, its machines, and their results."""
     counts = ", ".join(f"{number} {state}" for state, number in side.counts.items() if number) or "no cell"
     ids = [f"{run.run_id} of {when(run)} UTC" for run in side.runs[:_MOST_RUNS]]
     more = [f"{len(side.runs) - _MOST_RUNS} more"] if len(side.runs) > _MOST_RUNS else []
@@ -77,7 +77,7 @@ def _side_words(side: Side) -> str:
 
 
 def _differences(found: RunComparison) -> Iterator[Block]:
-    """What differs between the sides, and whose evidence a version expires; then cells with other suites."""
+    """Yield the differences of the sides, the targets whose evidence they expire, and cells with other suites."""
     rows = [
         (f"{one.area} {one.name}", value_text(one.name, one.before), value_text(one.name, one.after), "")
         for one in found.inventory
@@ -104,15 +104,15 @@ def _differences(found: RunComparison) -> Iterator[Block]:
 def _summary(found: RunComparison) -> str:
     counts = [f"{number} {kind}" for kind, number in found.counts.items() if number]
     same = sum(found.same.values())
-    told = ", ".join(f"{number} {state}" for state, number in found.same.items() if number)
-    stayed = f"{same} cell{' is' if same == 1 else 's are'} the same{f' ({told})' if told else ''}"
+    states = ", ".join(f"{number} {state}" for state, number in found.same.items() if number)
+    stayed = f"{same} cell{' is' if same == 1 else 's are'} the same{f' ({states})' if states else ''}"
     if found.last_green:
         stayed = f"{same} cell{' is' if same == 1 else 's are'} green"
     return f"{', '.join(counts) if counts else 'Nothing changed'}; {stayed}."
 
 
 def _changes(kind: ChangeKind, changes: list[CellChange], found: RunComparison) -> Iterator[Block]:
-    """The changes of a kind by what is said of their cause: one cause of many cells is told once."""
+    """Yield the changes of a kind by cause: one cause of many cells is shown once."""
     groups: dict[str, list[CellChange]] = {}
     for change in changes:
         groups.setdefault(_cause(change), []).append(change)
@@ -125,7 +125,7 @@ def _changes(kind: ChangeKind, changes: list[CellChange], found: RunComparison) 
         if kind in _FOLDED:
             yield ", ".join(change.cell for change in own)
             continue
-        rows = [(one.cell, _states(one), "; ".join(_told(one, last_green=found.last_green))) for one in own]
+        rows = [(one.cell, _states(one), "; ".join(_change_notes(one, last_green=found.last_green))) for one in own]
         yield Table(headings=("cell", "state", "why"), rows=rows)
 
 
@@ -145,8 +145,8 @@ def _states(change: CellChange) -> str:
     return str(one.state) if one else ""
 
 
-def _told(change: CellChange, *, last_green: bool) -> Iterator[str]:
-    """What is said of a change beside its states: runs, remarks and reasons."""
+def _change_notes(change: CellChange, *, last_green: bool) -> Iterator[str]:
+    """Return runs, remarks and reasons of a change."""
     if change.alternating:
         runs = ", ".join(f"{one.state} in {one.run.run_id}" for one in change.alternating[-6:])
         yield _cut(f"by turns in {len(change.alternating)} runs that differ in nothing recorded: {runs}")
@@ -160,7 +160,7 @@ def _told(change: CellChange, *, last_green: bool) -> Iterator[str]:
 
 
 def _why(change: CellChange) -> str:
-    """The checks that fail with the first reason, which is the cause of most others; all stand in the JSON."""
+    """Return the checks that fail with the first reason, which causes most others; the JSON has all."""
     failing = change.now.failing if change.now else ()
     if len(failing) < 2:
         return "; ".join(folded(change.reasons)[:2])

@@ -1,4 +1,4 @@
-"""What differs between two coverages: what passes or fails newly, which types came and went, and obstacles."""
+"""Compare two coverages: what newly passes or fails, new and vanished types, and obstacles."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .coverage_facts import Coverage, Standing
+from .coverage_facts import Coverage, CoverageStatus
 
 NO_OBSTACLE = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A model type whose standing on a target, or whose obstacle, isn't what it was."""
+    """A model type whose standing on a target, or whose obstacle, has changed."""
 
     model_type: str
     before: str
@@ -22,9 +22,9 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True)
 class CoverageChanges:
-    """The difference from the report made at `since` with the version `transformers`; `moves` by target.
+    """The difference from the report of `since` with the version `transformers`; `moves` by target.
 
-    `not_compared` are targets that the earlier report doesn't speak of.
+    `not_compared` are targets that the earlier report doesn't have.
     """
 
     since: str
@@ -37,17 +37,17 @@ class CoverageChanges:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CoverageChanges:
-        """The changes that a report as JSON holds."""
+        """Return the changes of a report as JSON."""
         moves = {target: [Move(**move) for move in moves] for target, moves in data["moves"].items()}
         return cls(**{**data, "obstacles": [Move(**move) for move in data["obstacles"]], "moves": moves})
 
     def is_empty(self, transformers: str) -> bool:
-        """Whether nothing differs, the version of transformers included."""
+        """Whether nothing differs, including the version of transformers."""
         lists = (self.new, self.vanished, self.obstacles, self.not_compared, *self.moves.values())
         return self.transformers == transformers and not any(lists)
 
     def sentence(self, transformers: str) -> str:
-        """With what the report of that version was compared, and whether anything changed."""
+        """Return which report it was compared with, and whether anything changed."""
         other = self.transformers != transformers
         versions = f" of transformers {self.transformers}" if other else ""
         now = f", now {transformers}" if other else ""
@@ -55,15 +55,15 @@ class CoverageChanges:
         return f"Compared with the report{versions} of {self.since[:19].replace('T', ' ')} UTC{now}{nothing}."
 
     def lists(self) -> Iterator[str]:
-        """What differs: a heading, how many types there are under it, and their names, each way said once."""
+        """Return the differences as lists: a heading, the number of types, and their names by kind of change."""
         named: dict[str, Mapping[str, Sequence[str]]] = {
-            f"{target}: {heading}": _ways([move for move in moves if fits(move)])
+            f"{target}: {heading}": _by_change([move for move in moves if fits(move)])
             for target, moves in self.moves.items()
             for heading, fits in _MOVES.items()
         }
         named["new types"] = {"": self.new}
         named["vanished types"] = {"": self.vanished}
-        named["obstacles that changed"] = _ways(self.obstacles)
+        named["obstacles that changed"] = _by_change(self.obstacles)
         named["not in the earlier report"] = {"": self.not_compared}
         for heading, ways in named.items():
             number = sum(map(len, ways.values()))
@@ -73,14 +73,14 @@ class CoverageChanges:
 
 
 def _passes_newly(move: Move) -> bool:
-    """Whether it is shown to work better than it was."""
-    ranks = {Standing.PASSED: 2, Standing.CONDITIONAL: 1}
-    return ranks.get(Standing(move.now), 0) > ranks.get(Standing(move.before), 0)
+    """Whether it works better than before."""
+    ranks = {CoverageStatus.PASSED: 2, CoverageStatus.CONDITIONAL: 1}
+    return ranks.get(CoverageStatus(move.now), 0) > ranks.get(CoverageStatus(move.before), 0)
 
 
 def _fails_newly(move: Move) -> bool:
-    """Whether a check fails now; what only wasn't run again doesn't."""
-    return move.now == Standing.FAILED
+    """Whether a check fails now; one that only wasn't run again doesn't."""
+    return move.now == CoverageStatus.FAILED
 
 
 _MOVES: Mapping[str, Callable[[Move], bool]] = {
@@ -88,11 +88,11 @@ _MOVES: Mapping[str, Callable[[Move], bool]] = {
     "newly failing": _fails_newly,
     "changed otherwise": lambda move: not (_passes_newly(move) or _fails_newly(move)),
 }
-"""The lists that the moves of a target make."""
+"""The lists of a target's moves."""
 
 
-def _ways(moves: Sequence[Move]) -> dict[str, list[str]]:
-    """The types by `failed → passed`."""
+def _by_change(moves: Sequence[Move]) -> dict[str, list[str]]:
+    """Return the types by `failed → passed`."""
     found: dict[str, list[str]] = {}
     for move in moves:
         found.setdefault(f"{move.before} → {move.now}".replace("_", " "), []).append(move.model_type)
@@ -100,7 +100,7 @@ def _ways(moves: Sequence[Move]) -> dict[str, list[str]]:
 
 
 def changes_between(before: Coverage, now: Coverage, *, since: str, transformers: str) -> CoverageChanges:
-    """What differs `now` from `before`, a coverage of the version `transformers` at the moment `since`."""
+    """Compare `now` with `before`, a coverage of the version `transformers` made at `since`."""
     then = {one.target: {result.model_type: result.standing for result in one.results} for one in before.targets}
     standings = {one.target: {result.model_type: result.standing for result in one.results} for one in now.targets}
     old, new = _obstacles(before), _obstacles(now)
@@ -124,17 +124,17 @@ def _moves(before: Mapping[str, str], now: Mapping[str, str]) -> list[Move]:
 
 
 def _obstacles(coverage: Coverage) -> dict[str, str]:
-    """What keeps each type from having a recipe, in words of `Obstacle`; `none` where nothing does."""
+    """Return why each type has no recipe, as a word of `Obstacle`; `none` if it has one."""
     refused = {
         result.model_type
         for target in coverage.targets
         for result in target.results
-        if result.standing is Standing.NOT_DERIVED
+        if result.standing is CoverageStatus.NOT_DERIVED
     }
     return {
         one.model_type: one.excluded.obstacle
         if one.excluded
-        else str(Standing.NOT_DERIVED)
+        else str(CoverageStatus.NOT_DERIVED)
         if one.model_type in refused
         else NO_OBSTACLE
         for one in coverage.types

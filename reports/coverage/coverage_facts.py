@@ -1,5 +1,4 @@
-"""What a coverage is made of: model types, their standing on each target, the results of checks, and the counts that
-follow from them."""
+"""The parts of a coverage: model types, their standing on each target, results of checks, and counts."""
 
 from __future__ import annotations
 
@@ -11,11 +10,11 @@ from enum import StrEnum
 from generators.compatibility.vocabulary import vocabulary
 
 SUBJECT = "tiny"
-"""What was run in all that is counted here."""
+"""The weights that are counted."""
 
 
-class Standing(StrEnum):
-    """What is known of a model type on a target. A closed set; only `passed` is a pass."""
+class CoverageStatus(StrEnum):
+    """What is known about a model type on a target. A closed set; only `passed` is a pass."""
 
     PASSED = "passed"
     CONDITIONAL = "passed_under_condition"
@@ -27,28 +26,28 @@ class Standing(StrEnum):
 
     @property
     def words(self) -> str:
-        """The standing as it is read."""
+        """The standing as text."""
         return self.value.replace("_", " ")
 
     @property
     def meaning(self) -> str:
-        """What the standing says, in a sentence."""
+        """The meaning of the standing as a sentence."""
         return _MEANINGS[self]
 
     @property
     def works(self) -> bool:
-        """Whether every required check passed, under a condition or without."""
-        return self in (Standing.PASSED, Standing.CONDITIONAL)
+        """Whether every required check passed, with or without a condition."""
+        return self in (CoverageStatus.PASSED, CoverageStatus.CONDITIONAL)
 
 
 _MEANINGS = {
-    Standing.PASSED: "level high, measured with today's versions: every required check passed",
-    Standing.CONDITIONAL: "level medium: every required check passed, under a condition that is stated",
-    Standing.FAILED: "level low or none: a check failed, or an operator with parameters ran on the host",
-    Standing.UNDECIDED: "checks ran, and what they saw shows neither that it works nor that it doesn't",
-    Standing.NOT_DERIVED: "it can be built, and no acceptable tiny model was found",
-    Standing.NOT_RUN: "nothing ran whose evidence holds with today's versions",
-    Standing.EXCLUDED: "it can't be built here as it comes: no class, a missing package, or defaults that fail",
+    CoverageStatus.PASSED: "level high, measured with today's versions: every required check passed",
+    CoverageStatus.CONDITIONAL: "level medium: every required check passed, under a condition that is stated",
+    CoverageStatus.FAILED: "level low or none: a check failed, or an operator with parameters ran on the host",
+    CoverageStatus.UNDECIDED: "checks ran, and what they saw shows neither that it works nor that it doesn't",
+    CoverageStatus.NOT_DERIVED: "it can be built, and no acceptable tiny model was found",
+    CoverageStatus.NOT_RUN: "nothing ran whose evidence holds with today's versions",
+    CoverageStatus.EXCLUDED: "it can't be built here as it comes: no class, a missing package, or defaults that fail",
 }
 
 
@@ -62,8 +61,8 @@ class Excluded:
 
 @dataclass(frozen=True, kw_only=True)
 class TypeFacts:
-    """A model type as transformers maps it. `task` is the primary one, None where it has no class; so is an
-    `architecture` that nothing tells. It counts as one that can be built where nobody tried, which `tried` tells."""
+    """A model type of transformers. `task` is the primary one, None without a class; `architecture` is None if
+    unknown. A type that wasn't tried (`tried`) counts as buildable."""
 
     model_type: str
     family: str
@@ -77,15 +76,15 @@ class TypeFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What is known of one model type doing one task on a target.
+    """The result of a model type with one task on a target.
 
-    `level` is that of the verdict, None where there is none that holds; `error_types` are those that the
-    diagnosis knows.
+    `level` is that of the verdict, None if there is none that holds; `error_types` are those that the diagnosis
+    knows.
     """
 
     model_type: str
     task: str | None
-    standing: Standing
+    standing: CoverageStatus
     level: str | None = None
     error_types: Sequence[str] = ()
     reason: str = ""
@@ -93,10 +92,10 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetCoverage:
-    """One target: a result for each type's primary task in the order of the types, and what ran of other tasks.
+    """A target: a result for each type's primary task in the order of the types, and results of other tasks.
 
-    `checks` counts outcomes by check over the types that have a recipe; `devices` are the names of the devices
-    that ran what counts, `machines` the labels of the machines.
+    `checks` counts outcomes by check over the types that have a recipe; `devices` are the names of the devices that
+    ran what counts, `machines` the labels of the machines.
     """
 
     target: str
@@ -109,7 +108,7 @@ class TargetCoverage:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What is known of every model type, in alphabetical order, on some targets in one precision."""
+    """What is known about every model type, in alphabetical order, on some targets in one precision."""
 
     precision: str
     types: Sequence[TypeFacts]
@@ -122,7 +121,7 @@ class Coverage:
 
     @property
     def untried(self) -> int:
-        """How many types nobody has tried to build: they count as ones that can be built."""
+        """The number of types that were never tried: they count as buildable."""
         return sum(not one.tried for one in self.types)
 
 
@@ -138,51 +137,53 @@ VIEWS: Mapping[str, Callable[[TypeFacts], Sequence[str]]] = {
     "family": lambda facts: [facts.family],
     "task": lambda facts: [facts.task or NO_TASK],
 }
-"""What types are grouped by; the task is the primary one, and a type may have several traits."""
+"""Groups of types; the task is the primary one, and a type may have several traits."""
 
-OPEN = (Standing.FAILED, Standing.UNDECIDED, Standing.NOT_DERIVED, Standing.NOT_RUN)
-"""Standings of types that can be built and aren't shown to work, the worst first."""
+OPEN = (CoverageStatus.FAILED, CoverageStatus.UNDECIDED, CoverageStatus.NOT_DERIVED, CoverageStatus.NOT_RUN)
+"""Standings of buildable types that aren't shown to work, the worst first."""
 
-RAN = (Standing.PASSED, Standing.CONDITIONAL, Standing.FAILED, Standing.UNDECIDED)
-"""Standings of what ran."""
+RAN = (CoverageStatus.PASSED, CoverageStatus.CONDITIONAL, CoverageStatus.FAILED, CoverageStatus.UNDECIDED)
+"""Standings of types that ran."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoverageCounts:
-    """How many model types have which standing."""
+    """The number of model types by standing."""
 
-    by_standing: Mapping[Standing, int]
+    by_standing: Mapping[CoverageStatus, int]
 
     @classmethod
     def of(cls, results: Iterable[Result]) -> CoverageCounts:
-        """The counts of some results."""
+        """Count some results."""
         return cls(by_standing=Counter(result.standing for result in results))
 
-    def __getitem__(self, standing: Standing) -> int:
+    def __getitem__(self, standing: CoverageStatus) -> int:
         return self.by_standing.get(standing, 0)
 
     @property
     def types(self) -> int:
-        """All of them, those that can't be built included."""
+        """All types, including those that can't be built."""
         return sum(self.by_standing.values())
 
     @property
     def buildable(self) -> int:
-        """Those that can be built."""
-        return self.types - self[Standing.EXCLUDED]
+        """The types that can be built."""
+        return self.types - self[CoverageStatus.EXCLUDED]
 
     @property
     def share(self) -> str:
         """Types that passed without a condition: `412 of the 456 types that can be built (90.4 %); of all 499 …`."""
-        passed = self[Standing.PASSED]
+        passed = self[CoverageStatus.PASSED]
         return (
             f"{passed} of the {self.buildable} types that can be built ({in_percent(passed, self.buildable)}); "
             f"of all {self.types} types, {in_percent(passed, self.types)}"
         )
 
-    def to_dict(self, whole: str = "types", standings: Iterable[Standing] = Standing) -> dict[str, float | None]:
-        """Plain JSON values; `whole` is what all of them are called."""
-        passed = self[Standing.PASSED]
+    def to_dict(
+        self, whole: str = "types", standings: Iterable[CoverageStatus] = CoverageStatus
+    ) -> dict[str, float | None]:
+        """Return plain JSON values; `whole` is the name for all of them."""
+        passed = self[CoverageStatus.PASSED]
         return {
             whole: self.types,
             "buildable": self.buildable,
@@ -193,9 +194,9 @@ class CoverageCounts:
 
 
 def grouped(coverage: Coverage, target: TargetCoverage, view: str) -> dict[str, CoverageCounts]:
-    """Counts by what a view of `VIEWS` names; a type may be in several groups.
+    """Return counts by a view of `VIEWS`; a type may be in several groups.
 
-    Families, architectures and traits are in the order of the vocabulary, tasks by name, and what has none is last.
+    Families, architectures and traits are in the order of the vocabulary, tasks by name; types without one are last.
     """
     groups: dict[str, list[Result]] = {}
     for facts, result in zip(coverage.types, target.results, strict=True):
@@ -209,23 +210,23 @@ def grouped(coverage: Coverage, target: TargetCoverage, view: str) -> dict[str, 
 
 
 def by_task(coverage: Coverage, target: TargetCoverage) -> dict[str, CoverageCounts]:
-    """Counts of every task that a class is mapped for, primary or not, by its name. What has no standing of `RAN` was
-    not run, or can't be built."""
+    """Count every task that has a class, primary or not, by its name. Standings that aren't in `RAN` were not run or
+    can't be built."""
     ran = {
         (one.model_type, one.task): one.standing
         for one in (*target.results, *target.other_tasks)
         if one.standing in RAN
     }
-    found: dict[str, Counter[Standing]] = {}
+    found: dict[str, Counter[CoverageStatus]] = {}
     for facts in coverage.types:
-        idle = Standing.EXCLUDED if facts.excluded else Standing.NOT_RUN
+        idle = CoverageStatus.EXCLUDED if facts.excluded else CoverageStatus.NOT_RUN
         for task in facts.tasks:
             found.setdefault(task, Counter())[ran.get((facts.model_type, task), idle)] += 1
     return {name: CoverageCounts(by_standing=found[name]) for name in sorted(found)}
 
 
 def percent(part: int, whole: int) -> float | None:
-    """To one decimal; never 100 where something is missing, nor 0 where something is there; None of nothing."""
+    """Return a percentage to one decimal, 100 and 0 only if it is exactly that; None if `whole` is 0."""
     if not whole:
         return None
     rounded = round(100 * part / whole, 1)
@@ -233,6 +234,6 @@ def percent(part: int, whole: int) -> float | None:
 
 
 def in_percent(part: int, whole: int) -> str:
-    """`90.4 %`; `-` of nothing."""
+    """Return `90.4 %`; `-` of nothing."""
     number = percent(part, whole)
     return "-" if number is None else f"{number:.1f} %"

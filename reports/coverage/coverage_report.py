@@ -1,4 +1,4 @@
-"""A coverage with what has to be said of it, as one JSON object: written, read again, and kept as the last report."""
+"""A coverage report as a JSON object: written, read, and kept as the last report."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .coverage_facts import (
     VIEWS,
     Coverage,
     CoverageCounts,
+    CoverageStatus,
     Excluded,
     Result,
-    Standing,
     TargetCoverage,
     TypeFacts,
     by_task,
@@ -37,7 +37,7 @@ TRANSFORMERS = "transformers"
 
 @dataclass(frozen=True, kw_only=True)
 class CoverageReport:
-    """`versions` are those of this installation, `machine` the label of the machine that made the report."""
+    """A coverage with the `versions` of this installation and the label of the `machine` that made the report."""
 
     timestamp: str
     command: str
@@ -48,14 +48,14 @@ class CoverageReport:
 
     @property
     def transformers(self) -> str:
-        """The version of transformers whose types these are."""
+        """The version of transformers that the types are from."""
         return self.versions[TRANSFORMERS]
 
     def compared(self, earlier: CoverageReport, *, go_on: bool) -> CoverageReport:
-        """The same report with what differs from an earlier one.
+        """Return the report with its differences from an earlier one.
 
-        Where nothing differs and `go_on`, it is compared with what the earlier one was compared with: a report that
-        is made twice says twice what is new.
+        If nothing differs and `go_on`, it is compared with what the earlier one was compared with, so that a report
+        that is made twice has the same news.
         """
         changes = changes_between(
             earlier.coverage, self.coverage, since=earlier.timestamp, transformers=earlier.transformers
@@ -65,7 +65,7 @@ class CoverageReport:
         return replace(self, changes=changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `schemas/coverage.json` describes: facts, and the counts that follow from them."""
+        """Return the JSON object that `schemas/coverage.json` describes: facts and counts."""
         excluded = len(self.coverage.excluded)
         return {
             "schema_version": SCHEMA_VERSION,
@@ -83,7 +83,7 @@ class CoverageReport:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CoverageReport:
-        """The report that `to_dict` wrote, from its facts alone; the counts follow. Expects what fits the schema."""
+        """Read what `to_dict` wrote, from its facts only. Expects an object that fits the schema."""
         types = [
             TypeFacts(**{**one, "excluded": Excluded(**one["excluded"]) if one["excluded"] else None})
             for one in data["types"]
@@ -111,7 +111,7 @@ def _target_object(coverage: Coverage, target: TargetCoverage) -> dict[str, Any]
 
 def _target_coverage(name: str, data: Mapping[str, Any]) -> TargetCoverage:
     def results(part: str) -> list[Result]:
-        return [Result(**{**one, "standing": Standing(one["standing"])}) for one in data[part]]
+        return [Result(**{**one, "standing": CoverageStatus(one["standing"])}) for one in data[part]]
 
     return TargetCoverage(
         target=name,
@@ -122,12 +122,12 @@ def _target_coverage(name: str, data: Mapping[str, Any]) -> TargetCoverage:
 
 
 def coverage_json(report: CoverageReport) -> str:
-    """The text of a JSON report, ending in a newline. Pure ASCII, so that no terminal is given a command."""
+    """Return a JSON report that ends in a newline, in ASCII, so that it has no terminal commands."""
     return json_text(report.to_dict(), indent=1, ascii_alone=True) + "\n"
 
 
 def read_report(path: Path) -> CoverageReport:
-    """The report in a JSON file. Raises `BrokenInput` where it isn't one."""
+    """Read a JSON report. Raises `BrokenInput` if it isn't one."""
     fix = "--coverage-report --format json writes one; one that was kept as the last can be deleted."
     data = read_kept(path, SCHEMA, "coverage report", fix)
     types = [one["model_type"] for one in data["types"]]
@@ -138,7 +138,7 @@ def read_report(path: Path) -> CoverageReport:
 
 
 def last_report(folder: Path, coverage: Coverage) -> Path:
-    """Where the last report of the same targets and precision is kept."""
+    """Return the path of the last report of the same targets and precision."""
     targets = "-".join(one.target.replace(":", "_") for one in coverage.targets)
     return folder / f"coverage-last-{targets}-{coverage.precision}.json"
 

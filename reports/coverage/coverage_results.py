@@ -1,4 +1,4 @@
-"""Which model types of the installed transformers work on which targets: facts, refusals and verdicts put together.
+"""Which model types of the installed transformers work on which targets, from facts, refusals and verdicts.
 
 Only tiny models of the types count, and only evidence that holds with today's versions.
 """
@@ -27,26 +27,26 @@ from hardware.target import Target
 from ..cell_report import CellReport, cell_reports
 from ..diagnose import diagnose
 from ..reason_text import folded
-from .coverage_facts import SUBJECT, Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
+from .coverage_facts import SUBJECT, Coverage, CoverageStatus, Excluded, Result, TargetCoverage, TypeFacts
 
 NOBODY_TRIED = "never tried: no recipe and no refusal"
 
 _STANDINGS = {
-    Level.HIGH: Standing.PASSED,
-    Level.MEDIUM: Standing.CONDITIONAL,
-    Level.LOW: Standing.FAILED,
-    Level.UNSUPPORTED: Standing.FAILED,
-    Level.UNKNOWN: Standing.UNDECIDED,
+    Level.HIGH: CoverageStatus.PASSED,
+    Level.MEDIUM: CoverageStatus.CONDITIONAL,
+    Level.LOW: CoverageStatus.FAILED,
+    Level.UNSUPPORTED: CoverageStatus.FAILED,
+    Level.UNKNOWN: CoverageStatus.UNDECIDED,
 }
 
 
 def coverage_here(
     evidence: Evidence, inventory: HardwareInfo, targets: Sequence[str], precision: str = "float32"
 ) -> Coverage:
-    """The coverage of the installed transformers on some targets, given by their names, as the evidence shows it.
+    """Return the coverage of the installed transformers on the named targets, by the evidence.
 
-    A type with a recipe is buildable, and so is one that evidence has settled, wherever that was. Raises `ModelError`
-    without transformers, `UsageError` for an unknown target.
+    A type with a recipe is buildable, and so is one that evidence has decided anywhere. Raises `ModelError` without
+    transformers, `UsageError` for an unknown target.
     """
     named = tuple(dict.fromkeys(str(resolve_target(text).kind) for text in targets))
     catalog = load_catalog()
@@ -79,7 +79,7 @@ def coverage_here(
                 cell = cells.get(cell_of(facts.model_type, task).id)
                 if task != facts.task and cell is not None and _ran(cell):
                     others.append(replace(_of_cell(facts, cell), task=task))
-        lines = [line for own in counted.values() for line in own if _is_sign_of_life(line)]
+        lines = [line for own in counted.values() for line in own if _shows_that_it_ran(line)]
         return TargetCoverage(
             target=target,
             results=tuple(results),
@@ -93,7 +93,7 @@ def coverage_here(
 
 
 def _of_tiny(evidence: Evidence) -> Evidence:
-    """The evidence of tiny models alone: a run at real widths, or of a folder with a type's name, shares its cell."""
+    """Return the evidence of tiny models only: real dimensions and checkpoints may share its cells."""
     return replace(
         evidence,
         runs=tuple(
@@ -107,7 +107,7 @@ def _of_tiny(evidence: Evidence) -> Evidence:
 def _type_facts(
     catalog: Catalog, name: str, recipe: Recipe | None, refusal: Refusal | None, *, built: bool
 ) -> TypeFacts:
-    """What is known of a model type: from its recipe, else from how it is classified."""
+    """Return what is known about a model type, from its recipe or its classification."""
     known = recipe or classify_type(name)
     is_excluded = not built and refusal is not None and not refusal.is_buildable
     return TypeFacts(
@@ -123,23 +123,23 @@ def _type_facts(
 
 
 def _result(facts: TypeFacts, cell: CellReport | None, refusal: Refusal | None, *, has_recipe: bool) -> Result:
-    def without_evidence(standing: Standing, reason: str) -> Result:
+    def without_evidence(standing: CoverageStatus, reason: str) -> Result:
         return Result(model_type=facts.model_type, task=facts.task, standing=standing, reason=reason)
 
     if facts.excluded:
-        return without_evidence(Standing.EXCLUDED, facts.excluded.reason)
+        return without_evidence(CoverageStatus.EXCLUDED, facts.excluded.reason)
     if cell is not None and (_is_settled(cell) or (has_recipe and _ran(cell))):
         return _of_cell(facts, cell)
     if refusal is not None and refusal.is_buildable and not has_recipe:
-        return without_evidence(Standing.NOT_DERIVED, refusal.reason)
+        return without_evidence(CoverageStatus.NOT_DERIVED, refusal.reason)
     if cell is not None:
-        return without_evidence(Standing.NOT_RUN, "; ".join(folded(cell.verdict.reasons)))
-    return without_evidence(Standing.NOT_RUN, "there is no evidence" if facts.tried else NOBODY_TRIED)
+        return without_evidence(CoverageStatus.NOT_RUN, "; ".join(folded(cell.verdict.reasons)))
+    return without_evidence(CoverageStatus.NOT_RUN, "there is no evidence" if facts.tried else NOBODY_TRIED)
 
 
 def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
     level, standing = cell.verdict.level, _STANDINGS[cell.verdict.level]
-    # That the diagnosis knows none is no error type: the reason stands beside it.
+    # An unknown error has no type; the reason is shown with it.
     diagnosed = () if standing.works else dict.fromkeys(one.error_type for one in diagnose(_counted(cell)))
     return Result(
         model_type=facts.model_type,
@@ -147,25 +147,25 @@ def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
         standing=standing,
         level=None if level is Level.UNKNOWN else str(level),
         error_types=tuple(name for name in diagnosed if name != "unknown"),
-        reason="" if standing is Standing.PASSED else "; ".join(folded(cell.verdict.reasons)),
+        reason="" if standing is CoverageStatus.PASSED else "; ".join(folded(cell.verdict.reasons)),
     )
 
 
 def _is_settled(cell: CellReport) -> bool:
-    """Whether evidence of today says how well it works."""
+    """Whether valid evidence decides how well it works."""
     return cell.verdict.basis is Basis.MEASURED and cell.verdict.level is not Level.UNKNOWN
 
 
 def _ran(cell: CellReport) -> bool:
-    return any(_is_sign_of_life(line) for line in _counted(cell))
+    return any(_shows_that_it_ran(line) for line in _counted(cell))
 
 
-def _is_sign_of_life(line: CheckLine) -> bool:
+def _shows_that_it_ran(line: CheckLine) -> bool:
     return line.outcome not in (Outcome.SKIPPED, Outcome.NOT_RUN)
 
 
 def _counted(cell: CellReport) -> tuple[CheckLine, ...]:
-    """The lines that today's verdict rests on: none where it rests on other versions."""
+    """Return the lines that today's verdict rests on: none if it rests on other versions."""
     if cell.verdict.basis is not Basis.MEASURED:
         return ()
     named = set(cell.verdict.evidence_ids)
@@ -175,7 +175,7 @@ def _counted(cell: CellReport) -> tuple[CheckLine, ...]:
 def _checks(
     required: Mapping[str, Sequence[str]], counted: Mapping[str, Sequence[CheckLine]]
 ) -> dict[str, dict[str, int]]:
-    """Outcomes by check; of several lines of a check in one cell the worst counts, without one it is `not_run`."""
+    """Count outcomes by check; of several lines in a cell the worst counts, without one `not_run`."""
     from hardware.testing.checks import all_checks
 
     found: dict[str, Counter[Outcome]] = {}

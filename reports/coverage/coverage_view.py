@@ -1,4 +1,4 @@
-"""What every format of a coverage report says, in the order in which it is read."""
+"""The content of every format of a coverage report, in reading order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .coverage_facts import (
     UNCLASSIFIED,
     Coverage,
     CoverageCounts,
+    CoverageStatus,
     Result,
-    Standing,
     TargetCoverage,
     by_task,
     grouped,
@@ -26,11 +26,11 @@ from .coverage_facts import (
 from .coverage_report import CoverageReport
 
 _SHORT = {
-    Standing.CONDITIONAL: "cond.",
-    Standing.FAILED: "failed",
-    Standing.UNDECIDED: "undec.",
-    Standing.NOT_DERIVED: "no tiny",
-    Standing.NOT_RUN: "not run",
+    CoverageStatus.CONDITIONAL: "cond.",
+    CoverageStatus.FAILED: "failed",
+    CoverageStatus.UNDECIDED: "undec.",
+    CoverageStatus.NOT_DERIVED: "no tiny",
+    CoverageStatus.NOT_RUN: "not run",
 }
 _SHORT_OUTCOMES = {"passed_on_fallback": "elsewhere", "ambiguous": "ambig.", "out_of_memory": "memory"}
 _GROUPS = {
@@ -41,27 +41,27 @@ _GROUPS = {
 }
 _LONGEST_REASON = 300
 
-_Told = tuple[str, str, str, str]
+_TypeRow = tuple[str, str, str, str]
 """A model type, a level or an obstacle, error types, and a reason."""
 
 
 def coverage_text(report: CoverageReport, *, width: int = WIDTH) -> str:
-    """The report for a terminal of `width` columns, or 80 for its tables, ending in a newline."""
+    """Return the report for a terminal of `width` columns, or 80 for its tables, ending in a newline."""
     return text_document(chain(summary(report), details(report)), width)
 
 
 def coverage_markdown(report: CoverageReport) -> str:
-    """The text of a Markdown report, ending in a newline. Untrusted text is escaped throughout."""
+    """Return a Markdown report that ends in a newline. Untrusted text is escaped."""
     return markdown_document(chain(summary(report), details(report)))
 
 
 def title(report: CoverageReport) -> str:
-    """The heading of the whole."""
+    """Return the title of the report."""
     return f"Coverage of transformers {report.transformers}"
 
 
 def summary(report: CoverageReport) -> Iterator[Block]:
-    """How much passed, where the report comes from, what its words mean, and what is new."""
+    """Return how much passed, the source of the report, the meaning of its words, and what is new."""
     coverage = report.coverage
     facts = {
         "made": f"{report.timestamp[:19].replace('T', ' ')} UTC",
@@ -75,7 +75,7 @@ def summary(report: CoverageReport) -> Iterator[Block]:
     yield [f"{target.target}: {_headline(coverage, target)}" for target in coverage.targets]
     yield [f"{label}: {text}" for label, text in facts.items()]
     yield Heading(level=2, text="What the words mean")
-    yield Table(headings=("standing", "meaning"), rows=[(one.words, one.meaning) for one in Standing])
+    yield Table(headings=("standing", "meaning"), rows=[(one.words, one.meaning) for one in CoverageStatus])
     if report.changes is not None:
         yield Heading(level=2, text="What is new")
         yield report.changes.sentence(report.transformers)
@@ -84,18 +84,18 @@ def summary(report: CoverageReport) -> Iterator[Block]:
 
 
 def details(report: CoverageReport) -> Iterator[Block]:
-    """What passed on each target by group, and each type that didn't with its reason."""
+    """Return what passed on each target by group, and each type that didn't with its reason."""
     for target in report.coverage.targets:
         yield from _target(report.coverage, target)
     found, types = report.coverage.excluded, len(report.coverage.types)
-    told = [(one.model_type, _words(one.excluded.obstacle), "", one.excluded.reason) for one in found if one.excluded]
-    obstacles = [obstacle for _, obstacle, _, _ in told]
+    rows = [(one.model_type, _words(one.excluded.obstacle), "", one.excluded.reason) for one in found if one.excluded]
+    obstacles = [obstacle for _, obstacle, _, _ in rows]
     listed = ", ".join(f"{obstacles.count(name)} {name}" for name in sorted(set(obstacles)))
     yield Heading(level=2, text="Excluded")
     sentence = f"{len(found)} of {types} types ({in_percent(len(found), types)}) can't be built here as they come"
     yield f"{sentence}: {listed}." if found else f"{sentence}."
-    if told:
-        yield _reasons(sorted(told, key=lambda one: one[1]), "obstacle")
+    if rows:
+        yield _reasons(sorted(rows, key=lambda one: one[1]), "obstacle")
 
 
 def _words(name: str) -> str:
@@ -105,8 +105,8 @@ def _words(name: str) -> str:
 def _headline(coverage: Coverage, target: TargetCoverage) -> str:
     counts = CoverageCounts.of(target.results)
     said = [f"passed {counts.share}."]
-    if counts[Standing.CONDITIONAL]:
-        said.append(f"Under a condition that is stated, {counts[Standing.CONDITIONAL]} more passed.")
+    if counts[CoverageStatus.CONDITIONAL]:
+        said.append(f"Under a condition that is stated, {counts[CoverageStatus.CONDITIONAL]} more passed.")
     if coverage.untried:
         said.append(f"{coverage.untried} types were never tried; they count as buildable.")
     return " ".join(said)
@@ -123,7 +123,7 @@ def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
         yield Heading(level=3, text=heading)
         if note:
             yield note
-        yield _counts(view, groups, "types", (Standing.CONDITIONAL, *OPEN))
+        yield _counts(view, groups, "types", (CoverageStatus.CONDITIONAL, *OPEN))
     yield Heading(level=3, text="By task, primary or not")
     yield "Every task that transformers maps a class of the type for. What isn't counted here was not run."
     yield _counts("task", by_task(coverage, target), "with a class for it", RAN[1:])
@@ -134,16 +134,18 @@ def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
     yield from _standings("Other tasks: ", target.other_tasks, lambda one: f"{one.model_type} ({one.task})")
     passed: dict[str, list[str]] = {}
     for facts, result in zip(coverage.types, target.results, strict=True):
-        if result.standing is Standing.PASSED:
+        if result.standing is CoverageStatus.PASSED:
             passed.setdefault(facts.architecture or UNCLASSIFIED, []).append(facts.model_type)
     if passed:
         yield Heading(level=3, text="Passed")
         yield [f"{name} ({len(names)}): {', '.join(names)}" for name, names in sorted(passed.items())]
 
 
-def _counts(view: str, groups: Mapping[str, CoverageCounts], whole: str, standings: Iterable[Standing]) -> Block:
-    """Each group with its counts, how many of it can be built and how many there are; of the `standings` those that
-    no type has are left out."""
+def _counts(
+    view: str, groups: Mapping[str, CoverageCounts], whole: str, standings: Iterable[CoverageStatus]
+) -> Block:
+    """Return each group with its counts, how many are buildable and how many there are; `standings` without types are
+    left out."""
     if not groups:
         return "There are none."
     shown = [one for one in standings if any(counts[one] for counts in groups.values())]
@@ -154,8 +156,11 @@ def _counts(view: str, groups: Mapping[str, CoverageCounts], whole: str, standin
         rows=[
             (
                 name,
-                str(counts[Standing.PASSED]),
-                *(f"{of} ({in_percent(counts[Standing.PASSED], of)})" for of in (counts.buildable, counts.types)),
+                str(counts[CoverageStatus.PASSED]),
+                *(
+                    f"{of} ({in_percent(counts[CoverageStatus.PASSED], of)})"
+                    for of in (counts.buildable, counts.types)
+                ),
                 *(str(counts[one]) for one in shown),
             )
             for name, counts in groups.items()
@@ -177,12 +182,12 @@ def _checks(target: TargetCoverage) -> Block:
 
 
 def _standings(before: str, results: Sequence[Result], named: Callable[[Result], str]) -> Iterator[Block]:
-    """Types that aren't shown to work or only under a condition, by standing, with their reasons."""
-    for standing in (*OPEN, Standing.CONDITIONAL):
+    """Yield types that don't work, or only under a condition, by standing, with their reasons."""
+    for standing in (*OPEN, CoverageStatus.CONDITIONAL):
         own = [one for one in results if one.standing is standing]
         if own and (standing in OPEN or not before):
             yield Heading(level=3, text=f"{before}{standing.words.capitalize()} ({len(own)})")
-            is_failed = standing is Standing.FAILED
+            is_failed = standing is CoverageStatus.FAILED
             yield _reasons(
                 [
                     (
@@ -197,11 +202,10 @@ def _standings(before: str, results: Sequence[Result], named: Callable[[Result],
             )
 
 
-def _reasons(told: Iterable[_Told], label: str) -> Table:
-    """A table of types with their reasons: what is the same of several is said once, and columns that nothing stands
-    in are left out."""
+def _reasons(of_types: Iterable[_TypeRow], label: str) -> Table:
+    """Return a table of types with their reasons: equal rows are merged, and empty columns are left out."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, *rest in told:
+    for name, *rest in of_types:
         groups.setdefault(tuple(rest), []).append(name)
     rows = [
         (", ".join(names), *(one_line(text, longest=_LONGEST_REASON) for text in rest))

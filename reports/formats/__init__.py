@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A form that a report can have. A module of this folder makes one; its name is the name of the module.
+    """A format of a report, defined by a module of this folder with its name.
 
     `suffix` is the end of a file's name without the dot. `render` returns the text of a report.
     """
@@ -24,13 +24,8 @@ class Format:
     render: Callable[[Report], str]
 
 
-pass
-
-if TYPE_CHECKING:
-    from ..report import Report
-
 OF_A_RUN = ("markdown", "json", "html", "junit", "sarif")
-"""What every run writes; the others are for a server that runs it, and are asked for."""
+"""Written by every run; the others are for CI servers, and only made when requested."""
 
 FORMATS: Registry[Format] = Registry(
     group="hwcompat.formats", package=__name__, kind=Format, noun="format of a report", first=OF_A_RUN
@@ -47,5 +42,5 @@ def report_text(report: Report, format: str = "markdown") -> str:
 
 
 def suffix_of(format: str) -> str:
-    """Return the end of the name of a report's file in a known format, without the dot."""
+    """Return the suffix of a report's file in a known format, without the dot."""
     return FORMATS.load(format).suffix

@@ -1,8 +1,8 @@
 """A report for GitHub Actions: the summary of a job in Markdown, and annotations as workflow commands.
 
-Limits: a step's summary has at most 1 MiB, or none of it is shown (https://docs.github.com/actions/reference/
-workflows-and-actions/workflow-commands, step isolation and limits); a step has at most 10 annotations of a level
-(https://docs.github.com/rest/checks/runs). What is left out is said, and it is always the mildest.
+Limits: 1 MiB for a step's summary, or none of it is shown, and 10 annotations of a level in a step
+(https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands,
+https://docs.github.com/rest/checks/runs). The mildest findings are left out, with a note.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _COMMANDS = {
 
 
 def github_report(report: Report) -> str:
-    """Summary and annotations in one text."""
+    """Return summary and annotations in one text."""
     return f"{github_summary(report)}\n{github_annotations(report)}"
 
 
 def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
-    """The job's summary, ending in a newline: at most `room` bytes of UTF-8, the worst findings first.
+    """Return the job's summary, ending in a newline: at most `room` bytes of UTF-8, the worst findings first.
 
-    Tracebacks are left to the other formats: lines of theirs could be commands to GitHub.
+    Tracebacks are left to the other formats, because their lines could be commands to GitHub.
     """
     against = report.baseline
     head = [
@@ -64,7 +64,7 @@ def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
 
 
 def _cells(report: Report, left: int) -> list[str]:
-    """A table of the cells that aren't high, the worst first, as far as there is room."""
+    """Return a table of the cells that aren't high, the worst first, as far as it fits."""
     order = {level: place for place, level in enumerate((Level.UNSUPPORTED, Level.LOW, Level.UNKNOWN, Level.MEDIUM))}
     cells = sorted((one for one in report.cells if one.verdict.level in order), key=lambda c: order[c.verdict.level])
     said = f"{working([one.verdict.level for one in report.cells])}."
@@ -80,9 +80,9 @@ def _size(text: str) -> int:
 
 
 def github_annotations(report: Report) -> str:
-    """A workflow command for each finding, the worst first, as many of a level as a step may have.
+    """Return a workflow command for each finding, the worst first, up to the limit of each level.
 
-    The last place of a level is taken by how many more there are. Findings that a baseline knows have no annotation.
+    The last annotation of a level says how many more there are. Findings known to the baseline have no annotation.
     """
     against = report.baseline
     findings = [f for f in report.findings if against is None or against.state(f) is not FindingState.KNOWN]
@@ -106,12 +106,12 @@ def _annotation(command: str, finding: Finding, report: Report) -> str:
         for name, text in {**values, "title": title}.items()
     )
     advice = [f"What to do: {text}" for text in finding.recommendations[:1]]
-    told = "\n".join(filter(None, [finding.message, finding.where, *advice]))
-    return f"::{command} {parameters}::{_data(told)}"
+    quoted = "\n".join(filter(None, [finding.message, finding.where, *advice]))
+    return f"::{command} {parameters}::{_data(quoted)}"
 
 
 def _data(text: str) -> str:
-    """Text as the value of a workflow command: on one line, as the runner takes it apart again."""
+    """Return text as the value of a workflow command, on one line, which the runner decodes."""
     shown = plain_paragraphs(text, longest=_LONGEST_MESSAGE)
     return shown.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

@@ -1,7 +1,7 @@
 """A report as GitLab's Code Quality artifact: a list with an entry for each finding.
 
 The format: https://docs.gitlab.com/ci/testing/code_quality/ (description, check_name, fingerprint, severity, and a
-location of a path and a line). GitLab tells what is new in a merge request by the fingerprints.
+location of a path and a line). GitLab uses the fingerprints to find what is new in a merge request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEVERITIES = {
 
 
 def gitlab_report(report: Report) -> str:
-    """The text of the artifact, ending in a newline, in pure ASCII."""
+    """Return the artifact, ending in a newline, in ASCII."""
     names = fingerprints(report.findings)
     entries = [_entry(one, name, report) for one, name in zip(report.findings, names, strict=True)]
     return json_text(entries, indent=1, ascii_alone=True) + "\n"

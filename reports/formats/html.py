@@ -14,25 +14,24 @@ from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from ..html.matrix_html import VIEWS, matrix_view
 from ..html.page import SHOWN, PagedList, fragments, packed, paged, render_page
-from ..reference_tests import HEADINGS, second_opinion_rows
+from ..reference_tests import HEADINGS, reference_test_rows
 from . import Format
 
 if TYPE_CHECKING:
     from ..report import Report
 
 _FEW_CELLS = 4
-_CELLS_A_PARCEL = 25
+_CELLS_PER_CHUNK = 25
 
 
 def html_report(report: Report) -> str:
-    """The text of the page, ending in a newline. Untrusted text is escaped throughout.
+    """Return the page, ending in a newline. Untrusted text is escaped.
 
-    A matrix that the report holds is a part of the page. Of long lists the first items stand in the page as they are;
-    see `page.py`.
+    A matrix in the report is part of the page. Of long lists the first items are shown directly; see `page.py`.
     """
     cells = report_view.cell_views(report)
     accepted = report.project.accepted if report.project else {}
-    # A page of single runs tells of each run's machine already.
+    # A page of single runs already shows each run's machine.
     machines = [] if report.runs else [run for run in report.machines if run.machine or run.inventory]
     drawn = fragments(
         "cell.html.j2",
@@ -50,8 +49,8 @@ def html_report(report: Report) -> str:
     lists = _lists(report, cells)
     rest: dict[str, Any] = {name: one.rest for name, one in lists.items() if one.rest}
     if len(cells) > SHOWN:
-        rest["cells"] = packed(drawn, _CELLS_A_PARCEL)
-    past, graver = charts.timeline(report.history), report_view.index(_graver(report))
+        rest["cells"] = packed(drawn, _CELLS_PER_CHUNK)
+    past, graver = charts.timeline(report.history), report_view.index(_without_remarks(report))
     values: dict[str, Any] = {
         **lists,
         "report": report,
@@ -62,7 +61,7 @@ def html_report(report: Report) -> str:
         "packed_cells": "cells" in rest,
         "finding_choices": {name: sorted(set(graver[name])) for name in ("severity", "hardware", "type")},
         "opinion_headings": HEADINGS,
-        "opinion_rows": second_opinion_rows(report.second_opinions),
+        "opinion_rows": reference_test_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),
         "not_passed": report_view.not_passed(cells, accepted),
         "runs": report.runs,
@@ -82,22 +81,22 @@ def html_report(report: Report) -> str:
     return render_page("report.html.j2", scripts, parts_of_page=list(_parts(values)), **values)
 
 
-def _graver(report: Report) -> list[Finding]:
+def _without_remarks(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.severity is not Severity.INFO]
 
 
 def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str, PagedList]:
     remarks = [finding for finding in report.findings if finding.severity is Severity.INFO]
     rows = fragments("verdict_row.html.j2", "view", cells)
-    told = {
+    filters = {
         "text": [one.cell.id for one in cells],
         "level": [str(one.cell.verdict.level) for one in cells],
         "outcomes": ["|".join(one.cell.counts) for one in cells],
     }
     return {
-        "findings": _cards(_graver(report), report.baseline),
+        "findings": _cards(_without_remarks(report), report.baseline),
         "remarks": _cards(remarks, report.baseline),
-        "verdicts": paged(rows, told),
+        "verdicts": paged(rows, filters),
     }
 
 
@@ -107,7 +106,7 @@ def _cards(findings: Sequence[Finding], against: FindingComparison | None) -> Pa
 
 
 def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Anchors, names and templates of the parts that the page has, in its order."""
+    """Return anchors, names and templates of the page's parts, in order."""
     report: Report = values["report"]
     shown = (
         ("baseline", "Against the baseline", "baseline", report.baseline),

@@ -1,4 +1,4 @@
-"""A report as JSON, in the shape of `schemas/report.json`. Pure ASCII, so that no terminal is given a command."""
+"""A report as JSON, in the shape of `schemas/report.json`, in ASCII, so that it has no terminal commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hardware.plain_text import json_text
 
 from ..finding import SCHEMA, SCHEMA_VERSION
 from ..reason_text import with_texts
-from ..reference_tests import second_opinion_object
+from ..reference_tests import reference_test_object
 from ..report import Report
 from ..saved_reports import schema_of
 from . import Format
@@ -18,13 +18,13 @@ from . import Format
 
 @functools.cache
 def _check_fields() -> tuple[str, ...]:
-    """The fields of a line of evidence that a report has, as its schema names them."""
+    """Return the fields of an evidence line that a report has, as its schema names them."""
     known = schema_of(SCHEMA)["$defs"]["check"]["properties"]
     return tuple(name for name in known if name not in ("evidence_id", "cell"))
 
 
 def report_object(report: Report) -> dict[str, Any]:
-    """The report as plain JSON values."""
+    """Return the report as plain JSON values."""
     data: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "timestamp": report.timestamp,
@@ -60,7 +60,7 @@ def report_object(report: Report) -> dict[str, Any]:
     if report.model_checks:
         data["model_checks"] = list(report.model_checks)
     if report.second_opinions:
-        data["second_opinions"] = [second_opinion_object(one) for one in report.second_opinions]
+        data["second_opinions"] = [reference_test_object(one) for one in report.second_opinions]
     if report.project is not None:
         data["project"] = report.project.to_dict()
     if report.baseline is not None:
@@ -71,7 +71,7 @@ def report_object(report: Report) -> dict[str, Any]:
 
 
 def json_report(report: Report) -> str:
-    """The text of a JSON report, ending in a newline."""
+    """Return a JSON report that ends in a newline."""
     return json_text(with_texts(report_object(report)), ascii_alone=True) + "\n"
 
 

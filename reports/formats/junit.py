@@ -1,7 +1,7 @@
 """A report as JUnit XML: a suite for each cell, a case for each check, and a suite for findings without a cell.
 
-Attributes and elements are those that CI servers read, in the order of their common schema. What they have no place
-for stands in properties; long text stands in the body of a result and in `system-out`, never in an attribute.
+Attributes and elements are those that CI servers read, in the order of their common schema. Other facts are
+properties; long text is in the body of a result and in `system-out`, never in an attribute.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Properties = Iterable[tuple[str, object]]
 
 
 def junit_report(report: Report) -> str:
-    """The text of a JUnit file.
+    """Return a JUnit file.
 
-    Only `passed` is a pass, and only of a suite as it was generated; `passed_on_fallback`, `ambiguous`, `skipped` and
-    what somebody deselected are skipped with their reason, and so is a failure that a project file accepts;
-    crashes, timeouts, lack of memory and checks that weren't run are errors. The findings' counts are properties of
-    the last suite.
+    Only `passed` is a pass, and only of an unedited suite; `passed_on_fallback`, `ambiguous`, `skipped` and
+    deselected checks are skipped with their reason, and so is a failure that a project file accepts; crashes,
+    timeouts, lack of memory and checks that weren't run are errors. The findings' counts are properties of the last
+    suite.
     """
     root = Element("testsuites", {"name": "hardware compatibility"})
     by_evidence: dict[str, Finding] = {}
@@ -68,14 +68,14 @@ def junit_report(report: Report) -> str:
 
 
 def _add(parent: Element, tag: str, text: str | None = None, **attributes: str) -> Element:
-    """Add an element; what isn't known has no attribute, and what XML can't hold is spelt out."""
+    """Add an element; unknown values have no attribute, and characters that XML can't have are spelled out."""
     found = ElementTree.SubElement(parent, tag, {key: printable(one) for key, one in attributes.items() if one})
     found.text = printable(text) if text else None
     return found
 
 
 def _moment(text: str) -> str:
-    """UTC without a zone and without fractions: the only form that the schema of JUnit files knows."""
+    """Return UTC without a zone and without fractions: the only form that the schema of JUnit files allows."""
     moment = moment_in_utc(text)
     return f"{moment:%Y-%m-%dT%H:%M:%S}" if moment else text
 
@@ -89,7 +89,7 @@ def _sum_up(suite: Element) -> None:
 
 
 def _properties(parent: Element, values: Properties) -> None:
-    """What isn't known has no property: an empty one would pass for a value."""
+    """Add properties; unknown values have none, because an empty one would look like a value."""
     if known := [(name, str(value)) for name, value in values if value not in (None, "")]:
         element = _add(parent, "properties")
         for name, text in known:
@@ -109,7 +109,7 @@ def _cell_properties(cell_id: str, lines: Sequence[CheckLine], cell: CellReport 
 
 
 def _name(line: CheckLine, lines: Sequence[CheckLine]) -> str:
-    """A check's name, with the accelerator where several tell of the same check."""
+    """Return a check's name, with the accelerator if several have the same check."""
     several = sum(other.check_name == line.check_name for other in lines) > 1
     return f"{line.check_name}[{line.accelerator or line.run_id}]" if several else line.check_name
 
@@ -119,7 +119,7 @@ def _case(suite: Element, classname: str, name: str, time: float = 0.0, file: st
 
 
 def _not_counted(line: CheckLine, cell: CellReport | None) -> str:
-    """Why a pass isn't one of today: the cell's verdict doesn't rest on it. Empty if it is."""
+    """Return why a pass doesn't count today: the cell's verdict doesn't rest on it. Empty if it does."""
     if cell is None or line.outcome is not Outcome.PASSED:
         return ""
     verdict = cell.verdict
@@ -129,7 +129,7 @@ def _not_counted(line: CheckLine, cell: CellReport | None) -> str:
 
 
 def _verdict_case(suite: Element, cell: CellReport | None) -> None:
-    """Add an error for a cell that is unknown although no check of it failed: a server shows a skip as green."""
+    """Add an error for a cell that is unknown although no check of it failed: servers show a skip as green."""
     if cell is None or cell.verdict.level is not Level.UNKNOWN:
         return
     if any(case.find(tag) is not None for case in suite.findall("testcase") for tag in ("failure", "error")):
@@ -183,7 +183,7 @@ def _result(case: Element, line: CheckLine, finding: Finding | None, accepted: s
 
 
 def _body(finding: Finding | None, said: str, traceback: str) -> str:
-    """Diagnosis and advice, then all that was said where a line couldn't hold it, then the traceback."""
+    """Return diagnosis and advice, then messages too long for an attribute, then the traceback."""
     advice = [f"- {text}" for text in finding.recommendations] if finding else []
     cells = [f"Cells: {', '.join(finding.cells)}"] if finding and finding.cells else []
     head = [finding.message, *cells, "What to do:", *advice] if finding else []
@@ -192,7 +192,7 @@ def _body(finding: Finding | None, said: str, traceback: str) -> str:
 
 
 def _others(root: Element, report: Report) -> None:
-    """Findings that no check stands behind. Errors fail; warnings and remarks are skipped with what they say."""
+    """Add findings without a check. Errors fail; warnings and remarks are skipped with their messages."""
     suite = _add(root, "testsuite", name=_OTHER_SUITE, timestamp=_moment(report.timestamp))
     _properties(suite, count(report.findings).items())
     for finding in report.findings:

@@ -1,4 +1,4 @@
-"""A report as Markdown for people: the worst first, each finding with what to do."""
+"""A report as Markdown: the worst first, each finding with what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..fact_labels import Facts, cell_facts, error_text, run_facts
 from ..finding import Finding, FindingComparison, FindingState, Severity
 from ..project import project_markdown
 from ..reason_text import explained
-from ..reference_tests import second_opinion_markdown
+from ..reference_tests import reference_test_markdown
 from ..report import Report
 from ..stack import STACK_COMPONENT
 from ..text import advice_markdown, code, escaped_table, fenced, listed, markdown, markdown_table
@@ -29,9 +29,9 @@ _STATES = {
 
 
 def markdown_report(report: Report) -> str:
-    """The text of a Markdown report, ending in a newline. Untrusted text is escaped throughout.
+    """Return a Markdown report that ends in a newline. Untrusted text is escaped.
 
-    Remarks on targets that aren't here are rows of the table of targets only; JSON has a finding for each.
+    Remarks on targets that aren't here are only rows in the table of targets; JSON has a finding for each.
     """
     shown = [finding for finding in report.findings if not _is_row(finding, report)]
     left = len(report.findings) - len(shown)
@@ -44,7 +44,7 @@ def markdown_report(report: Report) -> str:
         _stack(report),
         measured_line(report),
         *([cell_section(cell) for cell in report.cells] if report.runs else [cells_table(report.cells)]),
-        second_opinion_markdown(report.second_opinions),
+        reference_test_markdown(report.second_opinions),
         _findings_table(shown, report),
         *(finding_section(finding, report.baseline) for finding in shown),
         _components(report),
@@ -54,7 +54,7 @@ def markdown_report(report: Report) -> str:
 
 
 def counts_line(report: Report) -> str:
-    """`Findings: 0 critical, 1 error, 2 warning, 0 info`."""
+    """Return `Findings: 0 critical, 1 error, 2 warning, 0 info`."""
     counts = report.error_counts
     if not report.findings:
         return "No findings"
@@ -62,14 +62,14 @@ def counts_line(report: Report) -> str:
 
 
 def _is_row(finding: Finding, report: Report) -> bool:
-    """Whether a finding says no more than a row of the table of targets does."""
+    """Whether a finding says no more than a row in the table of targets."""
     absent = {one.target for one in report.stack if one.state == "absent"}
     remark = finding.severity is Severity.INFO and finding.component == STACK_COMPONENT
     return remark and finding.hardware_type in absent
 
 
 def measured_line(report: Report) -> str:
-    """How many checks came to which outcome, of which models."""
+    """Return the number of checks by outcome, and their models."""
     if not report.checks and not report.evidence_asked:
         return ""
     if not report.checks:
@@ -113,7 +113,7 @@ def _findings_table(findings: Sequence[Finding], report: Report) -> str:
 
 
 def finding_section(finding: Finding, against: FindingComparison | None = None, *, traceback: bool = True) -> str:
-    """One finding: what and where, its cells and checks, what to do, and the end of its traceback."""
+    """Return one finding: what and where, its cells and checks, what to do, and the end of its traceback."""
     facts = [
         *([f"- against the baseline: {against.state(finding)}"] if against else []),
         f"- where: {markdown(finding.component)}, {markdown(finding.hardware_type)}"
@@ -137,7 +137,7 @@ def finding_section(finding: Finding, against: FindingComparison | None = None, 
 
 
 def _anchor(finding: Finding) -> str:
-    """A finding's id without its type, which a caller may have made up."""
+    """Return a finding's id without its type, which a caller may have chosen."""
     return f"finding-{finding.id.rpartition('-')[2]}"
 
 
@@ -165,7 +165,7 @@ _CHECK_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance
 
 
 def cells_table(cells: Sequence[CellReport]) -> str:
-    """One row for each cell; empty where there are none."""
+    """Return a table with one row for each cell; empty if there are none."""
     if not cells:
         return ""
     rows = [
@@ -181,7 +181,7 @@ def cells_table(cells: Sequence[CellReport]) -> str:
 
 
 def cell_section(cell: CellReport) -> str:
-    """A cell with its verdict, what that rests on, and the table of its checks."""
+    """Return a cell with its verdict, what that rests on, and the table of its checks."""
     rows = [
         (
             line.check_name,
@@ -203,7 +203,7 @@ def _facts(facts: Facts) -> Iterator[str]:
 
 
 def run_section(run: RunLine) -> str:
-    """How a run was made."""
+    """Return how a run was made."""
     return "\n".join([f"## Run {markdown(run.run_id)}\n", *_facts(run_facts(run))])
 
 

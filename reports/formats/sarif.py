@@ -1,8 +1,8 @@
 """A report as SARIF 2.1.0: one result for each finding, in the suite that found it.
 
-The format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. GitHub refuses a file above its limits
-and shows less of one (https://docs.github.com/code-security/code-scanning/troubleshooting-sarif/results-exceed-limit):
-what it wouldn't show is left out here, and a notification of the run says so.
+The format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. Results beyond GitHub's limits
+(https://docs.github.com/code-security/code-scanning/troubleshooting-sarif/results-exceed-limit) are left out, with a
+notification of the run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..text import moment_in_utc, plain_paragraphs
 from . import Format
 
 MOST_RESULTS = 5_000
-"""GitHub shows so many results of a run, the worst ones, and refuses more than 25,000."""
+"""GitHub shows this many results of a run, the worst ones, and refuses more than 25,000."""
 
 MOST_LOCATIONS = 100
-"""GitHub shows so many locations of a result, and refuses more than 1,000."""
+"""GitHub shows this many locations of a result, and refuses more than 1,000."""
 
 LARGEST_PACKED = 10 * 1000 * 1000
-"""GitHub takes files of 10 MB, packed with gzip."""
+"""GitHub accepts files of 10 MB, compressed with gzip."""
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0-rtm.5.json"
 _LEVELS = {
@@ -44,16 +44,16 @@ _STATES = {FindingState.NEW: "new", FindingState.WORSE: "updated", FindingState.
 _READ_BY_PEOPLE = 500
 _ROOT = "%SRCROOT%"
 _NO_FILE = "HWCOMPAT"
-_FILLED_IN = re.compile(r"\{\d+\}")
+_PLACEHOLDER = re.compile(r"\{\d+\}")
 
 
 def sarif_report(report: Report) -> str:
-    """The text of a SARIF file, ending in a newline, in pure ASCII. Findings beyond the limits are left out."""
+    """Return a SARIF file that ends in a newline, in ASCII. Findings beyond the limits are left out."""
     kept = min(len(report.findings), MOST_RESULTS)
     while True:
-        indent = 1 if kept <= _READ_BY_PEOPLE else None  # with an indent Python's slow writer is taken
+        indent = 1 if kept <= _READ_BY_PEOPLE else None  # with an indent Python uses its slow writer
         text = json_text(_log(report, kept), indent=indent, ascii_alone=True) + "\n"
-        # Packing costs time, and text is never packed to more than it was.
+        # Compression takes time, and never makes text longer.
         if len(text) <= LARGEST_PACKED or not kept or len(gzip.compress(text.encode(), 6)) <= LARGEST_PACKED:
             return text
         kept = kept * 3 // 4
@@ -90,7 +90,7 @@ def _log(report: Report, kept: int) -> dict[str, Any]:
 
 
 def _automation_id(report: Report) -> str:
-    """`hwcompat/<machine>/<run>`: what stands before the last slash is one series of analyses to GitHub."""
+    """Return `hwcompat/<machine>/<run>`: GitHub takes the part before the last slash as a series of analyses."""
     machines = {run.machine for run in report.runs}
     machine = quote(machines.pop(), safe="") if len(machines) == 1 else ""
     run = quote(report.runs[0].run_id, safe="") if len(report.runs) == 1 else ""
@@ -118,7 +118,7 @@ def _rule(name: str, findings: Sequence[Finding]) -> dict[str, Any]:
     says = kind.says if kind else name.replace("_", " ")
     own = [finding for finding in findings if finding.error_type == name]
     worst = own[0]
-    # What suits every finding of the rule; advice for one target stands with its finding.
+    # Advice for every finding of the rule; advice for one target is in its finding.
     advice = [text for text in worst.recommendations if all(text in finding.recommendations for finding in own)]
     help_text = "\n".join(["What to do:", *(f"- {text}" for text in advice)]) if advice else says
     return {
@@ -140,7 +140,7 @@ def _result(finding: Finding, fingerprint: str, rules: Sequence[str], report: Re
         "ruleId": finding.error_type,
         "ruleIndex": rules.index(finding.error_type),
         "level": _LEVELS[finding.severity],
-        "message": {"text": _message(_told(finding))},
+        "message": {"text": _message(_result_text(finding))},
         "locations": [
             {
                 "physicalLocation": _physical(place.path, place.line, is_file=place.is_file),
@@ -166,7 +166,7 @@ def _logical(cell: str) -> dict[str, Any]:
 
 
 def _related(finding: Finding, report: Report) -> list[dict[str, Any]]:
-    """The finding's other cells, with their suites where these are here."""
+    """Return the finding's other cells, with their suites if these are here."""
     related = []
     for number, cell in enumerate(finding.cells[1:MOST_LOCATIONS], 1):
         suite = report.suites.get(cell)
@@ -186,19 +186,19 @@ def _related(finding: Finding, report: Report) -> list[dict[str, Any]]:
     return related
 
 
-def _told(finding: Finding) -> str:
-    """What, where and what to do, as text."""
+def _result_text(finding: Finding) -> str:
+    """Return what, where and what to do, as text."""
     left = f" The first {MOST_LOCATIONS} are named here." if len(finding.cells) > MOST_LOCATIONS else ""
     where = [f"In: {finding.where}.{left}"] if finding.cells else []
     advice = ["What to do:", *(f"- {text}" for text in finding.recommendations)] if finding.recommendations else []
     return "\n".join([f"{finding.severity}: {finding.message}", *where, *advice])
 
 
-@functools.lru_cache(maxsize=8192)  # cells stand in many findings
+@functools.lru_cache(maxsize=8192)  # cells are in many findings
 def _message(text: str) -> str:
-    """Text that no reader takes for a link or a place to fill in, which messages of SARIF may hold."""
+    """Return text without links and placeholders, which messages of SARIF may have."""
     shown = plain_paragraphs(text).replace("](", "] (")
-    return shown.replace("{", "{{").replace("}", "}}") if _FILLED_IN.search(shown) else shown
+    return shown.replace("{", "{{").replace("}", "}}") if _PLACEHOLDER.search(shown) else shown
 
 
 def _properties(finding: Finding) -> Mapping[str, Any]:

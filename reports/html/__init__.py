@@ -1,1 +1,1 @@
-"""Pages for a browser: one self-contained file each, that opens from anywhere and asks nothing of the network."""
+"""Pages for a browser: one self-contained file each, without network access."""

@@ -1,7 +1,6 @@
-"""What the charts of a report's page show, and what it says of earlier runs: places in drawings, with the figures
-beside them in words.
+"""Charts of a report's page, and earlier runs: positions in drawings, with the figures as text.
 
-Shapes alone are drawn, and stretch with the page; all text is the page's own, so that it is read at any width.
+Only shapes are drawn, and scale with the page; all text is the page's own, so that it stays readable at any width.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ChartSpan:
-    """From the least to the largest of some figures, with their median: places from 0 to 100, and words.
+    """The range of some figures with their median: positions from 0 to 100, and text.
 
-    `beyond` says that the largest is more than is allowed.
+    `beyond` says that the largest exceeds the limit.
     """
 
     name: str
@@ -41,9 +40,9 @@ class ChartSpan:
 
 
 def strip(error: float | None, allowed: float | None) -> float | None:
-    """Where an error stands from 0 to 100, by its share of what is allowed, in powers of ten; `LIMIT` is all of it.
+    """Return an error's position from 0 to 100, by its share of the limit on a log scale; `LIMIT` is the limit.
 
-    None where there is nothing to draw; what isn't finite stands at the end.
+    None if there is nothing to draw; values that aren't finite are at the end.
     """
     if error is None or allowed is None or not allowed > 0:
         return None
@@ -62,7 +61,7 @@ LIMIT = round(_STRIP * _DECADES_BELOW / (_DECADES_BELOW + _DECADES_ABOVE), 1)
 
 
 def error_spans(checks: Iterable[CheckLine]) -> list[ChartSpan]:
-    """How near to its tolerance each check came, over all cells."""
+    """Return how near each check came to its tolerance, over all cells."""
     shares: dict[str, list[float]] = {}
     for line in checks:
         if line.max_rel_error is not None and line.tolerance:
@@ -79,7 +78,7 @@ def _share_words(share: float) -> str:
 
 
 def duration_spans(checks: Iterable[CheckLine]) -> list[ChartSpan]:
-    """How long each check took, over all cells in which something ran."""
+    """Return how long each check took, over all cells in which something ran."""
     seconds: dict[str, list[float]] = {}
     for line in checks:
         if line.duration_s > 0:
@@ -103,14 +102,14 @@ def _span(
     *,
     beyond: bool = False,
 ) -> ChartSpan:
-    told = (min(values), statistics.median(values), max(values))
-    low, middle, high = map(place, told)
-    shown = tuple(map(words, told))
+    figures = (min(values), statistics.median(values), max(values))
+    low, middle, high = map(place, figures)
+    shown = tuple(map(words, figures))
     return ChartSpan(name=name, low=low, middle=middle, high=high, number=len(values), words=shown, beyond=beyond)
 
 
 def moved(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """The versions that differ between two runs, as `torch 2.1 → 2.2`."""
+    """Return the versions that differ between two runs, as `torch 2.1 → 2.2`."""
     return tuple(
         f"{name} {before.get(name, 'absent')} → {after.get(name, 'absent')}"
         for name in sorted({*before, *after})
@@ -119,8 +118,8 @@ def moved(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...
 
 
 def timeline(history: History) -> list[tuple[PastRun, tuple[str, ...]]]:
-    """The runs that have lines, oldest first, each with the versions that moved since the run before it on its
-    machine."""
+    """Return the runs that have lines, oldest first, each with the versions that changed since the machine's previous
+    run."""
     before: dict[str, PastRun] = {}
     rows = []
     for run in history.runs:
@@ -132,7 +131,7 @@ def timeline(history: History) -> list[tuple[PastRun, tuple[str, ...]]]:
 
 
 Fared = tuple[str, str, str]
-"""How a cell fared in one run: when and where, its lines by outcome in words, and the class of their sign."""
+"""A cell in one run: when and where, its lines by outcome as text, and the class of their sign."""
 
 
 _WORST_FIRST = (
@@ -149,14 +148,14 @@ _WORST_FIRST = (
 
 
 def past_of(history: History) -> Callable[[str], list[Fared]]:
-    """A function from a cell to its last runs, the newest first; nothing where it has but one."""
+    """Return a function from a cell to its last runs, the newest first; none if it has only one."""
 
     @functools.cache  # many cells share runs
     def in_words(before: int | None, place: int) -> str:
         run = history.runs[place]
         changes = moved(history.runs[before].versions, run.versions) if before is not None else ()
-        told = f"; {listed(changes, _NAMED)}" if changes else ""
-        return f"{moment(run.started_at)}{f', {run.machine}' if run.machine else ''}{told}"
+        moved_words = f"; {listed(changes, _NAMED)}" if changes else ""
+        return f"{moment(run.started_at)}{f', {run.machine}' if run.machine else ''}{moved_words}"
 
     def past(cell: str) -> list[Fared]:
         runs = history.cells.get(cell, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..coverage.coverage_facts import VIEWS, Result, Standing, TypeFacts
+from ..coverage.coverage_facts import VIEWS, CoverageStatus, Result, TypeFacts
 from ..coverage.coverage_report import CoverageReport
 from ..coverage.coverage_view import details, summary, title
 from .page import render_page
@@ -14,7 +14,7 @@ _FILTERS = ("architecture", "family", "trait", "task")
 
 
 def coverage_html(report: CoverageReport) -> str:
-    """The text of the page, ending in a newline. Untrusted text is escaped throughout."""
+    """Return the page, ending in a newline. Untrusted text is escaped."""
     targets = report.coverage.targets
     rows = [
         _row(one, tuple(target.results[place] for target in targets))
@@ -29,14 +29,14 @@ def coverage_html(report: CoverageReport) -> str:
         targets=[one.target for one in targets],
         rows=rows,
         choices={
-            "standing": [str(one) for one in Standing if any(one in row["standing"] for row in rows)],
+            "standing": [str(one) for one in CoverageStatus if any(one in row["standing"] for row in rows)],
             **{name: sorted({value for row in rows for value in row[name]}) for name in _FILTERS},
         },
     )
 
 
 def _row(facts: TypeFacts, results: tuple[Result, ...]) -> dict[str, Any]:
-    """One model type with its result on each target, and by the name of each filter the words that it goes by."""
+    """Return a model type with its result on each target, and its words for each filter."""
     words = {name: view(facts) for name, view in VIEWS.items()}
     return {
         **words,

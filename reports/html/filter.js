@@ -1,4 +1,4 @@
-// Forms that filter a list: by words in the texts of its items, and by the fields that their selects name.
+// Forms that filter a list by words in its items, and by the fields of their selects.
 const filtered = (form, items, show) => {
   const apply = () => {
     const words = form.elements.q.value.toLowerCase().split(/\s+/).filter(Boolean);

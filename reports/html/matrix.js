@@ -1,12 +1,12 @@
-// The matrix: opens cells, moves between them with arrow keys, filters rows and columns, and keeps what is shown in the
-// address' fragment. Texts are set as text only.
+// The matrix: opens cells, moves between them with arrow keys, filters rows and columns, and keeps its state in the
+// fragment of the address. Texts are set as text only.
 (() => {
   "use strict";
   const source = document.getElementById("matrix-data");
   if (!source) return;
   const data = JSON.parse(source.textContent);
   const tables = [...document.querySelectorAll("table.matrix")];
-  // On a small screen the legend would be all that is seen.
+  // On a small screen the legend would fill the screen.
   if (matchMedia("(max-width: 700px)").matches) document.querySelector("details.legend").open = false;
   const dialog = document.getElementById("cell");
   const form = document.getElementById("matrix-filters");
@@ -34,7 +34,7 @@
     return [model, task, data.targets[column], precision].join("/");
   };
 
-  // What a link calls a cell: its own id for a model, else table, row and column.
+  // The name of a cell in a link: its own id for a model, else table, row and column.
   const cellKey = (at) =>
     at.table === "models"
       ? cellName(at)
@@ -106,7 +106,7 @@
     if (!dialog.open) dialog.showModal();
   };
 
-  // One stop for the Tab key in each table; arrow keys go on from there.
+  // One stop for the Tab key in each table; arrow keys continue from there.
   const shown = (td) => !td.hidden && !td.parentElement.hidden;
   const stop = (table, td) => {
     for (const old of table.querySelectorAll('button[tabindex="0"]')) old.tabIndex = -1;

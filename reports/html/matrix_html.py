@@ -1,4 +1,4 @@
-"""The compatibility matrix as a page: all views, with what each cell rests on packed beside them as data."""
+"""The compatibility matrix as a page: all views, with the details of each cell packed as data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JSON = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixCell:
-    """One cell of a table: its words, and the number of its detail. `levels` are the counts of a group's bar."""
+    """A cell of a table: its text, and the number of its detail. `levels` are the counts of a group's bar."""
 
     level: str
     basis: str
@@ -33,8 +33,7 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixRow:
-    """One family or group, or one model doing one task in one precision. `parts` are those of its name, for line
-    breaks."""
+    """A family or group, or a model with one task and precision. `parts` are those of its name, for line breaks."""
 
     id: str
     parts: tuple[str, ...]
@@ -44,18 +43,18 @@ class MatrixRow:
 
 
 def matrix_html(matrix: _JSON, *, versions: Mapping[str, str], views: Sequence[str] = VIEWS) -> str:
-    """The page of a matrix, given as the JSON object that `schemas/matrix.json` describes.
+    """Return the page of a matrix, given as the JSON object that `schemas/matrix.json` describes.
 
-    `versions` are those that decide here what is measured and what has expired; `views` are some of `VIEWS`.
+    `versions` are those that decide what is measured and what has expired; `views` are some of `VIEWS`.
     """
     view = matrix_view(matrix, load_rules())
     return render_page("matrix.html.j2", SCRIPTS, matrix=view, versions=versions, views=views)
 
 
 def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
-    """What a matrix's templates show; `data` is for the page's script: texts once each, details by number.
+    """Return the values of a matrix's templates; `data` is for the page's script: each text once, details by number.
 
-    Levels and bases are the matrix's own; nothing is concluded here.
+    Levels and bases are the matrix's own.
     """
     packed = _Packed()
     targets = tuple(matrix["hardware_types"])
@@ -95,14 +94,14 @@ def _group_rows(view: _JSON, targets: Sequence[str], packed: _Packed) -> tuple[M
 
 
 def _count_bases(models: Sequence[MatrixRow]) -> Mapping[str, int]:
-    """How many cells of models rest on what, strongest first; those that rest on nothing are `unknown`."""
+    """Count the cells of models by basis, strongest first; those without a basis are `unknown`."""
     counts = Counter(cell.basis or str(Level.UNKNOWN) for row in models for cell in row.cells)
     order = (*sorted(Basis, key=lambda one: -one.rank), Level.UNKNOWN)
     return {str(name): counts[str(name)] for name in order}
 
 
 def _basis(cell: _JSON) -> str:
-    """What a level rests on; empty for `unknown`, which rests on nothing."""
+    """Return the basis of a level; empty for `unknown`, which has none."""
     return "" if cell["level"] == Level.UNKNOWN else str(cell["basis"] or "")
 
 
@@ -120,7 +119,7 @@ def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
         ("Notes", cell["notes"]),
         ("Rules", cell["rule_ids"]),
     )
-    # How many lines each run has; the models' own cells name them.
+    # The number of lines of each run; the models' own cells name them.
     runs = Counter(id_.partition("/")[0] for id_ in cell["evidence"])
     evidence = ("Evidence", [f"run {run}: {number} checks" for run, number in runs.items()])
     detail = packed.detail((*sections, evidence))
@@ -152,12 +151,12 @@ def _model_cell(verdict: _JSON, packed: _Packed) -> MatrixCell:
 
 
 def _texts(verdict: _JSON, name: str) -> list[str]:
-    """Reasons or conditions as text; a matrix that was kept may be of an earlier version, with texts."""
+    """Return reasons or conditions as text; an earlier version of a matrix has texts."""
     return list(texts_of(verdict.get(name, ())))
 
 
 def _by_run(evidence_ids: Sequence[str], cell: str) -> Iterator[str]:
-    """`<run id>: builds, backward` for ids that are `<run id>/<cell>/<check>`; others as they are."""
+    """Yield `<run id>: builds, backward` for ids that are `<run id>/<cell>/<check>`; others unchanged."""
     checks: dict[str, list[str]] = {}
     for id_ in evidence_ids:
         run, found, check = id_.partition(f"/{cell}/")
@@ -175,7 +174,7 @@ class _Packed:
     rule_ids: set[str] = field(default_factory=set)
 
     def detail(self, sections: Sequence[tuple[str, Sequence[str]]]) -> int:
-        """The number of a detail with these sections; those without texts are left out."""
+        """Return the number of a detail with these sections; those without texts are left out."""
         key = []
         for label, texts in sections:
             if label == "Rules":
@@ -185,7 +184,7 @@ class _Packed:
         return self.details.setdefault(tuple(key), len(self.details))
 
     def data(self, tables: Mapping[str, Sequence[MatrixRow]], targets: Sequence[str]) -> _JSON:
-        """What the page's script reads."""
+        """Return what the page's script reads."""
         return {
             "targets": list(targets),
             "texts": list(self.texts),

@@ -1,8 +1,8 @@
-"""What every page shares: Jinja environment, one inline style and script, a policy that allows only these, and long
-lists of which the first items stand in the page as they are, all others compressed until somebody asks for them.
+"""Parts of every page: the Jinja environment, one inline style and script, a policy that allows only these, and long
+lists of which the first items are shown directly and all others are compressed until they are needed.
 
-Five thousand cells with their checks are forty megabytes of markup, and a few when they are packed. What is packed
-was escaped as the rest of the page; the page's script unpacks it where it is opened, searched for or paged to.
+Five thousand cells with their checks are forty megabytes of markup, and a few when compressed. Compressed items are
+escaped like the rest; the page's script unpacks them when they are opened, searched for or paged to.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FOLDER = Path(__file__).parent
 
 
 def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
-    """The text of a page. `scripts` are the names of files of this folder, put inline in that order.
+    """Return a page. `scripts` are the names of files of this folder, put inline in that order.
 
-    Whatever `values` hold is escaped for HTML, and what a terminal or a reader could be fooled by is spelt out. The
+    `values` are escaped for HTML, and characters that could deceive a terminal or a reader are spelled out. The
     page's policy names its style and script by hash: nothing else is applied or run, and nothing is fetched.
     """
     from markupsafe import Markup
@@ -49,7 +49,7 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
 
 
 def fragments(template: str, name: str, items: Iterable[Any], **values: Any) -> list[Markup]:
-    """The text of a template for each item, which it knows by `name`; escaped as the rest of a page is."""
+    """Return the text of a template for each item, which it knows by `name`; escaped like the rest of a page."""
     from markupsafe import Markup
 
     render = _environment().get_template(template).render
@@ -57,12 +57,12 @@ def fragments(template: str, name: str, items: Iterable[Any], **values: Any) -> 
 
 
 def environment(folder: Path) -> jinja2.Environment:
-    """A Jinja environment for the templates of a folder, which escapes all that isn't markup."""
+    """Return a Jinja environment for the templates of a folder, which escapes everything that isn't markup."""
     import jinja2
     from markupsafe import Markup
 
     def finalize(value: Any) -> Any:
-        if type(value) is str and value.isprintable():  # nearly always, and there are very many
+        if type(value) is str and value.isprintable():  # the common case, and there are many values
             return value
         return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -96,12 +96,12 @@ def _source(name: str) -> str:
 
 
 def hash_source(text: str) -> str:
-    """What a policy calls an inline style or script by."""
+    """Return the name of an inline style or script in a policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _embedded(value: Any) -> str:
-    """JSON that can stand in a script element: ASCII, and no sign that could end or open an element."""
+    """Return JSON for a script element: ASCII, and no character that could end or open an element."""
     from jinja2.utils import htmlsafe_json_dumps
 
     return htmlsafe_json_dumps(_printable(value), separators=(",", ":"))
@@ -116,19 +116,19 @@ def _printable(value: Any) -> Any:
 
 
 def moment(text: str) -> str:
-    """`2026-01-02 03:04:05 UTC` for an ISO 8601 moment; anything else as it is."""
+    """Return `2026-01-02 03:04:05 UTC` for an ISO 8601 time; anything else unchanged."""
     read = moment_in_utc(text)
     return text if read is None else f"{read:%Y-%m-%d %H:%M:%S}{' UTC' if read.tzinfo else ''}"
 
 
 SHOWN = 60
-"""A list of at most so many items stands in the page as a whole, and so many of a longer one."""
+"""A list up to this length is shown directly, and as many items of a longer one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PagedList:
-    """`shown` are the fragments that stand in the page. `rest` is what the script needs of a list that is longer, and
-    None for one that is whole: the fragments in parcels of `size`, and an index to filter by."""
+    """`shown` are the fragments that are shown directly. `rest` is what the script needs of a longer list, None for a
+    complete one: the fragments in chunks of `size`, and an index to filter by."""
 
     shown: Sequence[str]
     number: int
@@ -136,7 +136,7 @@ class PagedList:
 
 
 def paged(fragments: Sequence[str], index: Mapping[str, Sequence[str]], size: int = 100) -> PagedList:
-    """A list of fragments. `index` has a text for each of them by the name of a filter's field."""
+    """Return a list of fragments. `index` has a text for each of them by the name of a filter's field."""
     if len(fragments) <= SHOWN:
         return PagedList(shown=fragments, number=len(fragments), rest=None)
     rest = {"index": index, "number": len(fragments), "page": SHOWN, **packed(fragments, size)}
@@ -144,10 +144,10 @@ def paged(fragments: Sequence[str], index: Mapping[str, Sequence[str]], size: in
 
 
 def packed(fragments: Sequence[str], size: int) -> Mapping[str, Any]:
-    """Fragments as parcels of `size`: each a JSON list, compressed with gzip, in base64."""
+    """Return fragments as chunks of `size`: each a JSON list, compressed with gzip, in base64."""
     parcels = []
     for start in range(0, len(fragments), size):
         texts = json.dumps(list(map(str, fragments[start : start + size])), ensure_ascii=False)
-        # No moment goes into it: the same report is the same page.
+        # No time is recorded, so that the same report is the same page.
         parcels.append(base64.b64encode(gzip.compress(texts.encode(), compresslevel=5, mtime=0)).decode("ascii"))
     return {"size": size, "parcels": parcels}

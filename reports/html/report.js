@@ -1,5 +1,5 @@
-// The report: folds what stands below a check, pages and filters long lists, and opens the cell that a link names.
-// What is packed is unpacked where it is asked for; it was escaped when the page was made.
+// The report: folds the details of a check, pages and filters long lists, and opens the cell that a link names.
+// Packed items are unpacked when they are needed; they were escaped when the page was made.
 (() => {
   "use strict";
   const source = document.getElementById("packed");
@@ -42,7 +42,7 @@
   };
   foldChecks(document);
 
-  // A list of which only a part stands in the page: `matches` are the places of what its form lets through.
+  // A list that isn't shown completely: `matches` are the indices of the items that pass its form.
   const list = (below) => {
     const name = below.dataset.more;
     const { index, number, page } = packed[name];
@@ -89,7 +89,7 @@
     cell.scrollIntoView();
   };
 
-  // A packed cell gets its place at once, so that nobody else takes the address for theirs, and its text when it came.
+  // A packed cell gets its element at once, so that its address is taken, and its text when it is unpacked.
   const places = new Map((packed.cells ? packed.verdicts.index.text : []).map((id, place) => [id, place]));
   const openPacked = (id) => {
     const opened = document.getElementById("opened");
@@ -142,7 +142,7 @@
   });
   follow();
 
-  // What is printed is all of it.
+  // Everything is printed.
   let closed = [];
   addEventListener("beforeprint", () => {
     closed = [...document.querySelectorAll("details:not([open])")];

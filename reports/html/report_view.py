@@ -1,4 +1,4 @@
-"""What a report's page shows of cells, checks, findings and machines: words for values, no conclusions."""
+"""Values of a report's page for cells, checks, findings and machines, as text."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .page import moment
 class CellView:
     """One cell with its checks.
 
-    `against` says how the verdict lies to the prediction. `machines` are those that its lines are of, `past` its
-    earlier runs; `command` runs it again, and it is shown open where something failed or has no line.
+    `against` compares the verdict with the prediction. `machines` are those of its lines, `past` its earlier runs;
+    `command` runs it again. It is shown open if something failed or has no line.
     """
 
     cell: CellReport
@@ -39,7 +39,7 @@ class CellView:
 
 
 def cell_views(report: Report) -> tuple[CellView, ...]:
-    """The cells of a report, and those whose lines it holds without a verdict."""
+    """Return the cells of a report, and those with lines and without a verdict."""
     past = past_of(report.history)
     machine_of = {run.run_id: run.machine for run in report.history.runs}
     known = {cell.id for cell in report.cells}
@@ -49,7 +49,7 @@ def cell_views(report: Report) -> tuple[CellView, ...]:
         CellView(
             cell=cell,
             because=explained(cell.verdict)[0],
-            against=_against(cell.predicted, cell.verdict),
+            against=_compared_with_prediction(cell.predicted, cell.verdict),
             facts=[*cell_facts(cell), *_choice(cell.id, report.runs)],
             machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
             past=past(cell.id),
@@ -65,7 +65,7 @@ def _not_judged(cell_id: str) -> Verdict:
     return Verdict(cell=cell_id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(reason,))
 
 
-def _against(predicted: Verdict | None, verdict: Verdict) -> str:
+def _compared_with_prediction(predicted: Verdict | None, verdict: Verdict) -> str:
     if predicted is None or predicted.level.rank is None or verdict.level.rank is None:
         return ""
     if predicted.level is verdict.level:
@@ -74,7 +74,7 @@ def _against(predicted: Verdict | None, verdict: Verdict) -> str:
 
 
 def _choice(cell_id: str, runs: Sequence[RunLine]) -> Iterator[tuple[str, str]]:
-    """What `auto` took and what it passed over, as the plan records it."""
+    """Yield what `auto` selected and skipped, as the plan records it."""
     for run in runs:
         for planned in run.plan:
             if planned.cell_id != cell_id or planned.selection is None:
@@ -92,7 +92,7 @@ def is_beyond(line: CheckLine) -> bool:
 
 
 def said(line: CheckLine, accepted: str = "") -> str:
-    """What a check left to say; `accepted` is why a project file accepts its failure, which it stays."""
+    """Return the message of a check; `accepted` is why a project file accepts its failure, which stays a failure."""
     if line.conditions.get(EDITED):  # then even a pass proves nothing
         edited = f"{EDITED}: {error_types()['suite_edited'].says}"
         text = f"{edited}. {line.error_message}" if line.error_message else edited
@@ -102,12 +102,12 @@ def said(line: CheckLine, accepted: str = "") -> str:
 
 
 def operators(counts: Mapping[str, int]) -> str:
-    """Operators with their counts in one text: there are too many for an element each."""
+    """Return operators with their counts in one text: there are too many for an element each."""
     return ", ".join(f"{name} × {number}" for name, number in sorted(counts.items()))
 
 
 def check_facts(line: CheckLine) -> str:
-    """Everything else that a line holds and that was measured."""
+    """Return all other measured facts of a line."""
     shapes = [
         f"batch {line.batch}" if line.batch else "",
         f"length {line.sequence_length}" if line.sequence_length else "",
@@ -130,11 +130,11 @@ def check_facts(line: CheckLine) -> str:
 
 
 _NotPassed = tuple[str, str, tuple[str, ...], tuple[str, ...]]
-"""Outcome and reason, then the checks and the cells that are no pass for that."""
+"""Outcome and reason, then the checks and cells that didn't pass for that reason."""
 
 
 def not_passed(cells: Sequence[CellView], accepted: Mapping[str, str]) -> tuple[_NotPassed, ...]:
-    """All checks that are no pass, by outcome and reason: failures first, then what was not proven."""
+    """Return all checks that didn't pass, by outcome and reason: failures first, then what was not proven."""
     grouped: dict[tuple[Outcome, str], tuple[list[str], list[str]]] = {}
     for view in cells:
         for line in view.cell.lines:
@@ -152,7 +152,7 @@ def not_passed(cells: Sequence[CellView], accepted: Mapping[str, str]) -> tuple[
 
 
 def by_run_and_cell(ids: Sequence[str]) -> list[str]:
-    """Lines of evidence, whose ids are `<run id>/<cell>/<check>`, as `<run id>, <cell>: builds, backward`."""
+    """Return ids of lines, `<run id>/<cell>/<check>`, as `<run id>, <cell>: builds, backward`."""
     checks: dict[tuple[str, str], list[str]] = {}
     for id_ in ids:
         run, _, rest = id_.partition("/")
@@ -162,7 +162,7 @@ def by_run_and_cell(ids: Sequence[str]) -> list[str]:
 
 
 def index(findings: Sequence[Finding]) -> Mapping[str, Sequence[str]]:
-    """The texts that findings are filtered by, one for each."""
+    """Return the texts that findings are filtered by, one for each."""
     return {
         "id": [one.id for one in findings],
         "text": [
@@ -176,5 +176,5 @@ def index(findings: Sequence[Finding]) -> Mapping[str, Sequence[str]]:
 
 
 def inventory_text(run: RunLine) -> str:
-    """The whole inventory as it was recorded."""
+    """Return the whole inventory as it was recorded."""
     return json.dumps(run.inventory, indent=1, sort_keys=True, ensure_ascii=False, default=str)

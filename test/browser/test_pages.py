@@ -7,17 +7,19 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_runs import a_run, lines_of
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.record import RunLine
 from hardware.workers.browsers import QUIET
 from reports.cell_report import CellReport
-from reports.coverage.coverage_facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.coverage_facts import Coverage, CoverageStatus, Excluded, Result, TargetCoverage, TypeFacts
 from reports.coverage.coverage_report import CoverageReport
 from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
@@ -86,59 +88,51 @@ def shown_models(document: str) -> list[str]:
     return [name for attributes, name in rows if "hidden" not in attributes]
 
 
-@pytest.mark.parametrize(
-    ("fragment", "models", "rows"),
-    [
-        ("", ["bert", "vit"], "2 of 2"),
-        ("#?q=fill+ber", ["bert"], "1 of 2"),
-        ("#?target=cuda&level=low", ["vit"], "1 of 2"),
-        ("#?target=mps&basis=measured", ["bert"], "1 of 2"),
-        ("#?family=vision", ["vit"], "1 of 2"),
-        ("#?architecture=encoder-only&q=fill", ["bert"], "1 of 2"),
-        ("#?q=nothing", [], "0 of 2"),
-    ],
-)
-def test_filters_of_the_matrix(browse: Browse, fragment: str, models: list[str], rows: str):
-    document = browse(matrix_page(), fragment)
-    assert shown_models(document) == models
-    assert f"{rows} rows" in document
-
-
-def test_a_target_that_is_chosen_leaves_its_column_alone(browse: Browse):
+def test_filters_of_the_matrix(browse: Browse):
+    for fragment, models in (
+        ("", ["bert", "vit"]),
+        ("#?q=fill+ber", ["bert"]),
+        ("#?target=cuda&level=low", ["vit"]),
+        ("#?target=mps&basis=measured", ["bert"]),
+        ("#?family=vision", ["vit"]),
+        ("#?architecture=encoder-only&q=fill", ["bert"]),
+        ("#?q=nothing", []),
+    ):
+        document = browse(matrix_page(), fragment)
+        assert shown_models(document) == models, fragment
+        assert f"{len(models)} of 2 rows" in document, fragment
     head = browse(matrix_page(), "#?target=cuda").partition('id="models"')[2].partition("</thead>")[0]
     assert re.findall(r'<th scope="col">([^<]*)<', head) == ["Model, task, precision", "cuda"]
 
 
+def dialog_of(document: str) -> str:
+    return document.partition("<dialog")[2].partition("</dialog>")[0]
+
+
 def test_a_cell_opens_by_its_id_with_its_reason_as_text(browse: Browse):
     document = browse(matrix_page(), "#bert/fill-mask/mps/float32")
-    dialog = document.partition("<dialog")[2].partition("</dialog>")[0]
+    dialog = dialog_of(document)
     assert "open" in dialog.partition(">")[0]
     assert "bert/fill-mask/mps/float32" in dialog
     assert "&lt;/script&gt;&lt;script&gt;" in dialog
     assert "of bert on mps" in dialog
     assert "<title>Compatibility matrix</title>" in document
-
-
-def test_an_assumed_cell_names_its_rule_and_the_rules_source(browse: Browse):
-    document = browse(matrix_page(), "#bert/fill-mask/openvino/float32")
-    dialog = document.partition("<dialog")[2].partition("</dialog>")[0]
-    assert '<a href="#rule-prior.embedding.medium">' in dialog
+    dialog = dialog_of(browse(matrix_page(), "#bert/fill-mask/openvino/float32"))
+    assert '<a href="#rule-prior.embedding.medium">' in dialog, "an assumed cell names its rule and the rule's source"
     assert "docs/DECISIONS.md#declared-priors" in dialog
+    broken = browse(matrix_page(), "#?cell=machines%2F%25zz%2Fcuda&family=nothing")
+    assert " open" not in dialog_of(broken).partition(">")[0]
+    assert "<dialog" in broken
 
 
-def test_a_link_opens_the_same_view_and_the_same_cell(browse: Browse):
+def test_a_link_opens_the_same_view_and_what_is_opened_is_in_the_address(browse: Browse):
     links = "document.title = decodeURIComponent(location.hash + ' ' + document.getElementById('cell-link').hash);"
     document = browse(acting(matrix_page(), links), "#?q=ber&cell=machines%2Flab%252F1%2Fcuda")
     assert shown_models(document) == ["bert"]
     assert '<h2 id="cell-title">lab/1 on cuda</h2>' in document
     assert "<title>#?q=ber&amp;cell=machines/lab%2F1/cuda #?cell=machines/lab%2F1/cuda</title>" in document
-
-
-def test_what_is_opened_and_searched_for_is_in_the_address(browse: Browse):
-    acts = """
-        const form = document.getElementById("matrix-filters");
-        form.elements.q.value = "bert";
-        form.dispatchEvent(new Event("input"));
+    acts = f"""
+        {set_field("q", "bert")}
         document.querySelector("#models tbody td:nth-of-type(3) button").click();
         document.title = decodeURIComponent(location.hash);
     """
@@ -146,18 +140,13 @@ def test_what_is_opened_and_searched_for_is_in_the_address(browse: Browse):
     assert "<title>#?q=bert&amp;cell=bert/fill-mask/rocm/float32</title>" in document
 
 
-def test_a_broken_link_shows_the_page(browse: Browse):
-    document = browse(matrix_page(), "#?cell=machines%2F%25zz%2Fcuda&family=nothing")
-    assert "<dialog" in document
-    assert " open" not in document.partition("<dialog")[2].partition(">")[0]
-
-
-def test_each_table_has_one_stop_for_the_tab_key(browse: Browse):
-    document = browse(matrix_page())
-    for name in ("families", "architectures", "machines", "models"):
-        table = document.partition(f'id="{name}"')[2].partition("</table>")[0]
-        assert table.count('tabindex="0"') == 1
-        assert table.count('tabindex="-1"') == table.count("<button") - 1
+def set_field(name: str, value: str) -> str:
+    """A script that fills in a field of the page's filters, as a person does."""
+    return f"""
+        const form = document.querySelector("form.filters, #matrix-filters");
+        form.elements.{name}.value = "{value}";
+        form.dispatchEvent(new Event("input"));
+    """
 
 
 def acting(text: str, script: str) -> str:
@@ -166,13 +155,16 @@ def acting(text: str, script: str) -> str:
     return open_policy.replace("</body>", f"<script>{script}</script></body>")
 
 
-def test_arrow_keys_move_between_cells_past_what_is_hidden(browse: Browse):
-    keys = """
-        const form = document.getElementById("matrix-filters");
-        form.elements.q.value = "vit";
-        form.dispatchEvent(new Event("input"));
+def test_the_keyboard_reaches_every_cell_past_what_is_hidden(browse: Browse):
+    document = browse(matrix_page())
+    for name in ("families", "architectures", "machines", "models"):
+        table = document.partition(f'id="{name}"')[2].partition("</table>")[0]
+        assert table.count('tabindex="0"') == 1, "one stop for the tab key"
+        assert table.count('tabindex="-1"') == table.count("<button") - 1
+    keys = f"""
+        {set_field("q", "vit")}
         const press = (key) =>
-            document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles:true}));
+            document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {{key, bubbles:true}}));
         document.querySelector('#models button[tabindex="0"]').focus();
         ["ArrowRight", "ArrowUp", "ArrowDown"].forEach(press);
         document.activeElement.id = "here";
@@ -186,48 +178,25 @@ def test_arrow_keys_move_between_cells_past_what_is_hidden(browse: Browse):
 
 
 def test_reset_shows_everything_again(browse: Browse):
-    clicks = """
-        const form = document.getElementById("matrix-filters");
-        form.querySelector('button[type="reset"]').click();
-    """
+    clicks = "document.querySelector('#matrix-filters button[type=\"reset\"]').click();"
     document = browse(acting(matrix_page(), clicks), "#?q=vit&target=cuda")
     assert shown_models(document) == ["bert", "vit"]
     assert "2 of 2 rows" in document
 
 
 def report_page(runs: tuple[RunLine, ...] = ()) -> str:
-    lines = tuple(
-        CheckLine(
-            run_id="r1",
-            cell_id=f"bert/fill-mask/{target}/float32",
-            check_name="builds",
-            outcome=outcome,
-            subject="tiny",
-            requested_target=target,
-            actual_target=target,
-            precision="float32",
-            model="bert",
-            task="fill-mask",
-            suite_hash="h",
-            started_at="2026-01-01",
-            duration_s=0.1,
-            error_message=HOSTILE if outcome is not Outcome.PASSED else "",
-            accelerator=HOSTILE,
-        )
-        for target, outcome in zip(
-            ("cpu", "cuda", "mps", "xpu", "rocm"),
-            (Outcome.PASSED, Outcome.FAILED, *[Outcome.PASSED] * 3),
-            strict=True,
-        )
-    )
-    cells = tuple(
+    cells = [f"bert/fill-mask/{target}/float32" for target in ("cpu", "cuda", "mps", "xpu", "rocm")]
+    made = a_run("r1", 1, *cells, plan={"checks": ("builds",)})
+    plain, failed = lines_of(made, accelerator=HOSTILE), lines_of(made, ["builds"], accelerator=HOSTILE)
+    lines = (plain[0], replace(failed[1], error_message=HOSTILE), *plain[2:])
+    reports = tuple(
         CellReport(
             verdict=Verdict(cell=one.cell_id, level=Level.HIGH, basis=Basis.MEASURED, evidence_ids=("e",)),
             lines=(one,),
         )
         for one in lines
     )
-    return report_text(Report(timestamp="2026-01-02", findings=(), checks=lines, cells=cells, runs=runs), "html")
+    return report_text(Report(timestamp="2026-01-02", findings=(), checks=lines, cells=reports, runs=runs), "html")
 
 
 def cell_attributes(document: str) -> dict[str, str]:
@@ -243,8 +212,8 @@ def coverage_page() -> str:
         TypeFacts(model_type="part", family="other", excluded=Excluded(obstacle="no_class", reason=HOSTILE)),
     )
     results = {
-        "cpu": (Standing.PASSED, Standing.FAILED, Standing.EXCLUDED),
-        "openvino": (Standing.PASSED, Standing.PASSED, Standing.EXCLUDED),
+        "cpu": (CoverageStatus.PASSED, CoverageStatus.FAILED, CoverageStatus.EXCLUDED),
+        "openvino": (CoverageStatus.PASSED, CoverageStatus.PASSED, CoverageStatus.EXCLUDED),
     }
     targets = tuple(
         TargetCoverage(
@@ -274,9 +243,8 @@ def shown_rows(document: str, table: str) -> list[str]:
     return [name for attributes, name in rows if "hidden" not in attributes]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "types"),
-    [
+def test_filters_of_the_coverage(browse: Browse):
+    for field, value, types in (
         ("q", "", ["bert", "mistral", "part"]),
         ("q", "ENCODER fill", ["bert"]),
         ("standing", "failed", ["mistral"]),
@@ -285,61 +253,34 @@ def shown_rows(document: str, table: str) -> list[str]:
         ("family", "text_generation", ["mistral"]),
         ("trait", "no trait", ["bert", "mistral", "part"]),
         ("task", "fill-mask", ["bert"]),
-    ],
-)
-def test_filters_of_the_coverage(browse: Browse, field: str, value: str, types: list[str]):
-    script = f"""
-        const form = document.querySelector("form.filters");
-        form.elements.{field}.value = "{value}";
-        form.dispatchEvent(new Event("input"));
-    """
-    document = browse(acting(coverage_page(), script))
-    assert shown_rows(document, "types") == types
-    assert f"{len(types)} of 3 types" in document
-    assert "<title>Coverage of transformers 5.5.4</title>" in document
+    ):
+        document = browse(acting(coverage_page(), set_field(field, value)))
+        assert shown_rows(document, "types") == types, (field, value)
+        assert f"{len(types)} of 3 types" in document
+        assert "<title>Coverage of transformers 5.5.4</title>" in document
 
 
-def test_filters_of_a_report_hide_cells_with_their_rows(browse: Browse):
-    script = """
-        const form = document.querySelector("form.filters");
-        form.elements.outcomes.value = "failed";
-        form.dispatchEvent(new Event("input"));
-    """
-    document = browse(acting(report_page(), script))
-    assert "1 of 5 cells" in document
-    cells = cell_attributes(document)
-    assert [id_.split("/")[2] for id_, rest in cells.items() if "hidden" not in rest] == ["cuda"]
+def targets_with(cells: dict[str, str], attribute: str) -> list[str]:
+    return [id_.split("/")[2] for id_, rest in cells.items() if attribute in rest]
 
 
-def test_a_link_opens_its_cell_and_failures_are_open_already(browse: Browse):
-    before = cell_attributes(browse(report_page()))
-    assert [id_.split("/")[2] for id_, rest in before.items() if " open" in rest] == ["cuda"]
-    after = cell_attributes(browse(report_page(), "#bert/fill-mask/mps/float32"))
-    assert [id_.split("/")[2] for id_, rest in after.items() if " open" in rest] == ["cuda", "mps"]
-
-
-def test_what_stands_below_a_check_is_folded_unless_it_failed(browse: Browse):
+def test_failures_are_open_links_open_their_cell_and_filters_hide_cells(browse: Browse):
     document = browse(report_page())
     assert "<title>Hardware compatibility report</title>" in document
-    assert re.findall(r'class="toggle" aria-expanded="(\w+)"', document) == [
-        "false",
-        "true",
-        "false",
-        "false",
-        "false",
-    ]
+    assert targets_with(cell_attributes(document), " open") == ["cuda"]
+    toggles = re.findall(r'class="toggle" aria-expanded="(\w+)"', document)
+    assert toggles == ["false", "true", "false", "false", "false"]
     assert document.count('<tr class="more" hidden="">') == 4
+    linked = cell_attributes(browse(report_page(), "#bert/fill-mask/mps/float32"))
+    assert targets_with(linked, " open") == ["cuda", "mps"]
+    document = browse(acting(report_page(), set_field("outcomes", "failed")))
+    assert "1 of 5 cells" in document
+    assert targets_with(cell_attributes(document), "hidden") == ["cpu", "mps", "xpu", "rocm"]
 
 
 def test_the_report_of_a_run_fits_a_screen_of_320_pixels(browse: Browse):
-    run = RunLine(
-        run_id="r1",
-        started_at="2026-01-01",
-        command="python run_test_generation.py --model bert --device webgpu --run",
-        machine="lab",
-        inventory={},
-        versions={"chromium (webgpu)": "156.0.8078.79-1~deb12u1", "onnxruntime (qnn)": "1.31.1"},
-        plan=(),
+    run = a_run(
+        "r1", 1, versions={"chromium (webgpu)": "156.0.8078.79-1~deb12u1", "onnxruntime (qnn)": "1.31.1"}, plan={}
     )
     frame = (
         f'<iframe width="320" height="640" style="border: 0" srcdoc="{html.escape(report_page((run,)))}"></iframe>'

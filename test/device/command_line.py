@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from network_watch import QUIETING, Attempt, network_log, read_attempts, why_not_watched
@@ -103,36 +105,30 @@ class CommandLine:
         }
 
     def start(
-        self,
-        folder: Path,
-        *arguments: str | Path,
-        env: Mapping[str, str] | None = None,
-        stdin: str | None = None,
-        cwd: Path = REPOSITORY,
+        self, folder: Path, *arguments: str | Path, cwd: Path = REPOSITORY, **how: Any
     ) -> subprocess.Popen[str]:
-        """Start `run_test_generation.py` with all its output below `folder`, unless an argument says otherwise."""
+        """Start `run_test_generation.py` with all its output below `folder`, unless an argument says otherwise.
+
+        `how` goes to `start_python`.
+        """
         words = [str(argument) for argument in arguments]
         for option, name in (("--output-dir", "suites"), ("--evidence", "evidence"), ("--report-dir", "reports")):
             if option not in words:
                 words = [option, str(folder / name), *words]
         script = "run_test_generation.py" if cwd == REPOSITORY else REPOSITORY / "run_test_generation.py"
-        return self.start_python(folder, script, *words, env=env, stdin=stdin, cwd=cwd)
+        return self.start_python(folder, script, *words, cwd=cwd, **how)
 
     def start_python(
         self,
         folder: Path,
         *words: str | Path,
         env: Mapping[str, str] | None = None,
-        stdin: str | None = None,
+        stdin: str = "",
         cwd: Path = REPOSITORY,
     ) -> subprocess.Popen[str]:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "stdin").write_text(stdin or "", encoding="utf-8")
-        with (
-            (folder / "stdin").open(encoding="utf-8") as read,
-            (folder / "out").open("w") as out,
-            (folder / "err").open("w") as err,
-        ):
+        (folder / "stdin").write_text(stdin, encoding="utf-8")
+        with (folder / "stdin").open() as read, (folder / "out").open("w") as out, (folder / "err").open("w") as err:
             return subprocess.Popen(
                 [sys.executable, *map(str, words)],
                 cwd=cwd,
@@ -154,21 +150,18 @@ class CommandLine:
         out, err = ((folder / name).read_text(encoding="utf-8") for name in ("out", "err"))
         return Ran(pid=process.pid, code=code, out=out, err=err, folder=folder)
 
-    def run(
-        self,
-        folder: Path,
-        *arguments: str | Path,
-        env: Mapping[str, str] | None = None,
-        stdin: str | None = None,
-        cwd: Path = REPOSITORY,
-    ) -> Ran:
-        return self.wait(self.start(folder, *arguments, env=env, stdin=stdin, cwd=cwd), folder)
+    def run(self, folder: Path, *arguments: str | Path, **how: Any) -> Ran:
+        return self.wait(self.start(folder, *arguments, **how), folder)
+
+    def python(self, folder: Path, *words: str | Path, **how: Any) -> Ran:
+        """Run a script, or a module after `-m`, and wait for it."""
+        return self.wait(self.start_python(folder, *words, **how), folder)
 
     def pytest(self, folder: Path, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Ran:
         """Plain pytest, as somebody would call it who knows nothing of our command line."""
         where = {"HWCOMPAT_EVIDENCE": str(folder / "evidence"), **(env or {})}
         words = ("-m", "pytest", "-p", "no:cacheprovider", *arguments)
-        return self.wait(self.start_python(folder, *words, env=where), folder)
+        return self.python(folder, *words, env=where)
 
 
 def together(jobs: Mapping[str, Callable[[], Ran]]) -> dict[str, Ran]:
@@ -176,3 +169,12 @@ def together(jobs: Mapping[str, Callable[[], Ran]]) -> dict[str, Ran]:
     with ThreadPoolExecutor(max_workers=2) as pool:
         started = {name: pool.submit(job) for name, job in jobs.items()}
         return {name: future.result() for name, future in started.items()}
+
+
+def installed_example(name: str, folder: Path) -> Path:
+    """A package of `examples`, installed below `folder` as pip installs it; return where."""
+    source, installed = folder / "source" / name, folder / "installed"
+    shutil.copytree(REPOSITORY / "examples" / name, source)
+    words = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(installed), str(source)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *words], check=True, capture_output=True)
+    return installed

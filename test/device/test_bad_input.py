@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine, Ran, together
+from command_line import CommandLine, together
 
 pytestmark = pytest.mark.slow
 
@@ -55,37 +55,23 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def refused(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
-    top = tmp_path_factory.mktemp("refused")
-    file = top / "a-file"
+def test_what_is_refused_and_how(command_line: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "a-file"
     file.write_text("kept", encoding="utf-8")
     jobs = {}
     for number, (name, (words, _, _)) in enumerate(COMMANDS.items()):
-        filled = [word.replace("{file}", str(file)).replace("{tmp}", str(top)) for word in words]
-        jobs[name] = partial(command_line.run, top / str(number), *filled)
-    ran = together(jobs)
+        filled = [word.replace("{file}", str(file)).replace("{tmp}", str(tmp_path)) for word in words]
+        jobs[name] = partial(command_line.run, tmp_path / str(number), *filled)
+    for name, ran in together(jobs).items():
+        asked, code, words = COMMANDS[name]
+        assert (name, ran.code) == (name, code), ran.err
+        assert [word for word in words if word not in ran.error] == [], name
+        assert len(ran.error) < 1_000
+        assert ran.out == ""
+        assert "passed" not in ran.err
+        assert not list(ran.folder.glob("evidence/*")), name
+        assert "--run" in asked or not list(ran.folder.rglob("test_*.py")), name
     assert file.read_text(encoding="utf-8") == "kept"
-    return ran
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_what_is_refused_and_how(refused: dict[str, Ran], name: str) -> None:
-    _, code, words = COMMANDS[name]
-    ran = refused[name]
-    assert ran.code == code, ran.err
-    for word in words:
-        assert word in ran.error
-    assert len(ran.error) < 1_000
-    assert ran.out == ""
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_nothing_was_run_and_no_suite_lies_elsewhere(refused: dict[str, Ran], name: str) -> None:
-    ran = refused[name]
-    assert "passed" not in ran.err
-    assert not list(ran.folder.glob("evidence/*"))
-    assert not [path for path in ran.folder.rglob("test_*.py") if "--run" not in COMMANDS[name][0]]
 
 
 def test_null_bytes_and_bytes_that_are_no_text_on_stdin(command_line: CommandLine, tmp_path: Path) -> None:
@@ -108,10 +94,25 @@ def _checkpoint(folder: Path, config: bytes | None, **files: bytes) -> None:
         (folder / name.replace("__", ".")).write_bytes(data)
 
 
-@pytest.fixture(scope="module")
-def checkpoints(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
-    """Folders that aren't what they should be, each named as a model."""
-    top = tmp_path_factory.mktemp("checkpoints")
+FAULTS = {
+    "corrupt": ["config.json", "cannot be read"],
+    "truncated": ["config.json", "corrupt or truncated"],
+    "list": ["config.json", "no JSON object"],
+    "deep": ["config.json", "cannot be read"],
+    "untyped": ["model_type"],
+    "unknown": ["'../../etc'", "is not a model type"],
+    "garbage": ["config.json", "larger than"],
+    "directory": ["no config.json"],
+    "nothing": ["no config.json"],
+    "pickle": ["refused", "pickle", "safe_serialization"],
+    "short": ["cannot be loaded", "SafetensorError"],
+    "lying": ["cannot be loaded", "SafetensorError"],
+}
+"""What is wrong with a folder that is named as a model, and words that its one line of error must have."""
+
+
+def test_a_broken_checkpoint_is_named_with_its_fault(command_line: CommandLine, tmp_path: Path) -> None:
+    top = tmp_path / "checkpoints"
     good = json.dumps(CONFIG).encode()
     lying = {"embeddings.word_embeddings.weight": {"dtype": "F32", "shape": [64, 32], "data_offsets": [0, 2**40]}}
     _checkpoint(top / "corrupt", b"\xff\xfe{not json")
@@ -120,48 +121,25 @@ def checkpoints(command_line: CommandLine, tmp_path_factory: pytest.TempPathFact
     _checkpoint(top / "deep", b"[" * 100_000)
     _checkpoint(top / "untyped", b"{}")
     _checkpoint(top / "unknown", b'{"model_type": "../../etc"}')
-    _checkpoint(top / "garbage", None)
+    for name in ("garbage", "directory", "nothing"):
+        _checkpoint(top / name, None)
     with (top / "garbage" / "config.json").open("wb") as file:
         file.truncate(100_000_000)
-    _checkpoint(top / "directory", None)
     (top / "directory" / "config.json").mkdir()
-    _checkpoint(top / "nothing", None)
     _checkpoint(top / "pickle", good, pytorch_model__bin=b"cos\nsystem\n(S'touch ran'\ntR.")
     _checkpoint(top / "short", good, model__safetensors=struct.pack("<Q", 2**62))
     _checkpoint(top / "lying", good, model__safetensors=_safetensors(lying, b"\0" * 100))
-    jobs = {
-        path.name: partial(command_line.run, top / "ran" / path.name, "--model", path, "--device", "cpu")
-        for path in sorted(top.iterdir())
-    }
-    return together(jobs)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("corrupt", ["config.json", "cannot be read"]),
-        ("truncated", ["config.json", "corrupt or truncated"]),
-        ("list", ["config.json", "no JSON object"]),
-        ("deep", ["config.json", "cannot be read"]),
-        ("untyped", ["model_type"]),
-        ("unknown", ["'../../etc'", "is not a model type"]),
-        ("garbage", ["config.json", "larger than"]),
-        ("directory", ["no config.json"]),
-        ("nothing", ["no config.json"]),
-        ("pickle", ["refused", "pickle", "safe_serialization"]),
-        ("short", ["cannot be loaded", "SafetensorError"]),
-        ("lying", ["cannot be loaded", "SafetensorError"]),
-    ],
-)
-def test_a_broken_checkpoint_is_named_with_its_fault(
-    checkpoints: dict[str, Ran], name: str, words: list[str]
-) -> None:
-    ran = checkpoints[name]
-    assert ran.code == (1 if name in ("short", "lying") else 4), ran.err
-    for word in words:
-        assert word in ran.error
-    assert len(ran.error) < 1_000
-    assert not list(ran.folder.rglob("test_*.py"))
+    found = together(
+        {
+            name: partial(command_line.run, tmp_path / "ran" / name, "--model", top / name, "--device", "cpu")
+            for name in FAULTS
+        }
+    )
+    for name, ran in found.items():
+        assert (name, ran.code) == (name, 1 if name in ("short", "lying") else 4), ran.err
+        assert [word for word in FAULTS[name] if word not in ran.error] == [], name
+        assert len(ran.error) < 1_000
+        assert not list(ran.folder.rglob("test_*.py")), name
 
 
 def test_a_broken_line_of_evidence_costs_no_other(command_line: CommandLine, tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Ran
+from suites_by_hand import put_suite
 
 from hardware.evidence.record import Outcome, Stage
 from hardware.testing.suite_file import read_suite
@@ -23,29 +23,15 @@ CELLS = {
     "sealed": "mixtral/text-generation/cpu/float32",
     "weakened": "mamba/text-generation/cpu/float32",
 }
-HEAD = """
-import os
-import resource
-import signal
-from pathlib import Path
-
-import pytest
-
-CELL = {cell!r}
-
-
-def test_first():
-    pass
-
-
-"""
 BODIES = {
     "killed": """
 def test_second():
-    os.kill(os.getpid(), signal.SIGSEGV)
+    os.kill(os.getpid(), 11)
 """,
     "memory": """
 def test_second():
+    import resource
+
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     assert limit != resource.RLIM_INFINITY
     bytearray(limit)
@@ -67,6 +53,9 @@ def test_second():
     pass
 """,
     "teardown": """
+import pytest
+
+
 @pytest.fixture
 def case():
     yield
@@ -94,15 +83,6 @@ def test_third():
 """
 
 
-def _write_suites(folder: Path, evidence: Path) -> None:
-    for name, body in BODIES.items():
-        cell = CELLS[name]
-        text = HEAD.format(cell=cell) + (body.format(evidence=str(evidence)) if name == "sealed" else body)
-        text += LAST if name != "teardown" else ""
-        slug = cell.replace("/", "_").replace("-", "_")
-        (folder / f"test_{slug}.py").write_text(text, encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def broken(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("broken")
@@ -113,7 +93,8 @@ def broken(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) 
     loose, count = re.subn(r"assert (case\.recorded_error\(.*\)) <= case\.tolerance", r"print(\1)", text)
     assert count == 1
     weakened.write_text(loose, encoding="utf-8")
-    _write_suites(folder / "suites", folder / "evidence")
+    for name, body in BODIES.items():
+        put_suite(folder, CELLS[name], body + (LAST if name != "teardown" else ""), evidence=str(folder / "evidence"))
     return command_line.run(folder, *models, "--device", "cpu", "--run")
 
 
@@ -126,9 +107,8 @@ def test_the_run_goes_on_to_its_end(broken: Ran) -> None:
         assert set(broken.lines(planned.cell_id)) == set(planned.checks)
 
 
-@pytest.mark.parametrize(
-    ("name", "outcome", "words"),
-    [
+def test_each_suite_is_told_for_what_broke_and_none_gets_a_good_verdict(broken: Ran) -> None:
+    for name, outcome, words in (
         ("killed", Outcome.CRASHED, "SIGSEGV"),
         ("memory", Outcome.OUT_OF_MEMORY, "MemoryError"),
         ("bad_alloc", Outcome.OUT_OF_MEMORY, "want of memory"),
@@ -136,47 +116,21 @@ def test_the_run_goes_on_to_its_end(broken: Ran) -> None:
         ("import", Outcome.FAILED, "a_package_that_is_not_there"),
         ("teardown", Outcome.CRASHED, "SIGABRT"),
         ("sealed", Outcome.AMBIGUOUS, "nothing says where it ran"),
-    ],
-)
-def test_what_broke_and_how(broken: Ran, name: str, outcome: Outcome, words: str) -> None:
-    told = [
-        (line.outcome, line.error_message)
-        for line in broken.evidence.checks
-        if (line.cell_id, line.check_name) == (CELLS[name], "second")
-    ]
-    assert any(said is outcome and words in message for said, message in told), told
-
-
-@pytest.mark.parametrize("name", BODIES)
-def test_no_hand_made_suite_gives_a_good_verdict(broken: Ran, name: str) -> None:
-    assert broken.verdict(CELLS[name]) in ("unsupported", "low", "unknown")
-
-
-@pytest.mark.parametrize("name", ["killed", "bad_alloc", "leaves"])
-def test_what_came_before_a_crash_stays_and_what_came_after_was_not_run(broken: Ran, name: str) -> None:
-    outcomes = broken.outcomes(CELLS[name])
-    assert outcomes["first"] is Outcome.AMBIGUOUS
-    assert outcomes["third"] is Outcome.NOT_RUN
-
-
-def test_memory_that_python_lacks_ends_one_check_only(broken: Ran) -> None:
-    assert broken.outcomes(CELLS["memory"])["third"] is Outcome.AMBIGUOUS
-
-
-def test_a_crash_keeps_the_stack(broken: Ran) -> None:
+    ):
+        lines = [
+            line for line in broken.evidence.checks if line.cell_id == CELLS[name] and line.check_name == "second"
+        ]
+        assert any(one.outcome is outcome and words in one.error_message for one in lines), (name, lines)
+        assert broken.verdict(CELLS[name]) in ("unsupported", "low", "unknown"), name
+    for name in ("killed", "bad_alloc", "leaves"):
+        outcomes = broken.outcomes(CELLS[name])
+        assert (outcomes["first"], outcomes["third"]) == (Outcome.AMBIGUOUS, Outcome.NOT_RUN), name
+    assert broken.outcomes(CELLS["memory"])["third"] is Outcome.AMBIGUOUS, "Python's lack of memory ends one check"
     assert "test_second" in broken.lines(CELLS["killed"])["second"].traceback
-
-
-def test_a_suite_that_cannot_be_imported_fails_in_every_check(broken: Ran) -> None:
     for line in broken.lines(CELLS["import"]).values():
         assert (line.outcome, line.stage, line.error_type) == (Outcome.FAILED, Stage.IMPORT, "missing_dependency")
-
-
-def test_a_crash_after_the_last_check_is_not_lost(broken: Ran) -> None:
     lines = [line for line in broken.evidence.checks if line.cell_id == CELLS["teardown"]]
-    outcomes = {line.outcome for line in lines if line.check_name == "second"}
-    assert outcomes == {Outcome.AMBIGUOUS, Outcome.CRASHED}
-    assert broken.verdict(CELLS["teardown"]) != "high"
+    assert {line.outcome for line in lines if line.check_name == "second"} == {Outcome.AMBIGUOUS, Outcome.CRASHED}
 
 
 def test_a_weakened_suite_is_named_and_known_by_its_hash(broken: Ran) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,17 @@ NAMES = {
 }
 
 
-@pytest.fixture
-def suites(command_line: CommandLine, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     models = [word for model in NAMES for word in ("--model", model)]
-    ran = command_line.run(tmp_path / "first", *models, "--device", "cpu")
+    ran = command_line.run(tmp_path_factory.mktemp("first"), *models, "--device", "cpu")
     assert ran.code == 0, ran.err
     return ran.suites
+
+
+@pytest.fixture
+def suites(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "suites")
 
 
 def _states(ran: Ran) -> dict[str, str]:
@@ -48,13 +54,10 @@ def _templates(folder: Path) -> Path:
     return folder
 
 
-def test_nothing_would_change(suites: Path, command_line: CommandLine, tmp_path: Path) -> None:
+def test_every_state_is_told_and_nothing_is_touched(suites: Path, command_line: CommandLine, tmp_path: Path) -> None:
     ran = command_line.run(tmp_path / "check", "--check", suites)
     assert ran.code == 0
     assert _states(ran) == dict.fromkeys(NAMES.values(), "current")
-
-
-def test_every_state_is_told_and_nothing_is_touched(suites: Path, command_line: CommandLine, tmp_path: Path) -> None:
     _edit(suites)
     _orphan(suites)
     before = {path.name: path.read_bytes() for path in suites.iterdir()}
@@ -80,20 +83,17 @@ def test_update_writes_what_changed_and_spares_what_a_person_wrote(
     assert (suites / "test_of_my_own.py").exists()
 
 
-def test_force_overwrites_an_edit(suites: Path, command_line: CommandLine, tmp_path: Path) -> None:
+def test_an_edit_is_spared_and_overwritten_only_by_force(
+    suites: Path, command_line: CommandLine, tmp_path: Path
+) -> None:
     generated = (suites / NAMES["vit"]).read_text(encoding="utf-8")
-    _edit(suites)
-    ran = command_line.run(tmp_path / "force", "--update", suites, "--force")
-    assert ran.code == 0
-    assert (suites / NAMES["vit"]).read_text(encoding="utf-8") == generated
-
-
-def test_generating_again_spares_an_edit_and_says_so(suites: Path, command_line: CommandLine, tmp_path: Path) -> None:
     edited = _edit(suites)
     ran = command_line.run(tmp_path / "again", "--model", "vit", "--device", "cpu", "--output-dir", suites)
     assert ran.code == 0
     assert "was edited by hand and is left alone" in ran.err
     assert (suites / NAMES["vit"]).read_text(encoding="utf-8") == edited
+    assert command_line.run(tmp_path / "force", "--update", suites, "--force").code == 0
+    assert (suites / NAMES["vit"]).read_text(encoding="utf-8") == generated
 
 
 def test_a_folder_without_suites_is_an_error(command_line: CommandLine, tmp_path: Path) -> None:

@@ -35,24 +35,15 @@ def measured(folder: Path, command_line: CommandLine, tmp_path_factory: pytest.T
     return command_line.run(tmp_path_factory.mktemp("measured"), "--model", folder, *devices, "--run")
 
 
-def _cell(measured: Ran, target: str) -> str:
-    return next(one.cell_id for one in measured.run_line.plan if f"/{target}/" in one.cell_id)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_real_weights_pass(measured: Ran, target: str) -> None:
+def test_real_weights_pass_and_are_named_by_their_hash(measured: Ran, folder: Path) -> None:
     assert measured.code == 0, measured.err + measured.out
-    cell = _cell(measured, target)
-    assert cell.startswith(f"{NAME}@")
-    assert measured.verdict(cell) in ("high", "medium")
-    assert set(measured.outcomes(cell).values()) == {Outcome.PASSED}
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_evidence_names_the_weights_by_their_hash(measured: Ran, folder: Path, target: str) -> None:
-    for line in measured.lines(_cell(measured, target)).values():
-        assert line.subject == "checkpoint"
-        assert line.model_revision == weights_hash(folder)
+    for target in TARGETS:
+        cell = next(one.cell_id for one in measured.run_line.plan if f"/{target}/" in one.cell_id)
+        assert cell.startswith(f"{NAME}@")
+        assert measured.verdict(cell) in ("high", "medium")
+        assert set(measured.outcomes(cell).values()) == {Outcome.PASSED}
+        for line in measured.lines(cell).values():
+            assert (line.subject, line.model_revision) == ("checkpoint", weights_hash(folder))
 
 
 def test_a_suite_holds_no_path_of_the_weights(measured: Ran, folder: Path) -> None:
@@ -74,44 +65,27 @@ def test_a_bundle_asks_for_the_weights_that_it_does_not_hold(
     assert f"Needed: {NAME}" in said
 
 
-@pytest.fixture(scope="module")
-def without_its_weights(
-    measured: Ran, folder: Path, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Ran]:
-    """The old suite under plain pytest, with other weights and with none."""
-    other = tmp_path_factory.mktemp("other") / NAME
+def test_other_weights_are_refused_by_the_old_suite_and_missing_ones_asked_for(
+    measured: Ran, folder: Path, command_line: CommandLine, tmp_path: Path
+) -> None:
+    other, elsewhere = tmp_path / "other" / NAME, tmp_path / "elsewhere" / "deeper" / "suites"
     shutil.copytree(folder, other)
     with (other / "model.safetensors").open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\x00\x00\x00\x3f")  # the last weight becomes 0.5: a valid file with another number
     (made,) = measured.suites.glob("*_cpu_float32.py")
-    elsewhere = (
-        tmp_path_factory.mktemp("elsewhere") / "deeper" / "suites"
-    )  # the way to its folder leads nowhere there
-    shutil.copytree(measured.suites, elsewhere)
-    suite = elsewhere / made.name
-    refused, nowhere = (tmp_path_factory.mktemp(name) for name in ("refused", "nowhere"))
-    named = {"HWCOMPAT_CHECKPOINTS": str(other)}
-    return together(
+    shutil.copytree(measured.suites, elsewhere)  # the way to its folder leads nowhere there
+    suite, named = elsewhere / made.name, {"HWCOMPAT_CHECKPOINTS": str(other)}
+    found = together(
         {
-            "other": lambda: command_line.pytest(refused, suite, env=named),
-            "none": lambda: command_line.pytest(nowhere, suite, "-k", "builds"),
+            "other": lambda: command_line.pytest(tmp_path / "refused", suite, env=named),
+            "none": lambda: command_line.pytest(tmp_path / "nowhere", suite, "-k", "builds"),
         }
     )
-
-
-def test_other_weights_are_refused_by_the_old_suite(without_its_weights: dict[str, Ran]) -> None:
-    ran = without_its_weights["other"]
-    assert ran.code == 1
-    assert {line.outcome for line in ran.evidence.checks} == {Outcome.FAILED}
-    for line in ran.evidence.checks:
-        assert "wasn't found" in line.error_message
-        assert "hold other weights" in line.error_message
-        assert "generate the suite again" in line.error_message
-
-
-def test_without_its_weights_a_suite_says_how_to_name_them(without_its_weights: dict[str, Ran]) -> None:
-    ran = without_its_weights["none"]
-    assert ran.code == 1
-    (line,) = ran.evidence.checks
+    assert [ran.code for ran in found.values()] == [1, 1]
+    assert {line.outcome for line in found["other"].evidence.checks} == {Outcome.FAILED}
+    for line in found["other"].evidence.checks:
+        for words in ("wasn't found", "hold other weights", "generate the suite again"):
+            assert words in line.error_message
+    (line,) = found["none"].evidence.checks
     assert "HWCOMPAT_CHECKPOINTS" in line.error_message

@@ -192,27 +192,19 @@ def test_a_device_that_was_never_registered_is_not_there(folder: Path):
         assert words in line
 
 
-@pytest.mark.parametrize("number", range(len(BROKEN)), ids=BROKEN)
-def test_a_device_that_does_not_compute_is_not_registered(folder: Path, number: int):
-    out = said(folder, f"broken-{number}")
-    assert out.startswith("False ")
-    assert list(BROKEN.values())[number] in out
+def test_a_device_that_does_not_compute_is_not_registered(folder: Path):
+    for number, words in enumerate(BROKEN.values()):
+        out = said(folder, f"broken-{number}")
+        assert out.startswith("False "), words
+        assert words in out
 
 
-def test_one_process_takes_one_device_and_a_new_driver_for_it(folder: Path):
-    out = said(folder, "one_device")
-    first, second, third, fourth = out.splitlines()
+def test_one_process_takes_one_device_and_what_it_promises_must_compute_there(folder: Path):
+    first, second, third, fourth = said(folder, "one_device").splitlines()
     assert first == fourth == "True "
     assert "one called my_asic already" in second
     assert "no kernel for aten::tanh" in third
-
-
-def test_what_is_compiled_for_the_device_must_compute_there(folder: Path):
-    out = said(folder, "compiled")
-    assert out.startswith("False ")
-
-
-def test_gradients_are_asked_for_only_where_they_were_promised(folder: Path):
-    out = said(folder, "gradients")
-    assert out.splitlines()[0] == "True "
-    assert "gradient" in out.splitlines()[1]
+    assert said(folder, "compiled").startswith("False ")
+    without, with_gradients, *_ = said(folder, "gradients").splitlines()
+    assert without == "True "
+    assert "gradient" in with_gradients

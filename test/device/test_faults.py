@@ -40,49 +40,39 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def faulty(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
-    jobs = {
-        name: partial(
-            command_line.run,
-            tmp_path_factory.mktemp(name),
-            *models,
-            "--device",
-            "simulated",
-            "--timeout",
-            str(timeout),
-            "--run",
-            env={"HWCOMPAT_SIMULATED_FAULT": fault},
-        )
-        for name, (models, fault, timeout) in FAULTS.items()
-    }
+    how = ("--device", "simulated", "--run", "--timeout")
+    jobs = {}
+    for name, (models, fault, timeout) in FAULTS.items():
+        words, env = (*models, *how, str(timeout)), {"HWCOMPAT_SIMULATED_FAULT": fault}
+        jobs[name] = partial(command_line.run, tmp_path_factory.mktemp(name), *words, env=env)
     return together(jobs)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_fault_is_a_failure_of_the_whole_command(faulty: dict[str, Ran], fault: str) -> None:
-    ran = faulty[fault]
-    assert ran.code == 1, ran.err
-    assert "Traceback" not in ran.err
-    assert [end.reason for end in ran.evidence.ends] == ["finished"] * len(ran.evidence.runs)
+def test_each_fault_is_a_failure_of_the_whole_command_with_a_line_for_every_check(faulty: dict[str, Ran]) -> None:
+    for fault, ran in faulty.items():
+        assert (fault, ran.code) == (fault, 1), ran.err
+        assert "Traceback" not in ran.err
+        assert [end.reason for end in ran.evidence.ends] == ["finished"] * len(ran.evidence.runs)
+        assert ran.verdict(BERT) in ("unsupported", "low", "unknown"), fault
+        for planned in (one for run in ran.evidence.runs for one in run.plan):
+            assert set(ran.lines(planned.cell_id)) == set(planned.checks), fault
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_verdict_of_a_broken_device_is_neither_high_nor_medium(faulty: dict[str, Ran], fault: str) -> None:
-    assert faulty[fault].verdict(BERT) in ("unsupported", "low", "unknown")
-
-
-@pytest.mark.parametrize("fault", EXPECTED)
-def test_outcome_stage_and_error_type(faulty: dict[str, Ran], fault: str) -> None:
-    line = faulty[fault].lines(BERT)["matches_reference"]
-    assert (line.outcome, line.stage, line.error_type) == EXPECTED[fault]
-    assert line.actual_target == "simulated"
-    assert line.error_message
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_every_planned_check_has_a_line(faulty: dict[str, Ran], fault: str) -> None:
-    ran = faulty[fault]
-    for planned in (one for run in ran.evidence.runs for one in run.plan):
-        assert set(ran.lines(planned.cell_id)) == set(planned.checks)
+def test_outcome_stage_and_error_type(faulty: dict[str, Ran]) -> None:
+    for fault, expected in EXPECTED.items():
+        line = faulty[fault].lines(BERT)["matches_reference"]
+        assert (fault, line.outcome, line.stage, line.error_type) == (fault, *expected)
+        assert line.actual_target == "simulated"
+        assert line.error_message
+    for fault in ("wrong", "nan", "oom"):
+        outcomes = faulty[fault].outcomes(BERT)
+        for check in ("matches_reference", "matches_recorded", "honours_mask", "save_reload", "backward"):
+            assert outcomes[check].is_failure, (fault, check)
+    line = faulty["wrong"].lines(BERT)["matches_reference"]
+    assert line.max_rel_error > 100 * line.tolerance  # type: ignore[operator]
+    line = faulty["unknown"].lines(BERT)["matches_reference"]
+    assert line.outcome is Outcome.FAILED
+    assert "Did you mean 'wrong'" in line.error_message
 
 
 def test_what_fails_runs_on_the_cpu_too_and_passes_so_that_the_device_is_at_fault(faulty: dict[str, Ran]) -> None:
@@ -94,20 +84,6 @@ def test_what_fails_runs_on_the_cpu_too_and_passes_so_that_the_device_is_at_faul
     (path,) = ran.reports.rglob("*.json")
     (verdict,) = json.loads(path.read_text(encoding="utf-8"))["verdicts"]
     assert (verdict["cell"], verdict["fault"]) == (BERT, "device")
-
-
-@pytest.mark.parametrize("fault", ["wrong", "nan", "oom"])
-def test_no_check_that_computes_a_value_passes(faulty: dict[str, Ran], fault: str) -> None:
-    outcomes = faulty[fault].outcomes(BERT)
-    for check in ("matches_reference", "matches_recorded", "honours_mask", "save_reload", "backward"):
-        assert outcomes[check].is_failure, check
-
-
-def test_wrong_numbers_are_shown_with_their_tolerance(faulty: dict[str, Ran]) -> None:
-    line = faulty["wrong"].lines(BERT)["matches_reference"]
-    assert line.max_rel_error is not None
-    assert line.tolerance is not None
-    assert line.max_rel_error > 100 * line.tolerance
 
 
 def test_operators_on_the_host_are_named(faulty: dict[str, Ran]) -> None:
@@ -128,28 +104,16 @@ def test_a_hang_is_ended_and_says_where(faulty: dict[str, Ran]) -> None:
     assert "simulated.py" in line.traceback  # the stack at the moment when it was ended
 
 
-@pytest.mark.parametrize("fault", ["hang", "crash", "lost"])
-def test_after_a_breakdown_the_rest_of_the_suite_is_not_run(faulty: dict[str, Ran], fault: str) -> None:
-    outcomes = faulty[fault].outcomes(BERT)
-    assert list(outcomes.values()).count(Outcome.NOT_RUN) == len(outcomes) - 2
-    assert outcomes["builds"] is Outcome.PASSED  # what was measured before stays
-    reasons = {line.error_message for line in faulty[fault].lines(BERT).values() if line.outcome is Outcome.NOT_RUN}
-    assert all(reasons)
-
-
-def test_a_device_that_still_answers_gets_the_next_suite(faulty: dict[str, Ran]) -> None:
-    outcomes = faulty["crash"].outcomes(VIT)
-    assert outcomes["builds"] is Outcome.PASSED
-    assert outcomes["matches_reference"] is Outcome.CRASHED
-
-
-def test_a_lost_device_gets_nothing_more(faulty: dict[str, Ran]) -> None:
-    lines = faulty["lost"].lines(VIT).values()
-    assert {(line.outcome, line.error_type) for line in lines} == {(Outcome.NOT_RUN, "device_lost")}
+def test_after_a_breakdown_the_rest_is_not_run_and_a_lost_device_gets_nothing_more(faulty: dict[str, Ran]) -> None:
+    for fault in ("hang", "crash", "lost"):
+        outcomes = faulty[fault].outcomes(BERT)
+        assert list(outcomes.values()).count(Outcome.NOT_RUN) == len(outcomes) - 2
+        assert outcomes["builds"] is Outcome.PASSED  # what was measured before stays
+        lines = faulty[fault].lines(BERT).values()
+        assert all(line.error_message for line in lines if line.outcome is Outcome.NOT_RUN)
+    still_answers = faulty["crash"].outcomes(VIT)
+    assert still_answers["builds"] is Outcome.PASSED
+    assert still_answers["matches_reference"] is Outcome.CRASHED
+    lost = faulty["lost"].lines(VIT).values()
+    assert {(line.outcome, line.error_type) for line in lost} == {(Outcome.NOT_RUN, "device_lost")}
     assert faulty["lost"].verdict(VIT) == "unknown"
-
-
-def test_a_fault_that_nobody_knows_is_said_with_the_one_that_was_meant(faulty: dict[str, Ran]) -> None:
-    line = faulty["unknown"].lines(BERT)["matches_reference"]
-    assert line.outcome is Outcome.FAILED
-    assert "Did you mean 'wrong'" in line.error_message

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Ran
+from suites_by_hand import process_id, put_sleeping_suite
 
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
@@ -19,40 +19,9 @@ from hardware.evidence.store import read_folder
 pytestmark = pytest.mark.slow
 
 BERT, VIT = "bert/fill-mask/cpu/float32", "vit/image-classification/cpu/float32"
-SLEEPING = """
-import os
-import time
-from pathlib import Path
-
-CELL = "bert/fill-mask/cpu/float32"
-
-
-def test_first():
-    pass
-
-
-def test_second():
-    Path({ready!r}).write_text(str(os.getpid()))
-    time.sleep(600)
-
-
-def test_third():
-    pass
-"""
 EARLIER = (
     b'{"kind": "end", "schema_version": 1, "run_id": "earlier", "ended_at": "", "reason": "finished", "counts": {}}\n'
 )
-WAIT_S = 120
-
-
-def _wait_for(path: Path, process: subprocess.Popen[str]) -> int:
-    """The number that a suite writes when it has come to the place where it sleeps."""
-    for _ in range(WAIT_S * 20):
-        if path.exists() and path.read_text(encoding="utf-8"):
-            return int(path.read_text(encoding="utf-8"))
-        assert process.poll() is None, "it ended before the suite slept"
-        time.sleep(0.05)
-    raise AssertionError("the suite was never reached")
 
 
 def _is_gone(pid: int) -> bool:
@@ -68,15 +37,12 @@ def _is_gone(pid: int) -> bool:
 
 def _cut_off(command_line: CommandLine, folder: Path, number: signal.Signals, *, child: bool) -> tuple[Ran, bool]:
     """Run two suites and send a signal while the first one sleeps. Returns also whether the child is gone."""
-    (folder / "suites").mkdir()
     (folder / "evidence").mkdir()
     (folder / "evidence" / "earlier-1.jsonl").write_bytes(EARLIER)
-    ready = folder / "ready"
-    suite = folder / "suites" / "test_bert_fill_mask_cpu_float32.py"
-    suite.write_text(SLEEPING.format(ready=str(ready)), encoding="utf-8")
+    ready = put_sleeping_suite(folder, BERT)
     models = ("--model", "bert", "--model", "vit")
     process = command_line.start(folder, *models, "--device", "cpu", "--run", "--jobs", "1")
-    pid = _wait_for(ready, process)
+    pid = process_id(ready, process)
     os.kill(pid if child else process.pid, number)
     ran = command_line.wait(process, folder)
     return ran, _is_gone(pid)
@@ -100,63 +66,38 @@ def cut_off(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory)
         return {name: future.result() for name, future in started.items()}
 
 
-@pytest.fixture(params=["SIGINT", "SIGTERM"])
-def interrupted(request: pytest.FixtureRequest, cut_off: dict[str, tuple[Ran, bool]]) -> tuple[Ran, bool]:
-    return cut_off[request.param]
+def test_an_interruption_closes_the_record_and_leaves_no_process(cut_off: dict[str, tuple[Ran, bool]]) -> None:
+    for how in ("SIGINT", "SIGTERM"):
+        ran, gone = cut_off[how]
+        assert (how, ran.code, gone) == (how, 2, True)
+        assert ran.error.startswith("error: interrupted: ")
+        assert "the rest is not_run" in ran.error
+        assert "Evidence" in ran.out  # what was shown by then is shown
+        assert ran.outcomes(BERT) == {
+            "first": Outcome.AMBIGUOUS,
+            "second": Outcome.NOT_RUN,
+            "third": Outcome.NOT_RUN,
+        }
+        assert set(ran.outcomes(VIT).values()) == {Outcome.NOT_RUN}
+        planned = {(one.cell_id, check) for one in ran.run_line.plan for check in one.checks}
+        assert {(line.cell_id, line.check_name) for line in ran.evidence.checks} == planned
+        end = next(end for end in ran.evidence.ends if end.run_id == ran.run_line.run_id)
+        assert end.reason == "interrupted"
+        assert sum(end.counts.values()) == len(planned)
+        assert read_latest(ran.evidence, details=True).unfinished == ()
+        assert (ran.folder / "evidence" / "earlier-1.jsonl").read_bytes() == EARLIER
 
 
-def test_interruption_has_its_own_exit_code_and_one_line(interrupted: tuple[Ran, bool]) -> None:
-    ran, _ = interrupted
-    assert ran.code == 2
-    assert ran.error.startswith("error: interrupted: ")
-    assert "the rest is not_run" in ran.error
-    assert "Evidence" in ran.out  # what was shown by then is shown
-
-
-def test_interruption_leaves_no_process(interrupted: tuple[Ran, bool]) -> None:
-    assert interrupted[1]
-
-
-def test_interruption_closes_the_record(interrupted: tuple[Ran, bool]) -> None:
-    ran, _ = interrupted
-    assert ran.outcomes(BERT) == {
-        "first": Outcome.AMBIGUOUS,
-        "second": Outcome.NOT_RUN,
-        "third": Outcome.NOT_RUN,
-    }
-    assert set(ran.outcomes(VIT).values()) == {Outcome.NOT_RUN}
-    planned = {(one.cell_id, check) for one in ran.run_line.plan for check in one.checks}
-    assert {(line.cell_id, line.check_name) for line in ran.evidence.checks} == planned
-    end = next(end for end in ran.evidence.ends if end.run_id == ran.run_line.run_id)
-    assert end.reason == "interrupted"
-    assert sum(end.counts.values()) == len(planned)
-    assert read_latest(ran.evidence, details=True).unfinished == ()
-
-
-def test_interruption_leaves_earlier_evidence_alone(interrupted: tuple[Ran, bool]) -> None:
-    assert (interrupted[0].folder / "evidence" / "earlier-1.jsonl").read_bytes() == EARLIER
-
-
-@pytest.fixture
-def killed(cut_off: dict[str, tuple[Ran, bool]]) -> tuple[Ran, bool]:
-    return cut_off["killed"]
-
-
-def test_the_child_dies_with_a_killed_parent(killed: tuple[Ran, bool]) -> None:
-    ran, gone = killed
-    assert ran.code == -signal.SIGKILL
-    assert gone
-
-
-def test_a_killed_run_is_named_as_unfinished(killed: tuple[Ran, bool]) -> None:
-    ran, _ = killed
+def test_a_killed_run_takes_its_child_along_and_is_unfinished(cut_off: dict[str, tuple[Ran, bool]]) -> None:
+    ran, gone = cut_off["killed"]
+    assert (ran.code, gone) == (-signal.SIGKILL, True)
     assert read_latest(ran.evidence, details=True).unfinished == (ran.run_line.run_id,)
     assert ran.outcomes(BERT) == {"first": Outcome.AMBIGUOUS}  # and nothing is said of what wasn't reached
     assert (ran.folder / "evidence" / "earlier-1.jsonl").read_bytes() == EARLIER
 
 
-def test_half_a_line_costs_that_line_only(killed: tuple[Ran, bool], command_line: CommandLine) -> None:
-    ran, _ = killed
+def test_half_a_line_costs_that_line_only(cut_off: dict[str, tuple[Ran, bool]], command_line: CommandLine) -> None:
+    ran, _ = cut_off["killed"]
     folder = ran.folder / "evidence"
     child = next(path for path in folder.iterdir() if '"kind": "check"' in path.read_text(encoding="utf-8"))
     whole = child.read_bytes()

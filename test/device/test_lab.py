@@ -257,65 +257,47 @@ def _without_torch() -> str:
     return str(python)
 
 
-def test_a_machine_that_is_not_ready_is_told_before_anything_is_copied(
+def test_a_machine_that_is_not_ready_is_refused_before_anything_is_copied(
     command_line: CommandLine, lab: Lab, tmp_path: Path
 ):
-    blocked = lab.home / "blocked"
-    blocked.write_text("a file where a folder should be")
-    ran = command_line.run(
-        tmp_path,
-        *("--host", "lab:blocked/here", "--host-python", _without_torch(), "--model", "bert", "--run"),
-        env=lab.ssh(),
-    )
-    assert ran.code == 4
-    assert "lab isn't ready, and nothing was copied" in ran.error
-    assert "can't be written (--host lab:FOLDER names another)" in ran.error
-    lacking = command_line.run(
-        tmp_path,
-        *("--host", "lab", "--host-python", _without_torch(), "--model", "bert", "--device", "cpu", "--run"),
-        env=lab.ssh(),
-    )
-    assert lacking.code == 4
-    assert "torch, transformers" in lacking.error
-    assert "--host-python PATH" in lacking.error
+    (lab.home / "blocked").write_text("a file where a folder should be")
+    bare = ("--host-python", _without_torch(), "--model", "bert", "--device", "cpu", "--run")
+    for host, parts in (
+        ("lab:blocked/here", ("nothing was copied", "can't be written (--host lab:FOLDER names another)")),
+        ("lab", ("lab isn't ready", "torch, transformers", "--host-python PATH")),
+    ):
+        ran = command_line.run(tmp_path / host.partition(":")[2], "--host", host, *bare, env=lab.ssh())
+        assert ran.code == 4
+        assert [part for part in parts if part not in ran.error] == []
     assert not (lab.folder / "bundles").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "words", "said"),
-    [
-        (["-o", "UserKnownHostsFile=/dev/null"], [], "lab cannot be used: its key isn't known here"),
-        (["-o", "IdentityFile={}/other_key"], [], "lab cannot be used: it needs a password"),
-        ([], ["--host-python", "no/such/python"], "lab cannot be used: there is no such Python"),
-    ],
-)
-def test_why_a_host_cannot_be_used_is_told_with_the_next_step(
-    command_line: CommandLine, lab: Lab, tmp_path: Path, options, words, said
-):
-    config = (lab.root / "config").read_text(encoding="ascii")
-    if any("IdentityFile" in option for option in options):
-        (lab.root / "config").write_text(config.replace("own_key", "other_key"), encoding="ascii")
-    try:
-        ran = command_line.run(
-            tmp_path,
-            *lab.words("--model", "bert", "--device", "cpu", "--run", *words),
-            env=lab.ssh(*(option.format(lab.root) for option in options)),
-        )
-    finally:
-        (lab.root / "config").write_text(config, encoding="ascii")
-    assert ran.code == 4
-    assert said in ran.error
-    assert not (tmp_path / "suites").exists(), "nothing was begun"
+def test_a_host_that_cannot_be_used_is_an_error_with_its_cause(command_line: CommandLine, lab: Lab, tmp_path: Path):
+    config = lab.root / "config"
+    text = config.read_text(encoding="ascii")
+    other_key = f"IdentityFile={lab.root}/other_key"
+    for options, words, reason in (
+        (["-o", "UserKnownHostsFile=/dev/null"], [], "its key isn't known here"),
+        (["-o", other_key], [], "it needs a password"),
+        ([], ["--host-python", "no/such/python"], "there is no such Python"),
+    ):
+        config.write_text(text.replace("own_key", "other_key") if other_key in options else text, encoding="ascii")
+        asked = lab.words("--model", "bert", "--device", "cpu", "--run", *words)
+        try:
+            ran = command_line.run(tmp_path, *asked, env=lab.ssh(*options))
+        finally:
+            config.write_text(text, encoding="ascii")
+        assert ran.code == 4
+        assert f"lab cannot be used: {reason}" in ran.error
+        assert not (tmp_path / "suites").exists(), "nothing was begun"
 
 
-@pytest.mark.parametrize(
-    "host", ["-oProxyCommand=touch planted", "lab;touch planted", "$(touch planted)", "lab:../up"]
-)
-def test_a_host_is_no_option_and_no_code(command_line: CommandLine, lab: Lab, tmp_path: Path, host: str):
-    ran = command_line.run(tmp_path, f"--host={host}", "--model", "bert", "--run", env=lab.ssh(), cwd=tmp_path)
-    assert ran.code == 4
-    assert not (tmp_path / "planted").exists()
-    assert not (lab.home / "planted").exists()
+def test_a_host_is_no_option_and_no_code(command_line: CommandLine, lab: Lab, tmp_path: Path):
+    for host in ("-oProxyCommand=touch planted", "lab;touch planted"):
+        ran = command_line.run(tmp_path, f"--host={host}", "--model", "bert", "--run", env=lab.ssh(), cwd=tmp_path)
+        assert ran.code == 4
+        assert not (tmp_path / "planted").exists()
+        assert not (lab.home / "planted").exists()
 
 
 @pytest.mark.extended

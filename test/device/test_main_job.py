@@ -26,7 +26,7 @@ def auto(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) ->
     )
 
 
-def test_auto_passes_prints_a_table_and_a_verdict(auto: Ran) -> None:
+def test_auto_passes_and_prints_a_table_a_verdict_and_the_files(auto: Ran) -> None:
     assert auto.code == 0, auto.err
     cell = auto.run_line.plan[0].cell_id
     assert auto.verdict(cell) in ("high", "medium")
@@ -34,36 +34,26 @@ def test_auto_passes_prints_a_table_and_a_verdict(auto: Ran) -> None:
         assert f"\n{check} " in auto.out
     assert "stored before the run" in auto.out
     assert "Chosen" in auto.out  # auto says what it took, and why not the others
-
-
-def test_every_file_that_is_named_exists(auto: Ran) -> None:
     named = [line.split(maxsplit=1)[1] for line in auto.out.splitlines() if line.startswith(("Suite ", "Evidence "))]
     assert len(named) == 3  # a suite, and the evidence of parent and child
     assert all(Path(name).is_file() for name in named)
-
-
-def test_stdout_holds_the_product_only(auto: Ran) -> None:
     assert "fill-mask/cpu/float32  builds" not in auto.out
     assert "[1/1] bert/fill-mask/cpu/float32  7 passed" in auto.err  # progress
 
 
-def test_run_line_is_written_before_any_check(auto: Ran) -> None:
+def test_the_run_line_comes_before_any_check_and_each_process_has_its_own_file(auto: Ran) -> None:
     run = auto.run_line
     (planned,) = run.plan
-    assert run.machine == "desk"
+    assert (run.machine, run.isolation) == ("desk", "process")
     assert run.command.endswith("--run")
-    assert run.isolation == "process"
     assert run.versions["torch"]
     assert planned.verdict is not None
     assert planned.verdict["basis"] in ("predicted", "assumed")
     assert all(run.started_at < line.started_at for line in auto.evidence.checks)
-
-
-def test_each_process_has_a_file_of_its_own(auto: Ran) -> None:
     files = {path.name: path.read_text(encoding="utf-8") for path in (auto.folder / "evidence").iterdir()}
     kinds = {name: [json.loads(line)["kind"] for line in text.splitlines()] for name, text in files.items()}
     assert sorted(kinds.values()) == [["check"] * 7, ["run", "end"]]
-    assert all(name.startswith(auto.run_line.run_id) for name in files)
+    assert all(name.startswith(run.run_id) for name in files)
 
 
 def test_three_targets_pass(three_targets: Ran) -> None:
@@ -82,16 +72,12 @@ def test_every_planned_check_has_one_line(three_targets: Ran) -> None:
     assert end.counts == {"passed": len(planned)}
 
 
-def test_each_line_says_where_it_ran(three_targets: Ran) -> None:
+def test_each_line_says_where_it_ran_and_parity_was_measured_against_a_tolerance(three_targets: Ran) -> None:
     for line in three_targets.evidence.checks:
         target = line.cell_id.split("/")[2]
         assert line.actual_target == line.requested_target == target
-        assert line.outcome is Outcome.PASSED
-        assert line.subject == "tiny"
+        assert (line.outcome, line.subject) == (Outcome.PASSED, "tiny")
         assert line.accelerator
-
-
-def test_parity_was_measured_against_a_tolerance(three_targets: Ran) -> None:
     for cell in CELLS:
         line = three_targets.lines(cell)["matches_reference"]
         assert line.max_rel_error is not None
@@ -99,28 +85,22 @@ def test_parity_was_measured_against_a_tolerance(three_targets: Ran) -> None:
         assert 0 <= line.max_rel_error <= line.tolerance
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_judging_again_from_the_files_gives_what_was_printed(three_targets: Ran, cell: str) -> None:
+def test_judging_again_from_the_files_gives_what_was_printed(three_targets: Ran) -> None:
     run = three_targets.run_line
-    planned = next(one for one in run.plan if one.cell_id == cell)
-    verdict = judge_cell(
-        Cell.parse(cell),
-        planned.checks,
-        three_targets.evidence.checks,
-        expiry=Expiry.of_run(Cell.parse(cell), run),
-    )
-    assert verdict.level == three_targets.verdict(cell)
-    assert verdict.basis == "measured"
-    assert set(verdict.evidence_ids) == {line.evidence_id for line in three_targets.lines(cell).values()}
+    for planned in run.plan:
+        cell = Cell.parse(planned.cell_id)
+        verdict = judge_cell(cell, planned.checks, three_targets.evidence.checks, expiry=Expiry.of_run(cell, run))
+        assert verdict.level == three_targets.verdict(planned.cell_id)
+        assert verdict.basis == "measured"
+        lines = three_targets.lines(planned.cell_id).values()
+        assert set(verdict.evidence_ids) == {line.evidence_id for line in lines}
 
 
-def test_simulated_never_speaks_of_a_real_device(three_targets: Ran) -> None:
+def test_an_emulator_never_speaks_of_a_real_device_and_the_matrix_counts_what_was_measured(
+    three_targets: Ran, command_line: CommandLine
+) -> None:
     assert "simulated: proves plumbing, not numerics (2 of the cells)" in three_targets.out
-
-
-def test_matrix_counts_what_was_measured(three_targets: Ran, command_line: CommandLine) -> None:
-    evidence = three_targets.folder / "evidence"
-    folder = three_targets.folder / "matrix"
+    evidence, folder = three_targets.folder / "evidence", three_targets.folder / "matrix"
     ran = command_line.run(folder, "--hardware-compatibility", "--evidence", evidence, "--format", "json")
     assert ran.code == 0, ran.err
     assert '"basis": "measured"' in ran.out

@@ -51,29 +51,21 @@ SMALL = {
     "num_key_value_heads": 4,
     "vocab_size": 512,
 }
-LLAMA = MeshModel(
-    name="llama",
-    config_class="LlamaConfig",
-    model_class="LlamaForCausalLM",
-    config=SMALL,
-    gain=0.7,
-    masked_by={"logits": "attention_mask"},
-)
-MIXTRAL = MeshModel(
-    name="mixtral",
-    config_class="MixtralConfig",
-    model_class="MixtralForCausalLM",
-    config={**SMALL, "num_local_experts": 4},
-    gain=0.7,
-    masked_by={"logits": "attention_mask"},
-)
-TIED = MeshModel(
-    name="gpt2",
-    config_class="GPT2Config",
-    model_class="GPT2LMHeadModel",
-    config={"n_embd": 48, "n_head": 4, "n_layer": 4, "n_positions": 128, "vocab_size": 512},
-    gain=1.0,
-    masked_by={"logits": "attention_mask"},
+TIED_SIZES = {"n_embd": 48, "n_head": 4, "n_layer": 4, "n_positions": 128, "vocab_size": 512}
+LLAMA, MIXTRAL, TIED = (
+    MeshModel(
+        name=name,
+        config_class=f"{name}Config",
+        model_class=f"{name}{head}",
+        config=config,
+        gain=gain,
+        masked_by={"logits": "attention_mask"},
+    )
+    for name, head, config, gain in (
+        ("Llama", "ForCausalLM", SMALL, 0.7),
+        ("Mixtral", "ForCausalLM", {**SMALL, "num_local_experts": 4}, 0.7),
+        ("GPT2", "LMHeadModel", TIED_SIZES, 1.0),
+    )
 )
 VIT = MeshModel(
     name="vit",
@@ -166,13 +158,15 @@ def result_of(found: MeshResult, name: str) -> CaseResult:
     return next(one for one in found.cases if one.case.name == name)
 
 
-@pytest.mark.parametrize("name", [one.name for one in GOOD])
-def test_a_split_model_gives_what_one_device_gives(good: MeshResult, name: str) -> None:
-    found = result_of(good, name)
-    assert found.passed, [one for one in found.checks if not one.passed]
-    errors = {one.name: one.error for one in found.checks}
-    assert all(0 <= errors[check] <= 2e-5 for check in (OUTPUTS, GRADIENTS))
-    assert errors[HEARD] > 0.01
+def test_a_split_model_gives_what_one_device_gives(good: MeshResult) -> None:
+    for case_ in GOOD:
+        found = result_of(good, case_.name)
+        assert found.passed, [one for one in found.checks if not one.passed]
+        errors = {one.name: one.error for one in found.checks}
+        assert all(0 <= errors[check] <= 2e-5 for check in (OUTPUTS, GRADIENTS)), case_.name
+        assert errors[HEARD] > 0.01, case_.name
+    kinds = result_of(good, "llama on two kinds").ranks
+    assert [one.device.partition(":")[0] for one in kinds] == ["cpu", "simulated"]
 
 
 def test_each_rank_holds_a_part_and_together_they_hold_the_model(good: MeshResult) -> None:
@@ -187,28 +181,15 @@ def test_each_rank_holds_a_part_and_together_they_hold_the_model(good: MeshResul
     assert all(one.bytes == parts.whole_bytes for one in result_of(good, "llama copies").ranks)
 
 
-def test_a_stage_may_be_on_another_kind_of_device(good: MeshResult) -> None:
-    found = result_of(good, "llama on two kinds")
-    assert [one.device.partition(":")[0] for one in found.ranks] == ["cpu", "simulated"]
-
-
-@pytest.mark.parametrize("name", FAULTY)
-def test_a_fault_of_a_split_is_seen(faulty: dict[str, CaseResult], name: str) -> None:
-    failed = {one.name for one in faulty[name].checks if not one.passed}
-    assert FAULTY[name][1] <= failed, faulty[name].checks
-    assert not faulty[name].passed
-
-
-def test_whoever_computes_the_whole_model_in_disguise_is_seen_by_not_hearing_others_alone(
-    faulty: dict[str, CaseResult],
-) -> None:
-    checks = {one.name: one for one in faulty["whole_model_in_disguise"].checks}
-    assert [name for name, one in checks.items() if not one.passed] == [HEARD]
-    assert "rank 0 doesn't hear rank 1" in checks[HEARD].detail
-
-
-def test_the_ranks_that_are_given_faults_are_right_without_one(faulty: dict[str, CaseResult]) -> None:
-    assert faulty["llama parts"].passed
+def test_a_fault_of_a_split_is_detected(faulty: dict[str, CaseResult]) -> None:
+    for name, (_, checks) in FAULTY.items():
+        failed = {one.name for one in faulty[name].checks if not one.passed}
+        assert checks <= failed, (name, faulty[name].checks)
+        assert not faulty[name].passed
+    assert faulty["llama parts"].passed, "the same ranks are right without a fault"
+    disguise = {one.name: one for one in faulty["whole_model_in_disguise"].checks}
+    assert [name for name, one in disguise.items() if not one.passed] == [HEARD]
+    assert "rank 0 doesn't hear rank 1" in disguise[HEARD].detail
 
 
 @pytest.mark.parametrize(
@@ -245,7 +226,7 @@ def test_the_command_plans_checks_and_writes_what_its_schema_says(command_line: 
     assert ran.network == []
 
 
-def test_ranks_end_with_whoever_started_them(command_line: CommandLine, tmp_path: Path) -> None:
+def test_ranks_end_with_their_launcher(command_line: CommandLine, tmp_path: Path) -> None:
     """Killed, a check can't end its ranks; they see that it is gone, however early it went."""
     started = command_line.start(tmp_path, "--mesh", "data=2", "--model", "bert", "--device", "cpu")
     ranks: list[psutil.Process] = []

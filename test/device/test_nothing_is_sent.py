@@ -84,19 +84,9 @@ BEFORE = (
 )
 """What `python -m hardware` makes for the others."""
 
-ELSEWHERE = {
-    "--dims": "test_real_dims.py",
-    "--config": "test_own_repository.py",
-    "--update-expected": "test_own_repository.py",
-    "--upstream": "test_upstream.py",
-    "--serve": "test_web_page_opened.py",
-    "--address": "test_ray.py",
-    "--host": "test_lab.py",
-    "--host-python": "test_lab.py",
-    "--host-patience": "test_lab.py",
-    "--host-checkpoint": "test_lab.py",
-}
-"""Jobs that another file runs, which `conftest.py` watches as it does this one."""
+ELSEWHERE = "--dims --config --update-expected --upstream --serve --address --host --host-python --host-patience "
+ELSEWHERE += "--host-checkpoint"
+"""Options of jobs that other files of this folder run, which `conftest.py` watches as it does this one."""
 
 TAKES_LONG = (
     "--repro",
@@ -108,7 +98,7 @@ TAKES_LONG = (
     "--check-model git",
     "doctor",
 )
-"""Commands that others of the tests run as well, under the same watch, but from a home that has been seen before."""
+"""Commands that other tests run as well, under the same watch, but from a home that has been seen before."""
 
 HOW = {
     GENERATE: "--shard --timeout --jobs --resume --allow-fallback --force --template-dir --no-redact --machine "
@@ -136,7 +126,7 @@ def _run(command_line: CommandLine, folder: Path, command: str, words: str, home
     elif command == REPORT and not {"--evidence", "--compare", "--stress", "--diagnose"} & set(own):
         own += ["--evidence", str(folder / "evidence")]
     streams = folder / "streams"
-    return command_line.wait(command_line.start_python(streams, *command.split(), *own, env=home), streams)
+    return command_line.python(streams, *command.split(), *own, env=home)
 
 
 @pytest.fixture(scope="module")
@@ -175,61 +165,52 @@ def test_a_command_reaches_nothing(
     assert done.network == []
 
 
-def test_no_option_of_the_two_front_doors_is_forgotten() -> None:
+def test_no_option_and_no_command_is_forgotten() -> None:
     reporter = click.command(with_options(lambda **_: 0))
     for command, door in ((GENERATE, run_test_generation.main), (REPORT, reporter)):
         there = {word for option in door.params for word in option.opts if word.startswith("--")}
         texts = [*ASKED[command], *([RUN] if command == GENERATE else [])]
         used = {word for text in texts for word in text.split() if word.startswith("--")}
-        named = used | set(HOW[command].split()) | set(ELSEWHERE)
+        named = used | set(HOW[command].split()) | set(ELSEWHERE.split())
         assert there - named - {"--task"} == set()
         assert used - there == set()
+    assert set(hardware_command.commands) == {words.split()[0] for words in (*ASKED[INVENTORY], *BEFORE)}
 
 
-def test_no_command_of_the_inventory_is_forgotten() -> None:
-    used = {words.split()[0] for words in (*ASKED[INVENTORY], *BEFORE)}
-    assert set(hardware_command.commands) == used
-
-
-PLANTED = {
-    "by Python": "import urllib.request; urllib.request.urlopen('http://192.0.2.1/')",
-    "by a C library": "import ctypes, socket, struct; libc = ctypes.CDLL(None); "
+PLANTED = (
+    "import urllib.request; urllib.request.urlopen('http://192.0.2.1/')",
+    "import ctypes, socket, struct; libc = ctypes.CDLL(None); "
     "name = struct.pack('@H', 2) + bytes([0, 80, 192, 0, 2, 1]) + bytes(8); "
     "raise SystemExit(libc.connect(libc.socket(2, 1, 0), name, 16) != 0)",
-}
+)
+"""Code that connects: by Python, and by the C library alone."""
 
 
-@pytest.mark.parametrize("how", PLANTED)
-def test_a_command_that_does_reach_out_is_caught(
-    how: str, command_line: CommandLine, tmp_path: Path, network
-) -> None:
+def test_a_command_that_does_reach_out_is_caught(command_line: CommandLine, tmp_path: Path, network) -> None:
     """As a module of a user's that a run imports in its child."""
-    (tmp_path / "mine.py").write_text(
-        f"import torch\n\n\ndef factory():\n    exec({PLANTED[how]!r})\n    return torch.nn.Linear(4, 4)\n",
-        encoding="utf-8",
-    )
-    words = ("--model", "mine:factory", "--device", "cpu", "--run")
-    paths = {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
-    done = command_line.run(tmp_path, *words, env=paths)
-    assert done.code != 0
-    assert {one.address for one in done.network} == {"192.0.2.1 port 80"}
+    for number, code in enumerate(PLANTED):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "mine.py").write_text(
+            f"import torch\n\n\ndef factory():\n    exec({code!r})\n    return torch.nn.Linear(4, 4)\n",
+            encoding="utf-8",
+        )
+        paths = {"PYTHONPATH": f"{folder}:{REPOSITORY}"}
+        done = command_line.run(folder, "--model", "mine:factory", "--device", "cpu", "--run", env=paths)
+        assert done.code != 0
+        assert {one.address for one in done.network} == {"192.0.2.1 port 80"}
     assert network.take()
 
 
-def test_what_a_library_sends_by_itself_is_caught(
+def test_what_a_library_sends_by_itself_is_caught_and_not_sent_after_the_product_was_imported(
     command_line: CommandLine, tmp_path: Path, home: dict[str, str], network
 ) -> None:
-    """OpenVINO, without the product: silence under our commands means something."""
-    done = command_line.wait(command_line.start_python(tmp_path, "-c", "import openvino", env=home), tmp_path)
+    """OpenVINO sends without the product, so that silence under our commands means something."""
+    done = command_line.python(tmp_path / "without", "-c", "import openvino", env=home)
     assert done.code == 0, done.err
     assert {one.address.partition(" at ")[0] for one in done.network} == {"look-up"}
     assert network.take()
-
-
-def test_it_sends_nothing_where_the_product_was_imported_before(
-    command_line: CommandLine, tmp_path: Path, home: dict[str, str]
-) -> None:
     code = "import hardware, openvino, nncf, optimum.intel, onnxruntime, transformers, duckdb"
-    done = command_line.wait(command_line.start_python(tmp_path, "-c", code, env=home), tmp_path)
+    done = command_line.python(tmp_path / "with", "-c", code, env=home)
     assert done.code == 0, done.err
     assert done.network == []

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from command_line import CommandLine, Ran
 
-from hardware.backends.base import ModelSubject
+from hardware.backends.base import ModelInput
+from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
+from hardware.testing.seeded_weights import fill
 
 pytestmark = pytest.mark.slow
 
@@ -47,46 +47,38 @@ def _has(device: str) -> bool:
     return any(name.split(".")[0] == device for name in openvino.Core().available_devices)
 
 
-@pytest.mark.parametrize("model", ["bert/fill-mask", "vit/image-classification"])
-def test_proof_comes_from_the_runtime(three_targets: Ran, model: str) -> None:
-    line = three_targets.lines(f"{model}/openvino/float32")["runs_natively"]
-    assert line.outcome is Outcome.PASSED
-    assert line.actual_dtype == "float32"
-    assert any(name.startswith("openvino.") for name in line.native_ops)
-    assert not line.offloaded_ops
-    parity = three_targets.lines(f"{model}/openvino/float32")["matches_reference"]
-    assert parity.conditions["export"] in ("optimum-intel", "convert_model")
-    assert line.unseen
+def test_proof_comes_from_the_runtime(three_targets: Ran) -> None:
+    for model in ("bert/fill-mask", "vit/image-classification"):
+        line = three_targets.lines(f"{model}/openvino/float32")["runs_natively"]
+        assert (line.outcome, line.actual_dtype) == (Outcome.PASSED, "float32")
+        assert any(name.startswith("openvino.") for name in line.native_ops)
+        assert not line.offloaded_ops
+        parity = three_targets.lines(f"{model}/openvino/float32")["matches_reference"]
+        assert parity.conditions["export"] in ("optimum-intel", "convert_model")
+        assert line.unseen
 
 
-def test_another_precision_than_asked_for_is_seen(hinted: Ran) -> None:
-    line = hinted.lines(CPU)["runs_natively"]
-    if line.actual_dtype == "float32":
+def test_another_precision_than_asked_for_is_seen_and_is_no_parity_in_float32(hinted: Ran) -> None:
+    proof, parity = (hinted.lines(CPU)[name] for name in ("runs_natively", "matches_reference"))
+    if proof.actual_dtype == "float32":
         pytest.skip("this processor doesn't compute in bfloat16")
-    assert line.actual_dtype == "bfloat16"
-    assert line.outcome is Outcome.FAILED
+    assert proof.actual_dtype == "bfloat16"
+    assert proof.outcome is parity.outcome is Outcome.FAILED
+    assert parity.error_type in ("numerical_mismatch", "conversion_wrong")
     assert hinted.verdict(CPU) not in ("high", "medium")
 
 
-def test_another_precision_is_no_parity_in_float32(hinted: Ran) -> None:
-    line = hinted.lines(CPU)["matches_reference"]
-    if line.actual_dtype == "float32":
-        pytest.skip("this processor doesn't compute in bfloat16")
-    assert line.outcome is Outcome.FAILED
-    assert line.error_type in ("numerical_mismatch", "conversion_wrong")
-
-
-@pytest.mark.parametrize("device", ABSENT)
-def test_a_device_that_openvino_does_not_see_is_substituted(hinted: Ran, device: str) -> None:
-    if _has(device):
-        pytest.skip(f"OpenVINO sees a {device} here")
-    lines = hinted.lines(_cell(device))
-    assert {line.outcome for line in lines.values()} == {Outcome.PASSED_ON_FALLBACK, Outcome.SKIPPED}
-    for line in lines.values():
-        assert line.actual_target == "cpu"
-        assert f"OpenVINO sees no {device}" in line.substitution_reason
-    assert hinted.verdict(_cell(device)) == "unknown"
-    assert f"openvino:{device} was asked for and isn't here" in hinted.err
+def test_a_device_that_openvino_does_not_see_is_substituted(hinted: Ran) -> None:
+    for device in ABSENT:
+        if _has(device):
+            pytest.skip(f"OpenVINO sees a {device} here")
+        lines = hinted.lines(_cell(device))
+        assert {line.outcome for line in lines.values()} == {Outcome.PASSED_ON_FALLBACK, Outcome.SKIPPED}
+        for line in lines.values():
+            assert line.actual_target == "cpu"
+            assert f"OpenVINO sees no {device}" in line.substitution_reason
+        assert hinted.verdict(_cell(device)) == "unknown"
+        assert f"openvino:{device} was asked for and isn't here" in hinted.err
     assert hinted.code == 1
 
 
@@ -121,16 +113,11 @@ def test_a_model_that_the_exporter_does_not_know_is_traced_and_evidence_says_so(
     assert conditions["export"] == "convert_model"
     assert "optimum-intel: " in conditions["why_not_exporter"]
     assert "shapes" not in conditions
-
-
-def test_a_traced_model_decodes_with_a_cache(traced: Ran) -> None:
-    lines = traced.lines("speecht5/automatic-speech-recognition/openvino/float32")
+    decoder = traced.lines("speecht5/automatic-speech-recognition/openvino/float32")
     for check in ("generates_like_reference", "cache_matches", "save_reload"):
-        assert lines[check].outcome is Outcome.PASSED
-        assert lines[check].conditions["export"] == "convert_model"
-    proof = lines["runs_natively"]
-    assert not proof.offloaded_ops
-    assert "around the graph" in proof.unseen
+        assert (decoder[check].outcome, decoder[check].conditions["export"]) == (Outcome.PASSED, "convert_model")
+    assert not decoder["runs_natively"].offloaded_ops
+    assert "around the graph" in decoder["runs_natively"].unseen
 
 
 def test_an_exporter_beyond_its_limit_gives_right_numbers_under_a_condition(traced: Ran) -> None:
@@ -142,53 +129,39 @@ def test_an_exporter_beyond_its_limit_gives_right_numbers_under_a_condition(trac
     assert traced.verdict(cell) == "medium"
 
 
-def test_the_proof_sees_every_graph_of_a_split_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proof_sees_every_graph_of_a_split_model() -> None:
     import transformers
 
-    from hardware.backends.factory import get_backend
-    from hardware.testing.seeded_weights import fill
-
-    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 64}
-    config = transformers.T5Config(**sizes, decoder_start_token_id=0)
-    model = fill(transformers.T5ForConditionalGeneration(config), gain=0.5)
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
     tokens = np.arange(2, 18).reshape(2, 8)
     inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "decoder_input_ids": tokens}
-    subject = ModelSubject(model=model, task="text2text-generation", identity="split", generates="seq2seq")
+    subject = ModelInput(
+        model=fill(model, gain=0.5), task="text2text-generation", identity="split", generates="seq2seq"
+    )
     with get_backend("openvino") as backend:
         runnable = backend.load(subject, inputs, "float32")
         files = list(runnable.exported.folder.glob("*.xml"))
-        assert len(files) > 1
-        assert len(runnable.opened.compiled) == len(files)
+        assert len(runnable.opened.compiled) == len(files) > 1
         assert not runnable.execution().offloaded
 
 
-def test_int8_weights_are_in_the_graphs_and_products_in_float32(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_int8_weights_are_in_the_graphs_and_products_in_float32() -> None:
     import openvino
     import transformers
 
-    from hardware.backends.factory import get_backend
-    from hardware.testing.seeded_weights import fill
-
-    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = fill(transformers.BertForMaskedLM(transformers.BertConfig(**sizes, vocab_size=64)), gain=0.5)
     tokens = np.arange(2, 18).reshape(2, 8)
     inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
+    subject = ModelInput(model=model, task="fill-mask", identity="int8")
     with get_backend("openvino") as backend:
-        runs = {
-            name: backend.load(ModelSubject(model=model, task="fill-mask", identity="int8"), inputs, name)
-            for name in ("float32", "int8")
-        }
+        runs = {name: backend.load(subject, inputs, name) for name in ("float32", "int8")}
         outputs = {name: runnable(**inputs)["logits"] for name, runnable in runs.items()}
         proof = runs["int8"].execution()
         graph = openvino.Core().read_model(next(runs["int8"].exported.folder.glob("*.xml")))
-    kinds = [
-        node.get_element_type().get_type_name() for node in graph.get_ops() if node.get_type_name() == "Constant"
-    ]
-    assert "u8" in kinds
+    constants = [node for node in graph.get_ops() if node.get_type_name() == "Constant"]
+    assert "u8" in {node.get_element_type().get_type_name() for node in constants}
     assert proof.dtype == "float32"
     difference = np.abs(outputs["int8"] - outputs["float32"]).max() / outputs["float32"].std()
     assert 1e-4 < difference < 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine, Ran
+from command_line import CommandLine
 
 from hardware.evidence.record import Outcome
 
@@ -124,21 +124,17 @@ def test_code_that_changed_since_the_suite_was_made_fails(
     models = project / "mypackage" / "models.py"
     models.write_text(models.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     (suite,) = made.suites.glob("test_*.py")
-    ran = pytest_in(command_line, tmp_path / "ran", project, suite)
+    words = ("-P", "-m", "pytest", "-p", "no:cacheprovider", suite)
+    env = {"HWCOMPAT_EVIDENCE": str(tmp_path / "ran" / "evidence")}
+    ran = command_line.python(tmp_path / "ran", *words, env=env, cwd=project)
     assert ran.code == 1
     outcomes = ran.outcomes(CELL.format("cpu"))
     assert outcomes[failing] is Outcome.FAILED
 
 
-def pytest_in(command_line: CommandLine, folder: Path, project: Path, suite: Path) -> Ran:
-    words = ("-P", "-m", "pytest", "-p", "no:cacheprovider", suite)
-    env = {"HWCOMPAT_EVIDENCE": str(folder / "evidence")}
-    return command_line.wait(command_line.start_python(folder, *words, env=env, cwd=project), folder)
-
-
-@pytest.mark.parametrize(("factory", "code"), [("leave", "code 0"), ("crash", "signal 6")])
 def test_a_factory_that_ends_its_process_is_one_line(
-    command_line: CommandLine, project: Path, tmp_path: Path, factory: str, code: str
+    command_line: CommandLine, project: Path, tmp_path: Path
 ) -> None:
-    ran = command_line.run(tmp_path, "--model", f"mypackage.models:{factory}", "--device", "cpu", cwd=project)
-    assert (ran.code, code in ran.error) == (4, True)
+    for factory, code in (("leave", "code 0"), ("crash", "signal 6")):
+        ran = command_line.run(tmp_path, "--model", f"mypackage.models:{factory}", "--device", "cpu", cwd=project)
+        assert (ran.code, code in ran.error) == (4, True)

@@ -133,14 +133,14 @@ def test_a_failure_comes_is_accepted_goes_and_its_entry_has_to_go_too(repository
     assert all("accepted" in next(case.iter("skipped")).get("message", "") for case in skipped)
     assert not list(junit.iter("failure"))
 
-    mended = repository.ci(*SUBSET)
-    assert mended.code == 1
-    said = mended.says("passes now")
+    fixed = repository.ci(*SUBSET)
+    assert fixed.code == 1
+    said = fixed.says("passes now")
     first, last = map(int, re.search(r"lines (\d+)-(\d+) of hwcompat\.toml", said).groups())  # type: ignore[union-attr]
     lines = repository.project.read_text().splitlines(keepends=True)
     assert "".join(lines[first - 1 : last]) == entry
     for line in entry.splitlines():
-        assert f"    {line}\n" in mended.out
+        assert f"    {line}\n" in fixed.out
 
     repository.project.write_text("".join([*lines[: first - 1], *lines[last:]]))
     assert repository.project.read_text().rstrip() == original.rstrip()

@@ -32,7 +32,7 @@ SUITE = "test_bert_fill_mask_cpu_float32.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """The wheel's files and scripts in a folder, with the plug-ins of `examples/` beside them."""
+    """The wheel's files and scripts in a folder, with the plugins of `examples/` beside them."""
 
     folder: Path
     elsewhere: Path
@@ -94,9 +94,11 @@ def test_the_sdist_holds_all_that_git_keeps(built: Built) -> None:
     assert [name for name in kept_by_git() if name not in found and name not in NOT_IN_SDIST] == []
 
 
-def test_the_version_of_the_wheel_is_the_one_in_evidence(built: Built) -> None:
-    assert email.message_from_string(built.told("METADATA"))["Version"] == RELEASE
-    assert built.wheel.name == f"hwcompat-{RELEASE}-py3-none-any.whl"
+NO_EXTRAS = (
+    *("dev", "bundle", "audit", "package", "web", "docs", "s3-server", "profiles"),
+    *("rival-warpt", "rival-torchbridge"),
+)
+"""Tools of ours, environments that others have, rivals, profilers, and what comes from npm."""
 
 
 def _asked_for(built: Built) -> dict[str, dict[str, str]]:
@@ -123,28 +125,15 @@ def test_what_the_wheel_asks_for_stands_in_the_files_of_requirements(built: Buil
     assert {name: f">={version}" for name, version in oldest.items()}.items() <= asked[""].items()
     named = {canonicalize_name(one.name) for one in requirements_in(ROOT / "requirements.txt")}
     assert named == {*asked[""], *asked["openvino"]}
-
-
-def test_whoever_has_a_torch_keeps_it(built: Built) -> None:
-    asked = _asked_for(built)
     bringing = {extra for extra, packages in asked.items() if {"torch", "transformers"} & packages.keys()}
-    assert bringing == {"cpu", "openvino"}
+    assert bringing == {"cpu", "openvino"}, "whoever has a torch keeps it"
+    parts = {name for parts in PROJECT["extras"].values() for name in parts if name != "extras"}
+    assert {path.name for path in requirement_files()} == parts | {f"requirements-{part}.txt" for part in NO_EXTRAS}
 
 
-NO_EXTRAS = (
-    *("dev", "bundle", "audit", "package", "web", "docs", "s3-server", "profiles"),
-    *("rival-warpt", "rival-torchbridge"),
-)
-"""Tools of ours, environments that others have, rivals, profilers, and what comes from npm."""
-
-
-def test_each_file_of_requirements_has_an_extra_or_is_no_part_of_the_product() -> None:
-    named = {name for parts in PROJECT["extras"].values() for name in parts if name != "extras"}
-    others = {f"requirements-{part}.txt" for part in NO_EXTRAS}
-    assert {path.name for path in requirement_files()} == named | others
-
-
-def test_the_scripts_are_the_three_front_doors(built: Built) -> None:
+def test_the_scripts_are_the_three_command_lines_and_the_version_that_of_evidence(built: Built) -> None:
+    assert email.message_from_string(built.told("METADATA"))["Version"] == RELEASE
+    assert built.wheel.name == f"hwcompat-{RELEASE}-py3-none-any.whl"
     parser = configparser.ConfigParser()
     parser.read_string(built.told("entry_points.txt"))
     scripts = parser["console_scripts"]
@@ -166,16 +155,19 @@ def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(ins
     assert [place for place in places if Path(place or installed.elsewhere) == ROOT] == []
 
 
-@pytest.mark.parametrize(("door", "script"), SCRIPTS.items())
-def test_help_names_the_program_that_was_started(installed: Installed, door: str, script: str) -> None:
-    for done, program in (
-        (installed.script(script, "--help"), script),
-        (installed.python("-m", door, "--help"), f"python -m {door}"),
-    ):
-        assert done.returncode == 0, done.stderr
-        assert f"Usage: {program} [OPTIONS]" in done.stdout
-        assert "run_test_generation.py" not in done.stdout
-        assert "reporter.py" not in done.stdout
+def test_help_and_errors_name_the_program_that_was_started(installed: Installed) -> None:
+    for door, script in SCRIPTS.items():
+        for done, program in (
+            (installed.script(script, "--help"), script),
+            (installed.python("-m", door, "--help"), f"python -m {door}"),
+        ):
+            assert done.returncode == 0, done.stderr
+            assert f"Usage: {program} [OPTIONS]" in done.stdout
+            assert "run_test_generation.py" not in done.stdout
+            assert "reporter.py" not in done.stdout
+    done = installed.script("hwcompat-report", "something")
+    assert done.returncode == 4
+    assert f"For example: {installed.folder}/bin/hwcompat-report --collect-all --matrix" in done.stderr
 
 
 def test_a_suite_is_written_into_the_folder_and_the_command_that_is_printed_runs_it(
@@ -196,12 +188,6 @@ def test_a_suite_is_written_into_the_folder_and_the_command_that_is_printed_runs
     assert "high" in ran.stdout
     assert list((folder / "hwcompat-out" / "evidence").glob("*.jsonl"))
     assert {path.name for path in folder.iterdir()} - {*IN_WHEEL} == {"hwcompat-out"}
-
-
-def test_an_error_names_a_command_that_is_there(installed: Installed) -> None:
-    done = installed.script("hwcompat-report", "something")
-    assert done.returncode == 4
-    assert f"For example: {installed.folder}/bin/hwcompat-report --collect-all --matrix" in done.stderr
 
 
 def test_a_bundle_is_packed_from_what_was_installed(installed: Installed) -> None:

@@ -51,48 +51,32 @@ def _half_broken(generated: Ran, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def whole(ran: dict[str, Ran]) -> Ran:
-    return ran["whole"]
-
-
 def test_what_was_generated_can_be_run_by_hand(generated: Ran) -> None:
     assert generated.code == 0
     assert f"--output-dir {generated.suites}" in generated.err  # the command that runs these very suites
     assert generated.err.strip().endswith("--run")
 
 
-def test_evidence_is_recorded(whole: Ran) -> None:
+def test_evidence_of_suites_is_recorded_and_missing_isolation_said(ran: dict[str, Ran]) -> None:
+    whole = ran["whole"]
     assert whole.code == 0, whole.out
     assert set(whole.outcomes(BERT).values()) == {Outcome.PASSED}
     assert [planned.cell_id for planned in whole.run_line.plan] == [BERT]
     assert set(whole.outcomes(BERT)) == set(whole.run_line.plan[0].checks)
     (end,) = whole.evidence.ends
-    assert end.reason == "finished"
-    assert end.counts == {"passed": len(whole.outcomes(BERT))}
-
-
-def test_a_persons_own_test_is_no_evidence(whole: Ran) -> None:
-    assert "8 passed" in whole.out
+    assert (end.reason, end.counts) == ("finished", {"passed": len(whole.outcomes(BERT))})
+    assert "8 passed" in whole.out, "a person's own test runs, and is no evidence"
     assert {line.cell_id for line in whole.evidence.checks} == {BERT}
-
-
-def test_missing_isolation_is_said(whole: Ran) -> None:
     assert whole.run_line.isolation.startswith("none")
     assert "plain pytest: a crash would end the session" in whole.out
     assert str(whole.folder / "evidence") in whole.out
 
 
 def test_what_is_deselected_never_counts_as_passed(ran: dict[str, Ran]) -> None:
-    chosen = ran["chosen"]
-    assert chosen.code == 0
+    chosen, ours = ran["chosen"], ran["ours"]
+    assert (chosen.code, ours.code) == (0, 0)
     assert chosen.outcomes(BERT) == {"builds": Outcome.PASSED}
     assert len(chosen.run_line.plan[0].checks) == 7  # planned, and without a line: not run
-
-
-def test_our_own_command_says_what_was_deselected(ran: dict[str, Ran]) -> None:
-    ours = ran["ours"]
-    assert ours.code == 0
     lines = ours.lines(BERT)
     assert lines.pop("builds").outcome is Outcome.PASSED
     assert {(line.outcome, line.error_type) for line in lines.values()} == {(Outcome.NOT_RUN, "deselected")}

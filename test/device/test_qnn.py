@@ -5,16 +5,17 @@ Every test here needs the environment that `make setup-qnn` makes, and is skippe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from command_line import CommandLine, Ran
+from small_network import INPUTS, error_of, small_network, wanted
 
 from hardware.backends import qnn
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.export.onnx_export import missing_packages
@@ -25,8 +26,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=f"target
 
 BERT = "bert/fill-mask/qnn/float32"
 VIT = "vit/image-classification/qnn/float32"
-HOST = "CPUExecutionProvider"
-SHAPE = (2, 12)
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +35,21 @@ def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> 
     return command_line.run(tmp_path_factory.mktemp("qnn"), *models, "--device", "qnn", "--run")
 
 
-@pytest.mark.parametrize("cell", [BERT, VIT])
-def test_every_check_passes_and_nothing_is_offloaded(ran: Ran, cell: str) -> None:
+def test_every_check_passes_nothing_is_offloaded_and_evidence_names_the_emulator(ran: Ran) -> None:
     assert ran.code == 0, ran.err
-    assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}
-    proof = ran.lines(cell)["runs_natively"]
-    assert proof.native_ops["onnx.MatMul"] > 0
-    assert proof.native_ops["onnx.Softmax"] > 0
-    assert not proof.offloaded_ops
-
-
-def test_evidence_says_what_computed_and_that_it_is_an_emulator(ran: Ran) -> None:
+    for cell in (BERT, VIT):
+        assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}
+        proof = ran.lines(cell)["runs_natively"]
+        assert proof.native_ops["onnx.MatMul"] > 0
+        assert proof.native_ops["onnx.Softmax"] > 0
+        assert not proof.offloaded_ops
     line = ran.lines(BERT)["matches_reference"]
-    assert line.actual_dtype == "float16"
-    assert line.conditions["shapes"] == "static"
-    versions = ran.run_line.versions
-    assert versions["onnxruntime-qnn"] in line.conditions["runtime"]
-    assert versions["onnxruntime (qnn)"] in line.conditions["runtime"]
+    assert (line.actual_dtype, line.conditions["shapes"]) == ("float16", "static")
+    saved = ran.lines(BERT)["save_reload"]
+    assert saved.outcome is Outcome.PASSED
+    assert saved.max_rel_error <= line.max_rel_error  # the largest over more inputs
+    for package in ("onnxruntime-qnn", "onnxruntime (qnn)"):
+        assert ran.run_line.versions[package] in line.conditions["runtime"]
     if not get_backend("qnn").emulated:
         pytest.skip("a real HTP is here")
     assert "emulator" in line.accelerator
@@ -60,63 +57,11 @@ def test_evidence_says_what_computed_and_that_it_is_an_emulator(ran: Ran) -> Non
     assert ran.verdict(BERT) == "medium"
 
 
-def test_a_saved_model_is_a_context_binary_that_gives_the_same_numbers(ran: Ran) -> None:
-    saved, reference = ran.lines(BERT)["save_reload"], ran.lines(BERT)["matches_reference"]
-    assert saved.outcome is Outcome.PASSED
-    assert saved.max_rel_error <= reference.max_rel_error  # the largest over more inputs
-
-
-# A model of our own, small enough to be loaded in each of the ways below
-
-
-class Small:
-    """Makes the subject of a two-layer network, and its inputs."""
-
-    def __init__(self) -> None:
-        import torch
-
-        class Network(torch.nn.Module):
-            def __init__(self, special: bool) -> None:
-                super().__init__()
-                self.first, self.second = torch.nn.Linear(12, 16), torch.nn.Linear(16, 4)
-                self.special = special
-
-            def forward(self, values: Any) -> Any:
-                hidden = torch.tanh(self.first(values))
-                if self.special:
-                    hidden = torch.erf(hidden)  # alone, and not inside a GELU: QNN has no kernel for it
-                return {"output": self.second(hidden)}
-
-        self.network = Network
-        torch.manual_seed(0)
-        self.inputs = {"values": np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)}
-
-    def subject(self, *, special: bool = False) -> ModelSubject:
-        name = f"small network {special}"
-        return ModelSubject(model=self.network(special).eval(), task="other", identity=name)
-
-    def wanted(self, subject: ModelSubject) -> Any:
-        import torch
-
-        with torch.no_grad():
-            return subject.model(torch.as_tensor(self.inputs["values"]))["output"].numpy()
-
-
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
-    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
-    return Small()
-
-
 @pytest.fixture
 def backend() -> Iterator[qnn.QNNBackend]:
     with get_backend("qnn") as found:
         assert isinstance(found, qnn.QNNBackend)
         yield found
-
-
-def _error(got: Any, want: Any) -> float:
-    return float(np.abs(got - want).max() / want.std())
 
 
 def test_the_known_answer_comes_from_the_target_and_its_arithmetic_is_measured(backend: qnn.QNNBackend) -> None:
@@ -128,47 +73,45 @@ def test_the_known_answer_comes_from_the_target_and_its_arithmetic_is_measured(b
     assert backend.arithmetic() == "float16"
 
 
-def test_one_worker_serves_all_calls_and_ends_with_the_backend(small: Small) -> None:
-    subject = small.subject()
+def test_one_worker_serves_all_calls_and_ends_with_the_backend() -> None:
+    subject = small_network()
     with get_backend("qnn") as backend:
-        runnable = backend.load(subject, small.inputs, "float32")
+        runnable = backend.load(subject, INPUTS, "float32")
         before = backend._worker.pid
-        assert _error(runnable(**small.inputs)["output"], small.wanted(subject)) < 2e-2
+        assert error_of(runnable(**INPUTS)["output"], wanted(subject)) < 2e-2
         assert backend._worker.pid == before
         worker = backend._worker
     assert worker.pid is None
 
 
-def test_the_same_model_in_another_shape_is_exported_anew(backend: qnn.QNNBackend, small: Small) -> None:
-    runnable = backend.load(small.subject(), small.inputs, "float32")
-    longer = {"values": np.concatenate([small.inputs["values"]] * 2)}
+def test_the_same_model_in_another_shape_is_exported_anew(backend: qnn.QNNBackend) -> None:
+    runnable = backend.load(small_network(), INPUTS, "float32")
+    longer = {"values": np.concatenate([INPUTS["values"]] * 2)}
     got = runnable(**longer)["output"]
     assert got.shape == (4, 4)
     assert runnable.conditions["shapes"] == "static"
-    assert np.allclose(got[:2], runnable(**small.inputs)["output"], atol=1e-2)
+    assert np.allclose(got[:2], runnable(**INPUTS)["output"], atol=1e-2)
 
 
-def test_a_context_binary_holds_the_same_numbers(backend: qnn.QNNBackend, small: Small, tmp_path: Path) -> None:
+def test_a_context_binary_holds_the_same_numbers(backend: qnn.QNNBackend, tmp_path: Path) -> None:
     import onnx
 
-    runnable = backend.load(small.subject(), small.inputs, "float32")
+    runnable = backend.load(small_network(), INPUTS, "float32")
     again = runnable.save_and_reload(tmp_path)
     nodes = onnx.load(str(tmp_path / "context.onnx")).graph.node
     assert [node.op_type for node in nodes] == ["EPContext"]
     assert again.execution().native == {"onnx.com.microsoft.EPContext": 1}
-    assert np.array_equal(again(**small.inputs)["output"], runnable(**small.inputs)["output"])
+    assert np.array_equal(again(**INPUTS)["output"], runnable(**INPUTS)["output"])
 
 
-def test_a_quantised_model_computes_in_integers_with_the_loss_that_is_stated(
-    backend: qnn.QNNBackend, small: Small
-) -> None:
+def test_a_quantized_model_computes_in_integers_with_the_loss_that_is_stated(backend: qnn.QNNBackend) -> None:
     from hardware.testing.tolerances import tolerance_for
 
-    subject = small.subject()
-    want = small.wanted(subject)
-    runnable = backend.load(subject, small.inputs, "int8")
-    got = runnable(**small.inputs)["output"]
-    assert 0 < _error(got, want) <= tolerance_for(backend.target, "int8").limit
+    subject = small_network()
+    want = wanted(subject)
+    runnable = backend.load(subject, INPUTS, "int8")
+    got = runnable(**INPUTS)["output"]
+    assert 0 < error_of(got, want) <= tolerance_for(backend.target, "int8").limit
     assert runnable.actual_dtype == "int8"
     native = runnable.execution().native
     assert native["onnx.com.microsoft.QuantizeLinear"] > 0
@@ -179,60 +122,62 @@ def test_a_quantised_model_computes_in_integers_with_the_loss_that_is_stated(
 # How QNN ends up elsewhere: each is seen by what a run measures, not by the name of an option
 
 
-def test_a_backend_that_is_not_there_is_refused_instead_of_run_on_the_host(
-    backend: qnn.QNNBackend, small: Small, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def options(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give QNN these options, and leave the host to it where `strict` is false."""
+
+    def set_to(options: dict[str, str], *, strict: bool = True) -> None:
+        monkeypatch.setattr(qnn, "QNN_OPTIONS", options)
+        monkeypatch.setattr(qnn, "EMULATED_OPTIONS", {})
+        if not strict:
+            monkeypatch.setattr(qnn, "STRICT", {})
+
+    return set_to
+
+
+def test_a_backend_that_is_not_there_or_computes_nothing_is_refused(
+    backend: qnn.QNNBackend, options: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(qnn, "QNN_OPTIONS", {"backend_type": "cpu"})
-    monkeypatch.setattr(qnn, "EMULATED_OPTIONS", {})
+    options({"backend_type": "cpu"})
     with pytest.raises(Unsupported, match=r"to the host.*libQnnCpu"):
-        backend.load(small.subject(), small.inputs, "float32")
+        backend.load(small_network(), INPUTS, "float32")
+    options({"backend_type": "saver"})
+    with pytest.raises(Unsupported, match="doesn't compute it") as caught:
+        backend.load(small_network(), INPUTS, "float32")
+    assert caught.value.error_type == "numerical_mismatch"
 
 
 def test_a_provider_that_does_not_start_is_never_replaced_by_the_host(
-    backend: qnn.QNNBackend, small: Small, monkeypatch: pytest.MonkeyPatch
+    backend: qnn.QNNBackend, options: Callable[..., None]
 ) -> None:
     """ONNX Runtime would make such a session again on the CPU, after a printed line."""
-    monkeypatch.setattr(qnn, "QNN_OPTIONS", {})
-    monkeypatch.setattr(qnn, "EMULATED_OPTIONS", {})
-    monkeypatch.setattr(qnn, "STRICT", {})
+    options({}, strict=False)
     with pytest.raises(Unsupported, match="QNN doesn't run the model"):
-        backend.load(small.subject(), small.inputs, "float32")
+        backend.load(small_network(), INPUTS, "float32")
 
 
 def test_without_strict_mode_the_proof_shows_that_everything_ran_on_the_host(
-    backend: qnn.QNNBackend, small: Small, monkeypatch: pytest.MonkeyPatch
+    backend: qnn.QNNBackend, options: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(qnn, "QNN_OPTIONS", {"backend_type": "cpu"})
-    monkeypatch.setattr(qnn, "EMULATED_OPTIONS", {})
-    monkeypatch.setattr(qnn, "STRICT", {})
-    runnable = backend.load(small.subject(), small.inputs, "float32")
+    options({"backend_type": "cpu"}, strict=False)
+    runnable = backend.load(small_network(), INPUTS, "float32")
     proof = runnable.execution()
     assert not proof.native
     assert proof.beyond_allowed["onnx.MatMul" if "onnx.MatMul" in proof.offloaded else "onnx.Gemm"] == 2
     assert runnable.actual_dtype == "float32", "the host's arithmetic, and not HTP's"
 
 
-def test_a_backend_that_claims_nodes_and_computes_nothing_does_not_load(
-    backend: qnn.QNNBackend, small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(qnn, "QNN_OPTIONS", {"backend_type": "saver"})
-    monkeypatch.setattr(qnn, "EMULATED_OPTIONS", {})
-    with pytest.raises(Unsupported, match="doesn't compute it") as caught:
-        backend.load(small.subject(), small.inputs, "float32")
-    assert caught.value.error_type == "numerical_mismatch"
-
-
-def test_strict_mode_names_the_operator_that_stands_in_the_way(backend: qnn.QNNBackend, small: Small) -> None:
+def test_strict_mode_names_the_operator_that_stands_in_the_way(backend: qnn.QNNBackend) -> None:
     with pytest.raises(Unsupported, match=r"it leaves Erf \(1\) to the host") as caught:
-        backend.load(small.subject(special=True), small.inputs, "float32")
+        backend.load(small_network(special=torch.erf), INPUTS, "float32")
     assert caught.value.error_type == "unsupported_operator"
 
 
 def test_without_strict_mode_a_node_on_the_host_is_beyond_what_is_allowed(
-    backend: qnn.QNNBackend, small: Small, monkeypatch: pytest.MonkeyPatch
+    backend: qnn.QNNBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(qnn, "STRICT", {})
-    proof = backend.load(small.subject(special=True), small.inputs, "float32").execution()
+    proof = backend.load(small_network(special=torch.erf), INPUTS, "float32").execution()
     assert proof.native
     assert proof.beyond_allowed == {"onnx.Erf": 1}
 
@@ -246,21 +191,16 @@ backend.STRICT = {strict}
 """
 
 
-@pytest.mark.parametrize(
-    ("options", "strict"),
-    [({"backend_type": "cpu"}, {}), ({}, {}), ({"backend_type": "saver"}, qnn.STRICT)],
-    ids=["backend cpu", "no backend", "saver"],
-)
-def test_a_run_that_ends_up_elsewhere_is_no_pass(
-    command_line: CommandLine, tmp_path: Path, ran: Ran, options: dict[str, str], strict: dict[str, str]
-) -> None:
+def test_a_run_that_ends_up_elsewhere_is_no_pass(command_line: CommandLine, tmp_path: Path, ran: Ran) -> None:
     name = "test_vit_image_classification_qnn_float32.py"
-    text = (ran.suites / name).read_text(encoding="utf-8")
-    head, separator, rest = text.partition("CELL = ")
-    (tmp_path / "suites").mkdir()
-    plant = PLANT.format(options=options, strict=dict(strict))
-    (tmp_path / "suites" / name).write_text(head + plant + separator + rest, encoding="utf-8")
-    planted = command_line.run(tmp_path, "--model", "vit", "--device", "qnn", "--run")
-    assert planted.outcomes(VIT)["runs_natively"] is Outcome.FAILED
-    assert planted.verdict(VIT) not in ("high", "medium")
-    assert planted.code == 1
+    head, separator, rest = (ran.suites / name).read_text(encoding="utf-8").partition("CELL = ")
+    ways = (({"backend_type": "cpu"}, {}), ({}, {}), ({"backend_type": "saver"}, dict(qnn.STRICT)))
+    for number, (options, strict) in enumerate(ways):
+        folder = tmp_path / str(number)
+        (folder / "suites").mkdir(parents=True)
+        plant = PLANT.format(options=options, strict=strict)
+        (folder / "suites" / name).write_text(head + plant + separator + rest, encoding="utf-8")
+        planted = command_line.run(folder, "--model", "vit", "--device", "qnn", "--run")
+        assert planted.outcomes(VIT)["runs_natively"] is Outcome.FAILED, options
+        assert planted.verdict(VIT) not in ("high", "medium"), options
+        assert planted.code == 1

@@ -82,17 +82,12 @@ def test_a_tiny_models_pass_does_not_measure_real_widths(
 
 
 @pytest.mark.extended
-def test_what_does_not_fit_into_memory_is_refused_with_the_figure(
-    command_line: CommandLine, folder: Path, tmp_path: Path
-) -> None:
+def test_what_does_not_fit_or_is_not_here_is_refused(command_line: CommandLine, folder: Path, tmp_path: Path) -> None:
     huge = CONFIG | {"hidden_size": 65536, "num_attention_heads": 64, "intermediate_size": 262144}
     (folder / "config.json").write_text(json.dumps(huge), encoding="utf-8")
     ran = command_line.run(tmp_path, "--model", folder, "--dims", "real", "--device", "cpu")
     assert ran.code == 4
     assert "does not fit into memory" in ran.error
     assert "GB are free" in ran.error
-
-
-def test_a_name_whose_configuration_is_not_here_says_how_to_get_it(command_line: CommandLine, tmp_path: Path) -> None:
     ran = command_line.run(tmp_path, "--model", "acme/bert-x", "--dims", "real", "--device", "cpu")
     assert "hf download acme/bert-x config.json" in ran.error

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import BERT, GPT2, a_run, write
 
 from benchmarks.s3_server import SECRET, s3_server, why_not
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from made_runs import BERT, GPT2, a_run, write
 
 ROOT = Path(__file__).parents[2]
 PLACE = "s3://lab/hwcompat"

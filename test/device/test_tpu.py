@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 from command_line import REPOSITORY, CommandLine, Ran
+from small_network import INPUTS, error_of, small_network, wanted
 
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.backends.tpu import TPUBackend
 from hardware.evidence.record import Outcome
@@ -36,19 +37,15 @@ def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> 
     return command_line.run(tmp_path_factory.mktemp("tpu"), "--model", "bert", "--device", "tpu:xla-cpu", "--run")
 
 
-def test_every_check_passes_and_the_level_says_where(ran: Ran) -> None:
+def test_every_check_passes_and_evidence_says_that_it_is_no_tpu(ran: Ran) -> None:
     assert ran.code == 0, ran.err
     outcomes = ran.outcomes(BERT)
     assert set(outcomes.values()) == {Outcome.PASSED}
     assert {"save_reload", "backward", "runs_natively"} <= set(outcomes)
     assert ran.verdict(BERT) == "medium"
-    proof = ran.lines(BERT)["runs_natively"]
+    proof, line = (ran.lines(BERT)[name] for name in ("runs_natively", "matches_reference"))
     assert proof.native_ops["hlo.dot"] > 0
     assert not proof.offloaded_ops
-
-
-def test_evidence_says_that_it_is_no_tpu(ran: Ran) -> None:
-    line = ran.lines(BERT)["matches_reference"]
     assert line.actual_target == line.requested_target == "tpu:xla-cpu"
     assert "not a TPU" in line.accelerator
     assert line.conditions["label"] == "xla-cpu"
@@ -67,41 +64,8 @@ def test_a_decoder_decodes_there(command_line: CommandLine, tmp_path: Path) -> N
     assert set(outcomes.values()) == {Outcome.PASSED}
 
 
-class Small:
-    """A two-layer network with a GELU, and with an operator that XLA hasn't got where it is `special`."""
-
-    def __init__(self) -> None:
-        import torch
-
-        class Network(torch.nn.Module):
-            def __init__(self, special: bool) -> None:
-                super().__init__()
-                self.first, self.second = torch.nn.Linear(12, 16), torch.nn.Linear(16, 4)
-                self.special = special
-
-            def forward(self, values: Any) -> Any:
-                hidden = torch.nn.functional.gelu(self.first(values))
-                if self.special:
-                    hidden = torch.special.airy_ai(hidden)
-                return {"output": self.second(hidden)}
-
-        self.network = Network
-        torch.manual_seed(0)
-        self.inputs = {"values": np.random.default_rng(0).normal(size=(2, 12)).astype(np.float32)}
-
-    def subject(self, *, special: bool = False) -> ModelSubject:
-        return ModelSubject(model=self.network(special).eval(), task="other", identity=f"small {special}")
-
-    def wanted(self, subject: ModelSubject) -> Any:
-        import torch
-
-        with torch.no_grad():
-            return subject.model(torch.as_tensor(self.inputs["values"]))["output"].numpy()
-
-
-@pytest.fixture(scope="module")
-def small() -> Small:
-    return Small()
+def small(**how: Any) -> ModelInput:
+    return small_network(activation="gelu", **how)
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +73,6 @@ def backend() -> Iterator[TPUBackend]:
     with get_backend("tpu:xla-cpu") as found:
         assert isinstance(found, TPUBackend)
         yield found
-
-
-def _error(got: Any, want: Any) -> float:
-    return float(np.abs(got - want).max() / want.std())
 
 
 def test_a_tpu_is_refused_with_what_is_missing_and_the_host_isnt_taken_for_it() -> None:
@@ -132,47 +92,47 @@ def test_the_known_answer_comes_from_xla(backend: TPUBackend) -> None:
     assert backend.get_device_info().device_type == "xla-cpu"
 
 
-def test_an_operator_without_a_lowering_is_refused_by_its_name(backend: TPUBackend, small: Small) -> None:
+def test_an_operator_without_a_lowering_is_refused_by_its_name(backend: TPUBackend) -> None:
     with pytest.raises(Unsupported, match=r"torchax has no lowering for .*special_airy_ai.*\(1\)") as caught:
-        backend.load(small.subject(special=True), small.inputs, "float32")
+        backend.load(small(special=torch.special.airy_ai), INPUTS, "float32")
     assert caught.value.error_type == "unsupported_operator"
 
 
-def test_what_is_saved_is_stablehlo_for_a_tpu_too(backend: TPUBackend, small: Small, tmp_path: Path) -> None:
-    subject = small.subject()
-    want = small.wanted(subject)
-    runnable = backend.load(subject, small.inputs, "float32")
+def test_what_is_saved_is_stablehlo_for_a_tpu_too(backend: TPUBackend, tmp_path: Path) -> None:
+    subject = small()
+    want = wanted(subject)
+    runnable = backend.load(subject, INPUTS, "float32")
     again = runnable.save_and_reload(tmp_path)
     assert b"tpu" in (tmp_path / STABLEHLO).read_bytes()
-    assert _error(again(**small.inputs)["output"], want) < 2e-5
+    assert error_of(again(**INPUTS)["output"], want) < 2e-5
     with pytest.raises(Unsupported):
-        again.gradients(small.inputs)
+        again.gradients(INPUTS)
     with pytest.raises(Unsupported):
-        again.generate(small.inputs, steps=1)
+        again.generate(INPUTS, steps=1)
     again.close()
     runnable.close()
 
 
-def test_bfloat16_is_computed_from_bfloat16(backend: TPUBackend, small: Small) -> None:
-    subject = small.subject()
-    want = small.wanted(subject)
-    runnable = backend.load(subject, small.inputs, "bfloat16")
-    assert 1e-4 < _error(runnable(**small.inputs)["output"], want) < 8e-2
+def test_bfloat16_is_computed_from_bfloat16(backend: TPUBackend) -> None:
+    subject = small()
+    want = wanted(subject)
+    runnable = backend.load(subject, INPUTS, "bfloat16")
+    assert 1e-4 < error_of(runnable(**INPUTS)["output"], want) < 8e-2
     assert runnable.execution().dtype == runnable.actual_dtype == "bfloat16"
     assert runnable._proofs["forward"]["lowered"] == {"bf16": 2}
     runnable.close()
 
 
 def test_a_callback_into_torch_is_seen_though_the_numbers_are_right(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HWCOMPAT_PLANTED", str(tmp_path / "took_effect"))
     monkeypatch.setattr(TPUBackend, "SCRIPT", PLANTED)
-    subject = small.subject()
-    want = small.wanted(subject)
+    subject = small()
+    want = wanted(subject)
     with get_backend("tpu:xla-cpu") as backend:
-        runnable = backend.load(subject, small.inputs, "float32")
-        assert _error(runnable(**small.inputs)["output"], want) < 2e-5
+        runnable = backend.load(subject, INPUTS, "float32")
+        assert error_of(runnable(**INPUTS)["output"], want) < 2e-5
         proof = runnable.execution()
         runnable.close()
     assert (tmp_path / "took_effect").exists()

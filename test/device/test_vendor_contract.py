@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import REPOSITORY
+from command_line import REPOSITORY, installed_example
 
 from hardware.inventory.vendors import VENDORS
 
@@ -68,12 +67,7 @@ def ask(
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, installed into a folder as pip installs it."""
-    source, installed = tmp_path_factory.mktemp("source") / "plugin", tmp_path_factory.mktemp("installed")
-    shutil.copytree(EXAMPLE, source)
-    words = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(installed), str(source)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *words], check=True, capture_output=True)
-    return installed
+    return installed_example("vendor-plugin", tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture
@@ -86,20 +80,15 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_our_vendors_keep_the_contract_on_every_recorded_machine() -> None:
+def test_vendors_keep_the_contract_on_recorded_machines(plugin: Path) -> None:
     folders = tuple(sorted({index.parent.parent for index in FIXTURES.glob("*/*/machine.json")}))
     assert len(folders) >= 5
-    ran = ask(*VENDORS.shipped(), machines=folders)
-    assert ran.returncode == 0, ran.stdout
-    assert " passed" in ran.stdout
-    assert "skipped" not in ran.stdout
-
-
-def test_a_vendor_from_outside_keeps_the_contract(plugin: Path) -> None:
-    ran = ask("mychip", machines=(EXAMPLE / "recorded",), paths=(plugin,))
-    assert ran.returncode == 0, ran.stdout
-    assert " passed" in ran.stdout
-    assert "skipped" not in ran.stdout
+    ours = ask(*VENDORS.shipped(), machines=folders)
+    outside = ask("mychip", machines=(EXAMPLE / "recorded",), paths=(plugin,))
+    for ran in (ours, outside):
+        assert ran.returncode == 0, ran.stdout
+        assert " passed" in ran.stdout
+        assert "skipped" not in ran.stdout
 
 
 def test_its_cards_stand_in_the_list(plugin: Path) -> None:
@@ -128,15 +117,13 @@ def test_it_can_be_asked_from_another_folder(plugin: Path, tmp_path: Path) -> No
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_a_question_that_cannot_be_asked_is_an_error() -> None:
+    contract = ["pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "hardware.testing.contract"]
+    for words, said in (
         ([], "name whom to ask: --accelerator NAME"),
         (["--accelerator", "nvidai"], "no vendor is called nvidai"),
         (["--accelerator", "nvidia", "--machines=docs"], "docs holds no recorded machine"),
-    ],
-)
-def test_a_question_that_cannot_be_asked_is_an_error(words: list[str], said: str) -> None:
-    ran = run(["pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "hardware.testing.contract", *words], REPOSITORY)
-    assert ran.returncode != 0
-    assert said in ran.stdout + ran.stderr
+    ):
+        ran = run([*contract, *words], REPOSITORY)
+        assert ran.returncode != 0
+        assert said in ran.stdout + ran.stderr

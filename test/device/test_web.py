@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
 from command_line import CommandLine, Ran
+from small_network import INPUTS, small_network, wanted
 
 from hardware.backends import _native_webgpu, _web
 from hardware.backends._web_placement import WHOLE
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.export.onnx_export import missing_packages
@@ -37,7 +39,6 @@ KINDS = [*TARGETS, on("webnn:gpu"), on("webgpu:native")]
 pytestmark = pytest.mark.slow
 
 BERT = "bert/fill-mask/{}/float32"
-INPUTS = {"values": np.random.default_rng(0).normal(size=(2, 12)).astype(np.float32)}
 GONE_S = 20
 LAYERS = 2
 """Of a tiny gpt2, each with one softmax."""
@@ -91,7 +92,7 @@ def test_without_an_adapter_the_native_provider_is_not_replaced_by_the_host(
     monkeypatch.setattr(_native_webgpu, "has_own_device", lambda: True)
     monkeypatch.setenv("VK_ICD_FILENAMES", os.devnull)
     with get_backend(target) as backend, pytest.raises(Unsupported, match="ONNX Runtime doesn't run"):
-        backend.load(subject(), INPUTS, "float32")
+        backend.load(small_network(), INPUTS, "float32")
 
 
 @pytest.mark.parametrize("target", KINDS[3:])
@@ -99,10 +100,10 @@ def test_float16_without_a_browser_is_decided_by_the_session(target: str) -> Non
     """Nothing tells what the adapter has before it is asked; SwiftShader has no float16."""
     with get_backend(target) as backend:
         if not backend.is_software:
-            assert backend.load(subject(), INPUTS, "float16").actual_dtype == "float16"
+            assert backend.load(small_network(), INPUTS, "float16").actual_dtype == "float16"
             return
         with pytest.raises(Unsupported, match="requires f16") as caught:
-            backend.load(subject(), INPUTS, "float16")
+            backend.load(small_network(), INPUTS, "float16")
     assert caught.value.error_type == "unsupported_dtype"
 
 
@@ -111,35 +112,6 @@ def test_a_context_of_another_kind_is_requested_and_no_more(target: str, ran: Ra
     line = ran.lines(BERT.format(target))["matches_reference"]
     assert "doesn't tell what executed" in line.conditions["requested"]
     assert "requested" not in ran.lines(BERT.format("webnn"))["matches_reference"].conditions
-
-
-def subject(name: str = "small", *, special: bool = False) -> ModelSubject:
-    """A network of two layers; `special` has an operator that WebNN doesn't have."""
-    import torch
-
-    class Network(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = torch.nn.Linear(12, 16), torch.nn.Linear(16, 4)
-
-        def forward(self, values: Any) -> Any:
-            hidden = torch.tanh(self.first(values))
-            return {"output": self.second(torch.atan(hidden) if special else hidden)}
-
-    torch.manual_seed(0)
-    return ModelSubject(model=Network().eval(), task="other", identity=f"{name} {special}")
-
-
-def wanted(made: ModelSubject) -> Any:
-    import torch
-
-    with torch.no_grad():
-        return made.model(torch.as_tensor(INPUTS["values"]))["output"].numpy()
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
 
 
 @pytest.fixture(params=TARGETS)
@@ -159,13 +131,13 @@ def test_the_known_answer_comes_from_the_browser(backend: Any) -> None:
 
 
 def test_each_model_has_a_browser_of_its_own(backend: Any) -> None:
-    first = subject("first")
+    first = small_network("first")
     runnable = backend.load(first, INPUTS, "float32")
     before = browsers(backend)
     got = runnable(**INPUTS)["output"]
     assert np.abs(got - wanted(first)).max() < 1e-5
     assert browsers(backend) == before, "the same model goes on in its browser"
-    backend.load(subject("second"), INPUTS, "float32")
+    backend.load(small_network("second"), INPUTS, "float32")
     assert not browsers(backend) & before
     assert not [pid for pid in before if psutil.pid_exists(pid) and _runs(pid)]
 
@@ -188,9 +160,9 @@ def test_a_page_that_hangs_is_ended_and_the_next_model_runs(backend: Any, monkey
     with monkeypatch.context() as patch:
         patch.setattr(_web, "PASS_LIMIT_S", 0.001)
         with pytest.raises(Unsupported) as caught:
-            backend.load(subject("hangs"), INPUTS, "float32")
+            backend.load(small_network("hangs"), INPUTS, "float32")
     assert caught.value.error_type == "timeout"
-    made = subject("runs")
+    made = small_network("runs")
     got = backend.load(made, INPUTS, "float32")(**INPUTS)["output"]
     assert np.abs(got - wanted(made)).max() < 1e-5
 
@@ -208,14 +180,14 @@ def test_a_file_that_no_browser_reads_breaks_nothing_for_the_next(backend: Any, 
 def test_what_runs_on_the_host_is_no_pass_of_the_target(target: str) -> None:
     """WebNN has no atan: the runtime gives it to WebAssembly without a word."""
     with get_backend(target) as backend:
-        execution = backend.load(subject(special=True), INPUTS, "float32").execution()
+        execution = backend.load(small_network(special=torch.atan), INPUTS, "float32").execution()
     assert execution.beyond_allowed == {"onnx.Atan": 1}
     assert execution.native
 
 
 @pytest.mark.skipif(os.name != "posix", reason="processes end otherwise there")
 def test_no_browser_is_left_behind_by_a_worker_that_was_killed(backend: Any) -> None:
-    backend.load(subject(), INPUTS, "float32")
+    backend.load(small_network(), INPUTS, "float32")
     left = browsers(backend)
     assert left
     os.kill(backend._worker.pid, signal.SIGKILL)

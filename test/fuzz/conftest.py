@@ -13,10 +13,13 @@ from watched import Sentinel
 
 @pytest.fixture
 def fuzz(request: pytest.FixtureRequest) -> Any:
-    """Tries inputs; how many they were is told at the end of the run."""
+    """The inputs of a test; their number is reported at the end of the run, and the seed of the one that failed."""
     chosen = sum(usual_of(item) for item in request.session.items)
-    made = Fuzz(share_of(usual_of(request.node), chosen, os.environ.get(VARIABLE)))
+    number = share_of(usual_of(request.node), chosen, os.environ.get(VARIABLE))
+    sentinel = request.getfixturevalue("sentinel").path if "sentinel" in request.fixturenames else "/nowhere"
+    made = Fuzz(number, request.node.nodeid, sentinel)
     yield made
+    print(f"the last input was Hostile({made.seed!r})")
     request.node.user_properties.append(("fuzzed inputs", made.tried))
 
 

@@ -1,17 +1,18 @@
 """How many inputs each test of this folder tries: one number, FUZZ_EXAMPLES, says it for all that are run.
 
-`@pytest.mark.fuzz(60)` stands for 60 inputs in an ordinary run. Where FUZZ_EXAMPLES is set, so many inputs in all are
-shared out among the tests that were chosen, in the same proportions, and drawn anew each time.
+`@pytest.mark.fuzz(60)` stands for 60 inputs in an ordinary run, the same ones each time. Where FUZZ_EXAMPLES is set,
+so many inputs in all are shared out among the tests that were chosen, in the same proportions, and drawn anew.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hostile import Hostile
 
 VARIABLE = "FUZZ_EXAMPLES"
 
@@ -28,25 +29,17 @@ def share_of(usual: int, all_usual: int, wanted: str | None) -> int:
 
 
 class Fuzz:
-    """Calls a body with inputs drawn from strategies, as often as this run says; `inputs` is that number."""
+    """Gives a test its inputs, as often as this run says; `inputs` is that number. A failed test prints its seed."""
 
-    def __init__(self, inputs: int) -> None:
+    def __init__(self, inputs: int, test: str, sentinel: Path | str) -> None:
         self.inputs = inputs
         self.tried = 0
+        self.seed = ""
+        self._test = f"{test} {secrets.token_hex(8)}" if VARIABLE in os.environ else test
+        self._sentinel = sentinel
 
-    def __call__(self, body: Callable[..., None], **strategies: Any) -> None:
-        """Try `body(**drawn)`. What it raises ends the test, with the input that it was given."""
-
-        def one(**drawn: Any) -> None:
-            self.tried += 1
-            body(**drawn)
-
-        # Not shrunk: an input is mostly a seed, and no smaller one says more.
-        settings(
-            max_examples=self.inputs,
-            deadline=None,
-            database=None,
-            derandomize=VARIABLE not in os.environ,
-            phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck),
-        )(given(**strategies)(one))()
+    def __iter__(self) -> Iterator[Hostile]:
+        for number in range(1, self.inputs + 1):
+            self.tried = number
+            self.seed = f"{self._test} {self.tried}"
+            yield Hostile(self.seed, self._sentinel)

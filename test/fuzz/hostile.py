@@ -1,6 +1,6 @@
 """Hostile and broken content in one place: texts, values, changed JSON and bytes, names of files, traps in folders.
 
-Everything is drawn from a `random.Random`, so that an input is a seed; `draws()` is the strategy that gives one.
+An input is a seed: the same one gives the same input again.
 """
 
 from __future__ import annotations
@@ -12,214 +12,74 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
 MARK = "hwcevil"
 """Stands in what would be markup, a link or a command of the input: checks of outputs look for it."""
 
-CODE = (
-    "__import__('os').system('touch {sentinel}')",
-    "'; import os; os.system('touch {sentinel}'); '",
-    '"""\nimport os; os.system("touch {sentinel}")\n"""',
-    "\nimport os\nos.system('touch {sentinel}')\n",
-    "$(touch {sentinel})",
-    "`touch {sentinel}`",
-    "; touch {sentinel} #",
-    "| touch {sentinel}",
-    "{{{{ cycler.__init__.__globals__.os.popen('touch {sentinel}').read() }}}}",
-    "{{{{ ''.__class__.__mro__[1].__subclasses__() }}}}",
-    "{{% for one in range(9) %}}{{{{ one }}}}{{% endfor %}}",
-    "!!python/object/apply:os.system ['touch {sentinel}']",
-    "'; COPY (SELECT 1) TO '{sentinel}'; --",
-    "' UNION SELECT * FROM read_text('{sentinel}') --",
-    "cos\nsystem\n(S'touch {sentinel}'\ntR.",
-)
-"""What would make the file `{sentinel}` if anything took it for code."""
+DATA = json.loads(Path(__file__).with_name("hostile_texts.json").read_text(encoding="utf-8"))
+"""Texts by what they attack. In `code`, `{sentinel}` is the file that would be made if anything ran it."""
 
-MARKUP = (
-    f"<{MARK}>",
-    f"<img src=x onerror={MARK}()>",
-    f"</script><script>{MARK}()</script>",
-    f"</title></style></textarea><{MARK} on{MARK}=1>",
-    f'" on{MARK}="{MARK}()',
-    f"' on{MARK}='{MARK}()",
-    f"<!--<{MARK}>",
-    f"]]><{MARK}/>",
-    f"<![CDATA[<{MARK}>]]>",
-    f"<?{MARK}?>",
-    f"<!DOCTYPE {MARK} [<!ENTITY {MARK} SYSTEM 'file:///etc/hostname'>]>",
-    f"&lt;{MARK}&gt;",
-    f"&#60;{MARK}&#62;",
-    f"[{MARK}](javascript:{MARK}())",
-    f"![{MARK}](http://{MARK}.example/x.png)",
-    f"<http://{MARK}.example>",
-    f"http://{MARK}.example/ www.{MARK}.example {MARK}@{MARK}.example @{MARK}",
-    f"[{MARK}]: http://{MARK}.example\n[{MARK}]",
-    f"x | y | {MARK} |\n|---|---|---|\n| 1 |",
-    f"```\n# {MARK}\n```",
-    f"~~~\n<{MARK}>",
-    f"\n# {MARK}\n",
-    f"\n- {MARK}\n1. {MARK}\n> {MARK}",
-    f"*{MARK}* __{MARK}__ `{MARK}` ~~{MARK}~~ \\",
-    f"[link=http://{MARK}.example]x[/link] [bold]y[/] [/{MARK}]",
-    "----\n====",
-)
-COMMANDS = (
-    f"::error file=a,line=1::{MARK}",
-    f"\n::add-mask::{MARK}",
-    f" ::stop-commands::{MARK}",
-    f"\r::set-output name=x::{MARK}",
-    f"x\u2028::warning::{MARK}\x85::notice::{MARK}",
+LONG = (
+    *("\n" * 50, "a" * 10_000, "a." * 4_000, "\u0301" * 500, "é" * 3_000, "9" * 400, "9" * 5_000, "[!a]*?" * 40),
     f"{'w ' * 60}::error::{MARK} {'w' * 70}::error::{MARK}",
     f"{'x' * 40}::warning::{MARK}" * 4,
-    f"##[error]{MARK}",
-    f"x##[add-mask]{MARK}",
-    f"##vso[task.setvariable variable=x]{MARK}",
-    f"##teamcity[buildStatus text='{MARK}']",
-    f"%0A::error::{MARK}",
-    f"a:,%b::c,title={MARK}",
 )
-FORMULAS = (
-    '=HYPERLINK("http://x.example","x")',
-    "+1+1",
-    "-2+3",
-    "@SUM(1)",
-    "\t=1",
-    "\r=1",
-    "\n=1",
-    " =1",
-    "＝1",
-    "＠x",
-)
-TERMINAL = (
-    f"\x1b]0;{MARK}\x07",
-    "\x1b[2J\x1b[1;1H",
-    f"\x9b2J\x9d0;{MARK}\x9c",
-    f"\x1b]8;;http://{MARK}.example\x1b\\x\x1b]8;;\x1b\\",
-    "\x1b]52;c;aGF4\x07",
-    "\u202egnp.exe\u2066\u2069",
-    "\x08\x08\x08",
-    "\x7f",
-    "\ufeff\u200b\u200d\u00ad",
-    "\U000e0041\U000e0042",
-    "a\rb",
-)
-ODD = (
-    "",
-    " ",
-    "\x00",
-    "\ud800",
-    "\udfff\ud800",
-    "\ufffe\uffff",
-    "\n" * 50,
-    "a" * 10_000,
-    "a." * 4_000,
-    "\u0301" * 500,
-    "é" * 3_000,
-    "١٢٣",
-    "²",
-    "NaN",
-    "-Infinity",
-    "1e999",
-    "-0.0",
-    "9" * 400,
-    "9" * 5_000,
-    "0x10",
-    "1_000",
-    "None",
-    "true",
-    "[]",
-    '{"a": 1}',
-    "%s%n%x",
-    "{0.__class__} {} {x}",
-    "*",
-    "[!a]*?" * 40,
-    "__proto__",
-    "__class__",
-)
-PATHS = (
-    f"../../../{MARK}",
-    f"..\\..\\{MARK}",
-    f"/{MARK}",
-    f"//{MARK}/share",
-    "/etc/hostname",
-    "/dev/zero",
-    "/dev/stdin",
-    "/proc/self/environ",
-    f"C:\\{MARK}",
-    "CON",
-    "NUL.json",
-    "aux",
-    "~root/x",
-    f"file:///{MARK}",
-    ".",
-    "..",
-    "...",
-    "a/../../b",
-    f"a\x00{MARK}",
-    "a" * 300,
-    "-rf",
-    "--help",
-    f"x\n{MARK}",
-    "models--a--b",
-)
+PATHS = (*DATA["paths"], "a" * 300)
 NUMBERS = (0, -1, 1, 2**31, 2**63, -(2**63), 2**64, 10**30, 10**300, 0.0, -0.0, 1e-320, 1e308, -1e308, 0.1)
-
-
-def draws() -> st.SearchStrategy[random.Random]:
-    """A source of everything else."""
-    return st.integers(0, 2**64 - 1).map(random.Random)
 
 
 def texts(sentinel: Path | str = "/nowhere") -> list[str]:
     """Every hostile text, code that makes `sentinel` among them."""
-    code = [text.format(sentinel=sentinel) for text in CODE]
-    return [*code, *MARKUP, *COMMANDS, *FORMULAS, *TERMINAL, *ODD, *PATHS]
+    code = [text.replace("{sentinel}", str(sentinel)) for text in DATA["code"]]
+    kinds = ("markup", "commands", "formulas", "terminal", "odd")
+    return [*code, *(text for kind in kinds for text in DATA[kind]), *LONG, *PATHS]
 
 
-class Hostile:
-    """Draws hostile things; code in them would make the file `sentinel`."""
+class Hostile(random.Random):
+    """Draws hostile things from a seed; code in them would make the file `sentinel`."""
 
-    def __init__(self, draw: random.Random, sentinel: Path | str = "/nowhere") -> None:
-        self.random = draw
+    def __new__(cls, *_: object) -> Hostile:
+        return super().__new__(cls)
+
+    def __init__(self, seed: int | str, sentinel: Path | str = "/nowhere") -> None:
+        super().__init__(seed)
         self._texts = texts(sentinel)
 
     def text(self) -> str:
         """A hostile text, two of them, or one inside of a harmless word."""
-        one, other = self.random.choice(self._texts), self.random.choice(self._texts)
-        kind = self.random.randrange(5)
+        one, other = self.choice(self._texts), self.choice(self._texts)
+        kind = self.randrange(5)
         if kind == 0:
             return f"{one}{other}"
         if kind == 1:
             return f"bert {one} x"
         if kind == 2:
-            return "".join(chr(self.random.choice((self.random.randrange(0x250), self.random.randrange(0x11000))))
-                           for _ in range(self.random.randrange(12)))  # fmt: skip
+            return "".join(chr(self.choice((self.randrange(0x250), self.randrange(0x11000))))
+                           for _ in range(self.randrange(12)))  # fmt: skip
         return one
 
     def name(self) -> str:
         """A hostile name of a file."""
-        return self.random.choice([*PATHS, self.text()])
+        return self.choice([*PATHS, self.text()])
 
     def value(self, depth: int = 0) -> Any:
         """A value of JSON that nobody expects."""
-        kind = self.random.randrange(9 if depth < 3 else 6)
+        kind = self.randrange(9 if depth < 3 else 6)
         if kind < 2:
             return self.text()
         if kind < 4:
-            return self.random.choice((*NUMBERS, float("nan"), float("inf"), -float("inf")))
+            return self.choice((*NUMBERS, float("nan"), float("inf"), -float("inf")))
         if kind < 6:
-            return self.random.choice((None, True, False, [], {}, ""))
+            return self.choice((None, True, False, [], {}, ""))
         if kind == 6:
-            return [self.value(depth + 1) for _ in range(self.random.randrange(4))]
+            return [self.value(depth + 1) for _ in range(self.randrange(4))]
         if kind == 7:
-            return {self.text(): self.value(depth + 1) for _ in range(self.random.randrange(3))}
-        return nested(self.random.choice((5, 90, 300)))
+            return {self.text(): self.value(depth + 1) for _ in range(self.randrange(3))}
+        return nested(self.choice((5, 90, 300)))
 
     def changed(self, value: Any, *, most: int = 4) -> Any:
         """A copy of a value of JSON with some of its parts replaced, left out, doubled or added to."""
         copy = json.loads(json.dumps(value))
-        for _ in range(self.random.randint(1, most)):
+        for _ in range(self.randint(1, most)):
             copy = self._changed_once(copy)
         return copy
 
@@ -227,8 +87,8 @@ class Hostile:
         places = list(_places(value))
         if not places:
             return self.value()
-        holder, key = self.random.choice(places)
-        kind = self.random.randrange(8)
+        holder, key = self.choice(places)
+        kind = self.randrange(8)
         if kind < 4:
             holder[key] = self.text() if kind < 2 or isinstance(holder[key], str) else self.value()
         elif kind == 4:
@@ -245,13 +105,13 @@ class Hostile:
         """The same value with hostile texts: each text of it may become another, and tables may get another entry
         with a hostile name; what stands under the names in `keep` stays."""
         if isinstance(value, str):
-            return self.text() if self.random.random() < share else value
+            return self.text() if self.random() < share else value
         if isinstance(value, dict):
             told = {
                 key: one if key in keep else self.retold(one, keep=keep, share=share) for key, one in value.items()
             }
             kinds = {type(one) for one in value.values()}
-            if len(kinds) == 1 and kinds <= {str, int} and self.random.random() < share:
+            if len(kinds) == 1 and kinds <= {str, int} and self.random() < share:
                 told[self.text()] = self.text() if kinds == {str} else 3
             return told
         if isinstance(value, list):
@@ -260,8 +120,8 @@ class Hostile:
 
     def json(self, value: Any) -> bytes:
         """JSON of a value, at times in ways that some readers take otherwise than others."""
-        text = json.dumps(value, ensure_ascii=self.random.random() < 0.5)
-        kind = self.random.randrange(14)
+        text = json.dumps(value, ensure_ascii=self.random() < 0.5)
+        kind = self.randrange(14)
         if kind == 0:
             text = text.replace(": ", ": " + "9" * 5000 + ', "x": ', 1)
         elif kind == 1 and text.startswith("{"):
@@ -281,39 +141,42 @@ class Hostile:
 
     def line(self, value: Any) -> bytes:
         """JSON of a value as anybody writes it, and now and then as nobody should."""
-        return self.json(value) if self.random.random() < 0.01 else json.dumps(value).encode()
+        return self.json(value) if self.random() < 0.01 else json.dumps(value).encode()
 
     def bytes(self, data: bytes) -> bytes:
         """Some bytes changed, cut off, doubled or put in."""
         changed = bytearray(data)
-        for _ in range(self.random.randint(1, 4)):
-            place = self.random.randrange(len(changed) + 1)
-            kind = self.random.randrange(6)
+        for _ in range(self.randint(1, 4)):
+            place = self.randrange(len(changed) + 1)
+            kind = self.randrange(6)
             if kind == 0 and changed:
-                changed[place % len(changed)] ^= 1 << self.random.randrange(8)
+                changed[place % len(changed)] ^= 1 << self.randrange(8)
             elif kind == 1:
                 del changed[place:]
             elif kind == 2:
-                changed[place:place] = self.random.choice((b"\0", b"\xff", b"\x1b[2J", b"\n", b"]" * 9, b"9" * 99))
+                changed[place:place] = self.choice((b"\0", b"\xff", b"\x1b[2J", b"\n", b"]" * 9, b"9" * 99))
             elif kind == 3:
-                end = place + self.random.randrange(40)
+                end = place + self.randrange(40)
                 changed[place:place] = changed[place:end]
             elif kind == 4:
-                changed[place : place + self.random.randrange(40)] = b""
+                changed[place : place + self.randrange(40)] = b""
             else:
-                changed[place : place + 8] = self.random.randbytes(8)
+                changed[place : place + 8] = self.randbytes(8)
         return bytes(changed)
 
     def trap(self, path: Path, outside: Path) -> str:
         """Put something in the place of a file that is no plain file of the folder; says what it is."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir() and not path.is_symlink():
-            path.rmdir()
-        elif os.path.lexists(path):
-            path.unlink()
-        kind = self.random.choice(sorted(TRAPS))
+        if os.path.lexists(path):
+            clear(path)
+        kind = self.choice(sorted(TRAPS))
         TRAPS[kind](path, outside)
         return kind
+
+
+def clear(path: Path) -> None:
+    """Remove what a trap put there."""
+    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def nested(depth: int) -> Any:

@@ -4,14 +4,13 @@ read. Suites on disk are read the same way."""
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import zipfile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import pytest
-from hostile import TRAPS, Hostile, draws
+from hostile import TRAPS
 from made_page import planned
 from readers import check_terminal
 from watched import Opened, Sentinel, Surroundings, command_of, door, limited, refused_or
@@ -52,10 +51,10 @@ def test_names_in_a_bundle_stay_below_its_folder_on_every_system(packed: Path) -
         assert entry.external_attr >> 16 == 0o644  # a plain file: no link, nothing that runs by itself
 
 
-@pytest.mark.parametrize("name", ["..zip", "...zip", "....zip", ".zip", "suite.tar"])
-def test_a_bundle_whose_folder_would_lie_above_is_refused(place: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="not the name of a zip file"):
-        write_bundle(place / name, [planned("webgpu")], {})
+def test_a_bundle_whose_folder_would_lie_above_is_refused(place: Path) -> None:
+    for name in ("..zip", "...zip", "....zip", ".zip", "suite.tar"):
+        with pytest.raises(UsageError, match="not the name of a zip file"):
+            write_bundle(place / name, [planned("webgpu")], {})
 
 
 @pytest.mark.fuzz(150)
@@ -66,11 +65,10 @@ def test_an_index_that_was_changed_is_read_or_refused(fuzz: Any, unpacked: Path,
     )
     around = Surroundings(unpacked.parent.parent, unpacked / "bundle.json")
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         told = hostile.changed(index)
-        if draw.random() < 0.3 and isinstance(told.get("suites"), list):
-            name = draw.choice(
+        if hostile.random() < 0.3 and isinstance(told.get("suites"), list):
+            name = hostile.choice(
                 ("../test_outside.py", "..", ".", "conftest.py", str(unpacked / "test_outside.py"), hostile.name())
             )
             told["suites"].append(
@@ -78,16 +76,14 @@ def test_an_index_that_was_changed_is_read_or_refused(fuzz: Any, unpacked: Path,
             )
         (unpacked / "bundle.json").write_bytes(hostile.line(told))
         with Opened(unpacked) as opened:
-            carried = refused_or(lambda: read_bundle(unpacked))
+            carried = refused_or(read_bundle, unpacked)
         assert not {
             name for name in opened.names if not name.startswith(("open bundle.json", "open suites/test_", "compile"))
         }
         for suite in carried or ():
             assert suite.suite.path.parent == unpacked / SUITES
         if carried:
-            refused_or(lambda: chosen(carried, [], [hostile.text()], []))
-
-    fuzz(one, draw=draws())
+            refused_or(chosen, carried, [], [hostile.text()], [])
     (unpacked / "bundle.json").write_text(json.dumps(index))
     around.check()
     assert read_bundle(unpacked)
@@ -99,10 +95,9 @@ def test_a_bundle_says_what_is_wrong_in_one_line(
 ) -> None:
     index = json.loads((unpacked / "bundle.json").read_text())
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw)
+    for hostile in fuzz:
         (unpacked / "bundle.json").write_bytes(hostile.line(hostile.changed(index)))
-        words = draw.choice(
+        words = hostile.choice(
             (["--list"], ["--list", "--device", hostile.text()], ["--list", "--select", hostile.text()])
         )
         code = main(unpacked, [word for word in words if word])
@@ -112,45 +107,39 @@ def test_a_bundle_says_what_is_wrong_in_one_line(
             check_terminal(out + err)
             assert len(err.splitlines()) <= 1
 
-    fuzz(one, draw=draws())
-
 
 @pytest.mark.fuzz(150)
 def test_a_suite_is_read_without_running_it(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
     text = planned("webgpu").text
     lines = text.splitlines(keepends=True)
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         changed = list(lines)
-        for _ in range(draw.randint(1, 3)):
-            at = draw.randrange(len(changed))
-            changed[at] = draw.choice(
+        for _ in range(hostile.randint(1, 3)):
+            at = hostile.randrange(len(changed))
+            changed[at] = hostile.choice(
                 (f"CELL = {hostile.text()!r}\n", f"{hostile.text()}\n", f"x = {'(' * 500}\n", changed[0])
             )
         data = "".join(changed).encode(errors="surrogatepass")
-        path = place / draw.choice(("test_a.py", "test_\x1b[2J.py", "test_::error::x.py"))
-        path.write_bytes(hostile.bytes(data) if draw.random() < 0.2 else data)
-        suite = refused_or(lambda: read_suite(path))
+        path = place / hostile.choice(("test_a.py", "test_\x1b[2J.py", "test_::error::x.py"))
+        path.write_bytes(hostile.bytes(data) if hostile.random() < 0.2 else data)
+        suite = refused_or(read_suite, path)
         assert suite is None or suite.cell.id
-        refused_or(lambda: state_of(path, text))
-
-    fuzz(one, draw=draws())
+        refused_or(state_of, path, text)
 
 
 @pytest.mark.fuzz(3)
 def test_a_folder_of_suites_is_compared_without_running_any(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
     whole = planned("webgpu").text
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         shutil.rmtree(place)
         place.mkdir()
         code = f"\nimport os\nos.system('touch {sentinel.path}')\n"
         (place / "conftest.py").write_text(code)
         for name in ("test_a.py", "test_\x1b[2J\n::error::x.py", "test_b.py"):
-            (place / name).write_text(whole.replace("bert", draw.choice(("bert", "gpt2"))) + code)
-        if draw.random() < 0.5:
+            (place / name).write_text(whole.replace("bert", hostile.choice(("bert", "gpt2"))) + code)
+        if hostile.random() < 0.5:
             hostile.trap(place / "test_c.py", place.parent)
         around = Surroundings(place.parent, place)
         code_, out, _ = door(command_of("run_test_generation"), ["--check", str(place)])
@@ -158,16 +147,16 @@ def test_a_folder_of_suites_is_compared_without_running_any(fuzz: Any, place: Pa
         assert code_ == 1
         around.check()
 
-    fuzz(one, draw=draws())
 
-
-@pytest.mark.parametrize("trap", sorted(TRAPS))
-def test_no_trap_is_waited_for_or_written_through(place: Path, trap: str) -> None:
+def test_no_trap_is_waited_for_or_written_through(place: Path) -> None:
     outside = place.parent / "outside"
     outside.mkdir()
-    TRAPS[trap](place / "test_a.py", outside)
-    around = Surroundings(place.parent, place)
-    limited(lambda: read_suite(place / "test_a.py"))
-    limited(lambda: state_of(place / "test_a.py", ""))
-    refused_or(lambda: write_suite(place, "test_a.py", "x = 1\n", force=True))
-    around.check()
+    for trap, make in TRAPS.items():
+        folder = place / trap
+        folder.mkdir()
+        make(folder / "test_a.py", outside)
+        around = Surroundings(place.parent, folder)
+        limited(read_suite, folder / "test_a.py")
+        limited(state_of, folder / "test_a.py", "")
+        refused_or(write_suite, folder, "test_a.py", "x = 1\n", force=True)
+        around.check()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
 import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import TRAPS, Hostile, draws
+from hostile import TRAPS
 from watched import Opened, Sentinel, Surroundings, limited, refused_or
 
 from generators.models.checkpoint import read_checkpoint
@@ -91,20 +90,17 @@ def test_a_configuration_is_read_or_refused(fuzz: Any, place: Path, sentinel: Se
         "AutoModelForMaskedLM": "x--y.Z",
     }
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
-        config = hostile.changed({**CONFIG, "auto_map": auto} if draw.random() < 0.5 else CONFIG)
+    for hostile in fuzz:
+        config = hostile.changed({**CONFIG, "auto_map": auto} if hostile.random() < 0.5 else CONFIG)
         (folder / "config.json").write_bytes(hostile.line(config))
         with Opened(folder) as opened:
-            read = refused_or(lambda: read_checkpoint(folder))
-            found = refused_or(lambda: classify(str(folder)))
+            read = refused_or(read_checkpoint, folder)
+            found = refused_or(classify, str(folder))
             if found is not None:
                 json.dumps(found.to_dict())
         assert opened.names <= {"open config.json"}
         if read is not None:
             assert len(read.config_hash) == 64
-
-    fuzz(one, draw=draws())
 
 
 @pytest.mark.fuzz(150)
@@ -116,15 +112,14 @@ def test_weights_are_looked_at_or_refused(fuzz: Any, place: Path, sentinel: Sent
         "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]},
     }
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         with_code(folder, sentinel.path)
         (folder / "config.json").write_text(json.dumps(CONFIG))
-        kind = draw.randrange(6)
+        kind = hostile.randrange(6)
         if kind == 0:
-            told = struct.pack("<Q", draw.choice((0, 1, 2**31, 2**63, 2**64 - 1, 100_000_001)))
+            told = struct.pack("<Q", hostile.choice((0, 1, 2**31, 2**63, 2**64 - 1, 100_000_001)))
             data = told + json.dumps(header).encode() + b"\0" * 8
         elif kind == 1:
             data = hostile.bytes(safetensors(header))
@@ -135,59 +130,57 @@ def test_weights_are_looked_at_or_refused(fuzz: Any, place: Path, sentinel: Sent
             data = safetensors(hostile.json(hostile.changed(header)))
         (folder / "model.safetensors").write_bytes(data)
         (folder / "model.safetensors.index.json").write_bytes(hostile.line(hostile.changed(INDEX)))
-        if draw.random() < 0.05:
-            hostile.trap(folder / draw.choice(("model.safetensors", "model.safetensors.index.json")), place.parent)
+        if hostile.random() < 0.05:
+            hostile.trap(folder / hostile.choice(("model.safetensors", "model.safetensors.index.json")), place.parent)
             limited(lambda: (weight_files(folder), weights_hash(folder), weights_of_another(folder, 10)))
-            return
-        files = refused_or(lambda: weight_files(folder))
-        refused_or(lambda: read_checkpoint(folder, needs_weights=True))
+            continue
+        files = refused_or(weight_files, folder)
+        refused_or(read_checkpoint, folder, needs_weights=True)
         if files is not None:
             assert {path.parent for path in files} == {folder}
-            refused_or(lambda: weights_hash(folder))
+            refused_or(weights_hash, folder)
         assert isinstance(weights_of_another(folder, 10), str)
 
-    fuzz(one, draw=draws())
+
+def test_no_trap_is_waited_for_or_read_to_its_end(place: Path) -> None:
+    def look(folder: Path) -> None:
+        read_checkpoint(folder)
+        weights_hash(folder)
+
+    for name in ("model.safetensors", "config.json", "model.safetensors.index.json"):
+        for trap, make in TRAPS.items():
+            folder = place / f"{name} {trap}"
+            folder.mkdir()
+            (folder / "config.json").write_text(json.dumps(CONFIG))
+            (folder / "model.safetensors").write_bytes(safetensors({}))
+            (folder / name).unlink(missing_ok=True)
+            make(folder / name, place.parent)
+            limited(look, folder)
+            limited(weights_of_another, folder, 10)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "model.safetensors.index.json"])
-@pytest.mark.parametrize("trap", sorted(TRAPS))
-def test_no_trap_is_waited_for_or_read_to_its_end(place: Path, name: str, trap: str) -> None:
+def test_weights_that_are_pickles_are_refused(place: Path, sentinel: Sentinel) -> None:
     (place / "config.json").write_text(json.dumps(CONFIG))
-    (place / "model.safetensors").write_bytes(safetensors({}))
-    (place / name).unlink(missing_ok=True)
-    TRAPS[trap](place / name, place.parent)
-
-    def look() -> None:
-        read_checkpoint(place)
-        weights_hash(place)
-
-    limited(look)
-    limited(lambda: weights_of_another(place, 10))
+    for name in ("pytorch_model.bin", "model.PKL", "model.pt", "a.pth", "b.ckpt", "c.joblib"):
+        (place / name).write_bytes(pickle.dumps(Touch(sentinel.path)))
+        with pytest.raises(BrokenInput, match="pickles"):
+            read_checkpoint(place)
+        (place / name).unlink()
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.PKL", "model.pt", "a.pth", "b.ckpt", "c.joblib"])
-def test_weights_that_are_pickles_are_refused(place: Path, sentinel: Sentinel, name: str) -> None:
-    (place / "config.json").write_text(json.dumps(CONFIG))
-    (place / name).write_bytes(pickle.dumps(Touch(sentinel.path)))
-    with pytest.raises(BrokenInput, match="pickles"):
-        read_checkpoint(place)
-
-
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        ({"attn_implementation": "evil/kernels"}, "attn_implementation"),
-        ({"_attn_implementation": "evil/kernels@main:fn"}, "_attn_implementation"),
-        ({"text_config": {"_attn_implementation_internal": {"": "evil/kernels"}}}, "_attn_implementation_internal"),
-        ({"a": [{"experts_implementation": "evil/kernels"}]}, "experts_implementation"),
-    ],
-)
-def test_a_configuration_that_names_code_to_fetch_is_refused(place: Path, changes: dict[str, Any], word: str) -> None:
+def test_a_configuration_that_names_code_to_fetch_is_refused(place: Path) -> None:
     (place / "config.json").write_text(json.dumps({**CONFIG, "attn_implementation": "sdpa"}))
     read_checkpoint(place)
-    (place / "config.json").write_text(json.dumps({**CONFIG, **changes}))
-    with pytest.raises(BrokenInput, match=f"sets {word} to"):
-        read_checkpoint(place)
+    inner = {"_attn_implementation_internal": {"": "evil/kernels"}}
+    for changes, word in (
+        ({"attn_implementation": "evil/kernels"}, "attn_implementation"),
+        ({"_attn_implementation": "evil/kernels@main:fn"}, "_attn_implementation"),
+        ({"text_config": inner}, "_attn_implementation_internal"),
+        ({"a": [{"experts_implementation": "evil/kernels"}]}, "experts_implementation"),
+    ):
+        (place / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+        with pytest.raises(BrokenInput, match=f"sets {word} to"):
+            read_checkpoint(place)
 
 
 def test_an_adapter_is_refused_since_its_base_lies_elsewhere(place: Path) -> None:
@@ -219,12 +212,11 @@ def test_loading_runs_nothing_of_the_folder(fuzz: Any, place: Path, sentinel: Se
     weights = (whole / "model.safetensors").read_bytes()
     loaded = []
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         with_code(folder, sentinel.path)
-        kind = draw.randrange(4)
+        kind = hostile.randrange(4)
         changed = hostile.changed(config, most=2) if kind < 2 else config
         (folder / "config.json").write_bytes(json.dumps(changed).encode())
         (folder / "model.safetensors").write_bytes(hostile.bytes(weights) if kind == 2 else weights)
@@ -232,7 +224,7 @@ def test_loading_runs_nothing_of_the_folder(fuzz: Any, place: Path, sentinel: Se
 
         def load() -> tuple[bool, set[str]]:
             with Opened(folder) as opened:
-                model = refused_or(lambda: load_checkpoint(BertForMaskedLM, folder))
+                model = refused_or(load_checkpoint, BertForMaskedLM, folder)
             return model is not None, opened.names
 
         done, names = limited(load, memory=2 << 30)
@@ -240,6 +232,4 @@ def test_loading_runs_nothing_of_the_folder(fuzz: Any, place: Path, sentinel: Se
         read = {"open config.json", "open model.safetensors", "open generation_config.json"}
         assert names <= read, names
         around.check()
-
-    fuzz(one, draw=draws())
     assert any(loaded)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import Hostile, draws
+from hostile import Hostile
 from readers import check_terminal
 from watched import Sentinel, Surroundings, command_of, door, refused_or
 
@@ -58,31 +57,25 @@ def test_a_variable_is_understood_or_refused(
     monkeypatch.chdir(place)
     around = Surroundings(place.parent)
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
-        name = draw.choice(sorted(READERS))
+    for hostile in fuzz:
+        name = hostile.choice(sorted(READERS))
         with monkeypatch.context() as patch:
             patch.setenv(name.strip(), text_of(hostile))
             refused_or(READERS[name])
-
-    fuzz(one, draw=draws())
     around.check()
 
 
 @pytest.mark.fuzz(60)
 def test_a_cache_is_a_folder_or_refused(fuzz: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "file").write_text("kept")
+    (place / "loop").symlink_to("loop")
     monkeypatch.chdir(place)
-
-    def one(draw: random.Random) -> None:
-        named = draw.choice(("file", "file/below", "/proc/x", "/dev/null/x", "a" * 300, "new", "\udcff", "loop/x"))
+    for hostile in fuzz:
+        named = hostile.choice(("file", "file/below", "/proc/x", "/dev/null/x", "a" * 300, "new", "\udcff", "loop/x"))
         with monkeypatch.context() as patch:
             patch.setenv(CACHE_VARIABLE, named)
-            found = refused_or(lambda: cache_folder("recipes"))
+            found = refused_or(cache_folder, "recipes")
         assert found is None or found.is_dir()
-
-    (place / "loop").symlink_to("loop")
-    fuzz(one, draw=draws())
     assert (place / "file").read_text() == "kept"
 
 
@@ -93,27 +86,25 @@ def test_the_door_says_what_a_variable_is_wrong_about(
     monkeypatch.chdir(place)
     names = ("HWCOMPAT_DEVICE", "HWCOMPAT_PRECISION", "HWCOMPAT_TIMEOUT", "LOGLEVEL", "COLUMNS", CHANGES, "NO_COLOR")
 
-    def one(draw: random.Random) -> None:
+    for hostile in fuzz:
         with monkeypatch.context() as patch:
-            patch.setenv(draw.choice(names), text_of(Hostile(draw)))
+            patch.setenv(hostile.choice(names), text_of(hostile))
             if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
-                return
+                continue
             _, out, _ = door(command_of("run_test_generation"), ["--model", "bert", "--device", "cpu", "--list"])
         check_terminal(out)
-
-    fuzz(one, draw=draws())
 
 
 def test_nothing_is_imported_from_the_folder_that_a_command_is_given_in(
     place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hardware.basic_detection import _asked_torch
+    from hardware.basic_detection import _read_torch
     from hwcompat.plugins.triage.remedies.try_remedies import child_environment, run_child
 
     monkeypatch.chdir(place)
     for name in ("torch", "numpy", "json", "transformers", "hardware", "generators", "click", "jinja2"):
         (place / f"{name}.py").write_text(f"open({str(sentinel.path)!r}, 'w').close()\n")
-    assert _asked_torch()
+    assert _read_torch()
     cell = "nothing/x/cpu/float32"
     task = {"cell": cell, "asked": cell, "evidence": "", "folder": str(place), "command": "", "timeout_s": 1.0}
     run_child(task, child_environment(os.environ, {}), place / "log", 60.0)

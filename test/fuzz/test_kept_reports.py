@@ -3,35 +3,35 @@ stress runs, packed and compacted evidence."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
-import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from hostile import TRAPS, Hostile, draws
+from hostile import TRAPS, Hostile, clear
 from made_evidence import files, write
 from readers import check_html, check_json, check_markdown, check_terminal
-from watched import Broke, Sentinel, limited, refused_or
+from watched import Sentinel, limited, refused_or
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.errors import BrokenInput
-from hardware.evidence import kept_evidence
 from hardware.evidence import parquet as reading_parquet
+from hardware.evidence import shipped_evidence
 from hardware.evidence.compacted import compact
-from hardware.evidence.kept_evidence import read_kept
 from hardware.evidence.latest import read_latest
+from hardware.evidence.shipped_evidence import read_shipped
 from hardware.evidence.store import read_folder
 from hardware.plain_text import json_text
 from hwcompat.plugins.stress.stress_page import stress_html
 from hwcompat.plugins.stress.stress_report import load_stress, stress_markdown
 from reports.baseline import compare, read_baseline
-from reports.coverage.coverage_facts import Coverage, Excluded, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.coverage_facts import Coverage, CoverageStatus, Excluded, Result, TargetCoverage, TypeFacts
 from reports.coverage.coverage_report import CoverageReport, coverage_json, read_report
 from reports.coverage.coverage_view import coverage_markdown, coverage_text
 from reports.formats import report_text
@@ -97,58 +97,46 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 def changed(hostile: Hostile, whole: Any) -> bytes:
     """Another file of the same kind: with hostile texts alone, or with values of other kinds."""
-    told = hostile.retold(whole, share=0.2) if hostile.random.random() < 0.5 else hostile.changed(whole)
+    told = hostile.retold(whole, share=0.2) if hostile.random() < 0.5 else hostile.changed(whole)
     return hostile.line(told)
+
+
+def read_or_refuse(fuzz: Any, path: Path, whole: Any, read: Callable[[Path], Any], show: Callable[..., None]) -> None:
+    """Change a file again and again; what can be read of it is shown, and some of it can."""
+    shown = 0
+    for hostile in fuzz:
+        path.write_bytes(changed(hostile, whole))
+        found = refused_or(read, path)
+        if found is not None:
+            shown += 1
+            show(found, hostile)
+    assert shown
 
 
 @pytest.mark.fuzz(100)
 def test_a_baseline_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel, report: Report) -> None:
-    import dataclasses
+    def show(baseline: Any, hostile: Hostile) -> None:
+        form, check = hostile.choice((("markdown", check_markdown), ("html", check_html), ("json", check_json)))
+        check(report_text(dataclasses.replace(report, baseline=compare(report, baseline)), form))
 
-    path = place / "report.json"
     whole = json.loads(report_text(report, "json"))
-    read = []
-
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
-        path.write_bytes(changed(hostile, whole))
-        baseline = refused_or(lambda: read_baseline(path))
-        if baseline is None:
-            return
-        read.append(baseline)
-        against = dataclasses.replace(report, baseline=compare(report, baseline))
-        form = draw.choice(("markdown", "html", "json"))
-        text = report_text(against, form)
-        {"markdown": check_markdown, "html": check_html, "json": check_json}[form](text)
-
-    fuzz(one, draw=draws())
-    assert read
+    read_or_refuse(fuzz, place / "report.json", whole, read_baseline, show)
 
 
 @pytest.mark.fuzz(100)
 def test_an_earlier_matrix_is_read_and_compared_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
-    from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-
-    verdicts = [
-        Verdict(
-            cell=f"{model}/fill-mask/{target}/float32",
-            level=Level.HIGH,
-            basis=Basis.MEASURED,
-            reasons=(Reason.of("check", check="builds", outcome="failed", message="a"), Reason.of("text", text="b")),
-            evidence_ids=("b",),
-        )
-        for model in ("bert", "mine")
-        for target in ("cpu", "cuda")
-    ]
+    reasons = (Reason.of("check", check="builds", outcome="failed", message="a"), Reason.of("text", text="b"))
+    how = {"level": Level.HIGH, "basis": Basis.MEASURED, "reasons": reasons, "evidence_ids": ("b",)}
+    cells = [f"{model}/fill-mask/{target}/float32" for model in ("bert", "mine") for target in ("cpu", "cuda")]
+    verdicts = [Verdict(cell=cell, **how) for cell in cells]
     matrix = build_matrix(load_rules(), verdicts, {"bert": "embedding"}, timestamp="2026-01-01T00:00:00+00:00")
     whole = json.loads(json_text(matrix.to_dict()))
     path = place / "matrix.json"
     read = []
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         told = json.loads(json.dumps(whole))
-        if draw.random() < 0.5:  # a cell of another name, told in another way
+        if hostile.random() < 0.5:  # a cell of another name, told in another way
             row = told["models"].popitem()[1]
             row["compatibility"] = {
                 name: {**one, "cell": hostile.text()} for name, one in row["compatibility"].items()
@@ -157,37 +145,28 @@ def test_an_earlier_matrix_is_read_and_compared_or_refused(fuzz: Any, place: Pat
             path.write_bytes(hostile.line(told))
         else:
             path.write_bytes(changed(hostile, whole))
-        before = refused_or(lambda: read_matrix(path))
+        before = refused_or(read_matrix, path)
         if before is None:
-            return
+            continue
         read.append(before)
         found = compare_matrix(before, matrix)
-        check_terminal(changes_text(found, "table", width=draw.randrange(30, 120)))
+        check_terminal(changes_text(found, "table", width=hostile.randrange(30, 120)))
         check_markdown(changes_text(found, "markdown"))
         check_json(changes_text(found, "json"))
-
-    fuzz(one, draw=draws())
     assert read
 
 
 @pytest.mark.fuzz(150)
 def test_a_stress_run_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    def show(run: Any, _: Hostile | None = None) -> None:
+        check_html(stress_html(run))
+        check_markdown(stress_markdown(run))
+        check_json(json_text(run, ascii_alone=True))
+
     path = place / "stress.json"
     path.write_text(json.dumps(STRESS))
-    check_html(stress_html(load_stress(path)))
-    read = []
-
-    def one(draw: random.Random) -> None:
-        path.write_bytes(changed(Hostile(draw, sentinel.path), STRESS))
-        run = refused_or(lambda: load_stress(path))
-        if run is not None:
-            read.append(run)
-            check_html(stress_html(run))
-            check_markdown(stress_markdown(run))
-            check_json(json_text(run, ascii_alone=True))
-
-    fuzz(one, draw=draws())
-    assert read
+    show(load_stress(path))
+    read_or_refuse(fuzz, path, STRESS, load_stress, show)
 
 
 def a_coverage_report() -> CoverageReport:
@@ -201,8 +180,14 @@ def a_coverage_report() -> CoverageReport:
         ),
     )
     results = (
-        Result(model_type="bert", task="fill-mask", standing=Standing.FAILED, level="unsupported", reason="it broke"),
-        Result(model_type="rag", task=None, standing=Standing.EXCLUDED),
+        Result(
+            model_type="bert",
+            task="fill-mask",
+            standing=CoverageStatus.FAILED,
+            level="unsupported",
+            reason="it broke",
+        ),
+        Result(model_type="rag", task=None, standing=CoverageStatus.EXCLUDED),
     )
     target = TargetCoverage(
         target="cpu", results=results, checks={"builds": {"passed": 1}}, devices=("a processor",), machines=("desk",)
@@ -218,21 +203,13 @@ def a_coverage_report() -> CoverageReport:
 
 @pytest.mark.fuzz(60)
 def test_an_earlier_coverage_report_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    def show(found: CoverageReport, _: Hostile) -> None:
+        check_terminal(coverage_text(found))
+        check_html(coverage_html(found))
+        check_markdown(coverage_markdown(found))
+
     whole = json.loads(coverage_json(a_coverage_report()))
-    path = place / "coverage.json"
-    read = []
-
-    def one(draw: random.Random) -> None:
-        path.write_bytes(changed(Hostile(draw, sentinel.path), whole))
-        found = refused_or(lambda: read_report(path))
-        if found is not None:
-            read.append(found)
-            check_terminal(coverage_text(found))
-            check_html(coverage_html(found))
-            check_markdown(coverage_markdown(found))
-
-    fuzz(one, draw=draws())
-    assert read
+    read_or_refuse(fuzz, place / "coverage.json", whole, read_report, show)
 
 
 @pytest.mark.fuzz(80)
@@ -241,27 +218,26 @@ def test_packed_evidence_is_unpacked_as_far_as_it_may_be(fuzz: Any, place: Path,
     lines = [json.dumps(line).encode() for _, found in files() for line in found]
     read = []
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
-        data = b"".join((hostile.json(json.loads(line)) if draw.random() < 0.05 else line) + b"\n" for line in lines)
+    for hostile in fuzz:
+        data = b"".join(
+            (hostile.json(json.loads(line)) if hostile.random() < 0.05 else line) + b"\n" for line in lines
+        )
         packed = gzip.compress(data, 1)
-        path.write_bytes(hostile.bytes(packed) if draw.random() < 0.5 else packed)
-        found = refused_or(lambda: read_kept(path))
+        path.write_bytes(hostile.bytes(packed) if hostile.random() < 0.5 else packed)
+        found = refused_or(read_shipped, path)
         if found is not None:
             read.append(found)
-
-    fuzz(one, draw=draws())
     assert read
 
 
 def test_a_gzip_bomb_is_left_where_it_grows_too_large(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_evidence, "_LARGEST", 20 << 20)
+    monkeypatch.setattr(shipped_evidence, "_LARGEST", 20 << 20)
     path = place / "cpu.jsonl.gz"
     line = json.dumps(files()[1][1][0]).encode() + b"\n"
     for bomb in (b" " * 100_000_000, line * 100_000):
         path.write_bytes(gzip.compress(bomb, 1))
         assert path.stat().st_size < 5_000_000
-        assert limited(lambda: read_kept(path), memory=200 << 20) is None
+        assert limited(read_shipped, path, memory=200 << 20) is None
 
 
 def parquet(path: Path, select: str) -> None:
@@ -282,33 +258,28 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_parquet_bomb_is_refused_before_it_is_read(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_bomb_is_refused_before_it_is_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_parquet, "LARGEST_TEXT", 200 << 20)  # or making one takes as long as reading it would
     monkeypatch.setattr(reading_parquet, "MOST_ROWS", 100_000)
-    parquet(place / "compacted-0.parquet", f"SELECT 'a.jsonl' AS file, {BOMBS[name]}")
-    assert (place / "compacted-0.parquet").stat().st_size < 1_000_000
 
-    ways = (lambda: list(reading_parquet.owned_lines(place)), lambda: read_latest(place))
-
-    def read() -> list[str]:
+    def read(folder: Path) -> list[str]:
         said = []
-        for call in (*ways, lambda: read_folder(place)):
+        for call in (
+            lambda: list(reading_parquet.owned_lines(folder)),
+            lambda: read_latest(folder),
+            lambda: read_folder(folder),
+        ):
             with pytest.raises(BrokenInput) as error:
                 call()
             said.append(error.value.why)
         return said
 
-    assert len(limited(read, memory=5 << 30)) == 3  # DuckDB maps more than it uses
-
-
-def test_what_was_compacted_here_is_read(place: Path) -> None:
-    write(place, files())
-    whole = read_folder(place)
-    assert compact(place).files == 4
-    reading_parquet._checked.clear()
-    assert read_folder(place).checks == whole.checks
-    assert {line.evidence_id for line in read_latest(place).checks}
+    for name, select in BOMBS.items():
+        folder = place / name
+        folder.mkdir()
+        parquet(folder / "compacted-0.parquet", f"SELECT 'a.jsonl' AS file, {select}")
+        assert (folder / "compacted-0.parquet").stat().st_size < 1_000_000
+        assert len(limited(read, folder, memory=5 << 30)) == 3, name  # DuckDB maps more than it uses
 
 
 @pytest.mark.fuzz(15)
@@ -317,12 +288,10 @@ def test_compacted_evidence_with_other_bytes_is_read_or_refused(fuzz: Any, place
     (path,) = compact(place).paths
     whole = path.read_bytes()
 
-    def one(draw: random.Random) -> None:
-        path.write_bytes(Hostile(draw).bytes(whole))
-        limited(lambda: bool(refused_or(lambda: read_folder(place))), memory=5 << 30)
-        limited(lambda: bool(refused_or(lambda: read_latest(place))), memory=5 << 30)
-
-    fuzz(one, draw=draws())
+    for hostile in fuzz:
+        path.write_bytes(hostile.bytes(whole))
+        limited(lambda: bool(refused_or(read_folder, place)), memory=5 << 30)
+        limited(lambda: bool(refused_or(read_latest, place)), memory=5 << 30)
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -330,23 +299,15 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "matrix": read_matrix,
     "stress": load_stress,
     "coverage": read_report,
-    "packed": read_kept,
+    "packed": read_shipped,
 }
 
 
-@pytest.mark.parametrize("trap", sorted(TRAPS))
-@pytest.mark.parametrize("reader", READERS)
-def test_no_trap_is_waited_for(place: Path, reader: str, trap: str) -> None:
-    TRAPS[trap](place / "kept.json", place.parent)
-    if (reader, trap) in (("packed", "empty"), ("packed", "a terabyte of holes")):
-        return  # nothing is in an empty one; what isn't packed ends at its first byte
-    try:
-        assert limited(lambda: READERS[reader](place / "kept.json")) is None
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def test_limits_are_what_ends_a_reader(place: Path) -> None:
-    (place / "a.json").write_bytes(b"[" + b"0," * 30_000_000 + b"0]")
-    with pytest.raises(Broke):
-        limited(lambda: json.loads((place / "a.json").read_bytes()), memory=100 << 20)
+def test_no_trap_is_waited_for(place: Path) -> None:
+    for trap, make in TRAPS.items():
+        make(place / "kept.json", place.parent)
+        for reader, read in READERS.items():
+            # Nothing is in an empty one; what isn't packed ends at its first byte.
+            if reader != "packed" or trap not in ("empty", "a terabyte of holes"):
+                assert limited(read, place / "kept.json") is None, (reader, trap)
+        clear(place / "kept.json")

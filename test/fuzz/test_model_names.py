@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import Hostile, draws
+from hostile import Hostile
 from readers import check_terminal
 from watched import Opened, Sentinel, Surroundings, command_of, door, limited, refused_or
 
@@ -24,10 +23,10 @@ BASES = ("bert", "google-bert/bert-base-uncased", "./my-checkpoint", "my.module:
 
 def name(hostile: Hostile) -> str:
     """A hostile name, or a name that is nearly one."""
-    if hostile.random.random() < 0.4:
+    if hostile.random() < 0.4:
         return hostile.name()
-    base = hostile.random.choice(BASES)
-    place = hostile.random.randrange(len(base) + 1)
+    base = hostile.choice(BASES)
+    place = hostile.randrange(len(base) + 1)
     return f"{base[:place]}{hostile.name()}{base[place:]}"
 
 
@@ -42,14 +41,14 @@ def test_a_name_is_classified_or_refused(
     around = Surroundings(place.parent)
     before = set(sys.modules)
 
-    def one(draw: random.Random) -> None:
-        asked = name(Hostile(draw, sentinel.path))
+    for hostile in fuzz:
+        asked = name(hostile)
         with Opened(place) as opened:
-            found = refused_or(lambda: classify(asked))
-            refused_or(lambda: kind_of(asked))
-            refused_or(lambda: classify_model(asked, model_class=asked, tasks=[asked]))
-            refused_or(lambda: choose_models([asked], read_list=lambda: [asked]))
-            slug = refused_or(lambda: checkpoint_slug(asked))
+            found = refused_or(classify, asked)
+            refused_or(kind_of, asked)
+            refused_or(classify_model, asked, model_class=asked, tasks=[asked])
+            refused_or(choose_models, [asked], read_list=[asked].copy)
+            slug = refused_or(checkpoint_slug, asked)
             classify_or_guess(asked)
         assert not opened.names
         if found is not None:
@@ -57,8 +56,6 @@ def test_a_name_is_classified_or_refused(
         if slug is not None:
             cell = Cell(model=slug, task="fill-mask", target=Target(name="cpu"))
             assert set(cell.slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
-
-    fuzz(one, draw=draws())
     around.check()
     assert not {one for one in set(sys.modules) - before if one.startswith(("my", "model"))}
 
@@ -67,21 +64,18 @@ def test_a_name_is_classified_or_refused(
 def test_cells_targets_and_patterns_are_taken_apart_or_refused(fuzz: Any) -> None:
     cells = ("bert/fill-mask/cpu/float32", "gpt2/text-generation/openvino:NPU/float16")
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw)
-        text = draw.choice(
+    for hostile in fuzz:
+        text = hostile.choice(
             (hostile.text(), "/".join(hostile.text() for _ in range(4)), f"bert/fill-mask/{name(hostile)}/x")
         )
-        cell = refused_or(lambda: Cell.parse(text))
+        cell = refused_or(Cell.parse, text)
         assert cell is None or cell.id == text
-        target = refused_or(lambda: Target.parse(text))
+        target = refused_or(Target.parse, text)
         assert target is None or str(target) == text
-        refused_or(lambda: Shard.parse(text))
-        limited(lambda: choose_cells(cells, select=[text], skip=[hostile.text()])) if draw.random() < 0.1 else None
-        refused_or(lambda: choose_cells(cells, select=[text]))
+        refused_or(Shard.parse, text)
+        limited(choose_cells, cells, select=[text], skip=[hostile.text()]) if hostile.random() < 0.1 else None
+        refused_or(choose_cells, cells, select=[text])
         assert all(entry.strip() for entry in list_entries(text.splitlines()))
-
-    fuzz(one, draw=draws())
 
 
 @pytest.mark.fuzz(25)
@@ -89,9 +83,8 @@ def test_the_door_says_what_is_wrong_in_one_line(fuzz: Any, place: Path, monkeyp
     monkeypatch.chdir(place)
     around = Surroundings(place.parent, place)
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw)
-        words = draw.choice((
+    for hostile in fuzz:
+        words = hostile.choice((
             ["--model", name(hostile), "--device", "cpu", "--list"],
             ["--model", "bert", "--device", hostile.text(), "--list"],
             ["--model", "bert", "--task", hostile.text(), "--list"],
@@ -103,9 +96,7 @@ def test_the_door_says_what_is_wrong_in_one_line(fuzz: Any, place: Path, monkeyp
             [hostile.text()],
         ))  # fmt: skip
         if "\0" in " ".join(words):
-            return
+            continue
         _, out, _ = door(command_of("run_test_generation"), words)
         check_terminal(out)
-
-    fuzz(one, draw=draws())
     around.check()

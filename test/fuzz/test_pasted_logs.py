@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import Hostile, draws
 from readers import check_json, check_markdown
 from watched import Sentinel, command_of, door, limited
 
@@ -34,43 +32,37 @@ REPEATED += ("E   ", "Traceback (most recent call last):\n", "::", "##", "[", "a
 
 @pytest.mark.fuzz(150)
 def test_a_pasted_log_is_told_as_text(fuzz: Any, sentinel: Sentinel) -> None:
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         lines = LOG.splitlines(keepends=True)
-        for _ in range(draw.randint(1, 5)):
-            at = draw.randrange(len(lines))
+        for _ in range(hostile.randint(1, 5)):
+            at = hostile.randrange(len(lines))
             more = (f"{hostile.text()}\n", f"RuntimeError: {hostile.text()}\n", lines[at] + hostile.text())
-            lines[at] = draw.choice(more)
+            lines[at] = hostile.choice(more)
         found = diagnose_text("".join(lines), source=hostile.text(), timestamp="2026-01-01T00:00:00+00:00")
         check_markdown(diagnosis_markdown(found))
         check_json(diagnosis_json(found, "2026-01-01T00:00:00+00:00"))
-
-    fuzz(one, draw=draws())
 
 
 @pytest.mark.fuzz(20)
 def test_the_door_takes_whatever_bytes_come(fuzz: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw)
-        data = draw.choice((LOG.encode(), LOG.encode("utf-16"), b"")) + hostile.text().encode(errors="surrogatepass")
+    for hostile in fuzz:
+        data = hostile.choice((LOG.encode(), LOG.encode("utf-16"), b"")) + hostile.text().encode(
+            errors="surrogatepass"
+        )
         (place / "log").write_bytes(hostile.bytes(data))
-        form = draw.choice(("markdown", "json"))
+        form = hostile.choice(("markdown", "json"))
         _, out, _ = door(command_of("hardware_compatibility_reporter"), ["--diagnose", "log", "--format", form])
         if out:
             {"markdown": check_markdown, "json": check_json}[form](out)
 
-    fuzz(one, draw=draws())
 
-
-@pytest.mark.parametrize("repeated", REPEATED)
-def test_no_text_takes_long(repeated: str) -> None:
+def test_no_text_takes_long() -> None:
     """Each in a process that is ended after a while: what takes the square of a text's length takes minutes here."""
-    text = repeated * (60_000 // len(repeated))
-    whole = f"Traceback (most recent call last):\n  File x\nRuntimeError: {text}\n{text}"
 
-    def read() -> None:
+    def read(text: str) -> None:
+        whole = f"Traceback (most recent call last):\n  File x\nRuntimeError: {text}\n{text}"
         for one in (text, f"x{text}@", f"{text}://{text}@"):
             assert redact(one)
             assert without_identity(one)
@@ -79,7 +71,8 @@ def test_no_text_takes_long(repeated: str) -> None:
         for kind in error_types():
             identify(text, recorded=kind, log=text)
 
-    limited(read, seconds=20)
+    for repeated in REPEATED:
+        limited(read, repeated * (60_000 // len(repeated)), seconds=20)
 
 
 @pytest.mark.fuzz(25)
@@ -89,11 +82,9 @@ def test_every_pattern_is_quick_on_whatever_begins_as_it_does(fuzz: Any) -> None
     sources = sorted({one.source for one in expressions})
     assert len(sources) > 100
 
-    def one(draw: random.Random) -> None:
-        source = draw.choice(sources)
-        start = draw.randrange(len(source))
-        piece = source[start : start + draw.randrange(1, 20)] or "a"
+    for hostile in fuzz:
+        source = hostile.choice(sources)
+        start = hostile.randrange(len(source))
+        piece = source[start : start + hostile.randrange(1, 20)] or "a"
         text = (source + piece * 20_000)[:20_000]
-        limited(lambda: identify(text, log=text), seconds=30)
-
-    fuzz(one, draw=draws())
+        limited(identify, text, log=text, seconds=30)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import io
 import json
-import random
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import MARK, TRAPS, Hostile, draws
+from hostile import MARK, TRAPS
 from readers import check_json, check_markdown, check_terminal
 from rich.console import Console
 from watched import Sentinel, Surroundings, limited, refused_or
@@ -57,14 +56,13 @@ def test_an_index_is_whole_or_refused(fuzz: Any, place: Path, sentinel: Sentinel
     index = json.loads((folder / INDEX).read_text())
     read = []
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
-        told = hostile.retold(index, keep=("format",), share=0.05) if draw.random() < 0.5 else hostile.changed(index)
+    for hostile in fuzz:
+        told = (
+            hostile.retold(index, keep=("format",), share=0.05) if hostile.random() < 0.5 else hostile.changed(index)
+        )
         (folder / INDEX).write_bytes(hostile.line(told))
-        if refused_or(lambda: ReplayedMachine(folder)) is not None:
-            read.append(refused_or(lambda: shown(folder)))
-
-    fuzz(one, draw=draws())
+        if refused_or(ReplayedMachine, folder) is not None:
+            read.append(refused_or(shown, folder))
     assert read
 
 
@@ -76,25 +74,24 @@ def test_files_and_answers_of_a_machine_are_text(fuzz: Any, place: Path, sentine
         for folder in folders
     }
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
-        folder = draw.choice(folders)
+    for hostile in fuzz:
+        folder = hostile.choice(folders)
         found = [path for path in whole[folder] if path.name not in (INDEX, "SOURCE.md")]
-        chosen = draw.sample(found, min(len(found), draw.randint(1, 6)))
+        chosen = hostile.sample(found, min(len(found), hostile.randint(1, 6)))
         for path in chosen:
             text = path.read_text(errors="replace")
             if path.suffix == ".json":
-                told = hostile.changed(json.loads(text)) if draw.random() < 0.5 else hostile.retold(json.loads(text))
+                told = (
+                    hostile.changed(json.loads(text)) if hostile.random() < 0.5 else hostile.retold(json.loads(text))
+                )
                 path.write_bytes(hostile.line(told))
             else:
                 words = text.split(" ")
-                words[draw.randrange(len(words))] = hostile.text()
+                words[hostile.randrange(len(words))] = hostile.text()
                 path.write_bytes(" ".join(words).encode(errors="replace"))
-        refused_or(lambda: shown(folder))
+        refused_or(shown, folder)
         for path in chosen:
             path.write_bytes(whole[folder][path])
-
-    fuzz(one, draw=draws())
 
 
 def test_nothing_outside_of_a_recording_is_read(place: Path) -> None:
@@ -119,15 +116,14 @@ def test_nothing_outside_of_a_recording_is_read(place: Path) -> None:
     assert machine.names("/../../..") is None
 
 
-@pytest.mark.parametrize("name", [INDEX, "sysfs.txt", "files/proc/cpuinfo", "libraries/pci_ids.json"])
-@pytest.mark.parametrize("trap", sorted(TRAPS))
-def test_no_trap_is_waited_for(place: Path, trap: str, name: str) -> None:
-    folder = copied(SMALL, place / "machine")
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.unlink(missing_ok=True)
-    TRAPS[trap](path, place.parent)
-    limited(lambda: list_text(detect(ReplayedMachine(folder))))
+def test_no_trap_is_waited_for(place: Path) -> None:
+    for name in (INDEX, "sysfs.txt", "files/proc/cpuinfo", "libraries/pci_ids.json"):
+        for make in TRAPS.values():
+            folder = copied(SMALL, place / "machine")
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).unlink(missing_ok=True)
+            make(folder / name, place.parent)
+            limited(lambda folder=folder: list_text(detect(ReplayedMachine(folder))))
 
 
 class Climbing(LiveMachine):
@@ -150,15 +146,14 @@ def test_recording_writes_below_its_folder_alone(place: Path) -> None:
 
 @pytest.mark.fuzz(40)
 def test_the_live_view_shows_names_as_text(fuzz: Any, sentinel: Sentinel) -> None:
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         view = View()
         device = DeviceSample(
             vendor=hostile.text(),
             index=0,
             device_type="gpu",
             model=hostile.text(),
-            reason=draw.choice(("", hostile.text())),
+            reason=hostile.choice(("", hostile.text())),
             throttle_reasons=(hostile.text(),),
         )
         host = HostSample(
@@ -170,11 +165,9 @@ def test_the_live_view_shows_names_as_text(fuzz: Any, sentinel: Sentinel) -> Non
         )
         told = {hostile.text(): hostile.text()}
         view.add(Sample(time="2026-01-01T00:00:00", elapsed_s=1.0, host=host, devices=(device,), vendors=told))
-        console = Console(width=draw.choice((80, 140)), record=True, color_system=None, file=io.StringIO())
+        console = Console(width=hostile.choice((80, 140)), record=True, color_system=None, file=io.StringIO())
         console.print(view.render(console.width))
         check_terminal(console.export_text())
-
-    fuzz(one, draw=draws())
 
 
 @pytest.mark.fuzz(60)
@@ -185,14 +178,11 @@ def test_what_differs_between_machines_is_text(fuzz: Any, place: Path, sentinel:
     whole = json.loads(list_text(detect(ReplayedMachine(SMALL)), "json"))
     path = place / "inventory.json"
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
-        told = hostile.retold(whole, share=0.1) if draw.random() < 0.5 else hostile.changed(whole)
+    for hostile in fuzz:
+        told = hostile.retold(whole, share=0.1) if hostile.random() < 0.5 else hostile.changed(whole)
         path.write_bytes(hostile.line(told))
-        inventory = refused_or(lambda: load_inventory(path))
+        inventory = refused_or(load_inventory, path)
         if inventory is not None:
             found = compare_inventories(whole, inventory)
             check_terminal(comparison_text(found))
             check_json(as_json(found.to_dict()))
-
-    fuzz(one, draw=draws())

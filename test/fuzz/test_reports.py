@@ -4,14 +4,13 @@ viewer of Markdown, a spreadsheet, a terminal or a CI server would obey."""
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from hostile import Hostile, draws
+from hostile import Hostile
 from made_evidence import CELLS, RUNS, files, write
 from readers import (
     check_csv,
@@ -82,9 +81,7 @@ def told(folder: Path, hostile: Hostile) -> Evidence:
     """Evidence whose texts are hostile, as it is read from a folder. Some of its cells are real ones."""
     made = []
     for name, lines in files():
-        keep = (
-            SHAPE if hostile.random.random() < 0.3 else (*SHAPE, "cell_id", "requested_target", "check_name", "model")
-        )
+        keep = SHAPE if hostile.random() < 0.3 else (*SHAPE, "cell_id", "requested_target", "check_name", "model")
         retold = [hostile.retold(line, keep=keep, share=0.3) for line in lines]
         for line in retold:
             for planned in line.get("plan", ()):
@@ -100,8 +97,7 @@ def told(folder: Path, hostile: Hostile) -> Evidence:
 @pytest.mark.fuzz(20)
 @pytest.mark.parametrize("form", FORMATS.names())
 def test_a_report_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory: HardwareInfo, form: str) -> None:
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         evidence = told(place, hostile)
         reporter = HardwareCompatibilityReporter(evidence, output_folder=place)
         reporter._inventory = inventory
@@ -109,14 +105,12 @@ def test_a_report_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory:
         reporter.add_error(hostile.text(), hostile.text() or "x", hostile.text(), component=hostile.text(),
                            model_name=hostile.text(), traceback=hostile.text(), cause=hostile.text())  # fmt: skip
         report = reporter.report()
-        if draw.random() < 0.2:
+        if hostile.random() < 0.2:
             report = pseudonyms_for(evidence).value(report)
         text = report_text(report, form)
         found = checked(form, text)
         if form == "json":
             jsonschema.validate(found, schema_of(SCHEMA))
-
-    fuzz(one, draw=draws())
 
 
 def test_the_annotations_of_whole_evidence_are_there(place: Path, inventory: HardwareInfo) -> None:
@@ -132,49 +126,43 @@ def test_the_annotations_of_whole_evidence_are_there(place: Path, inventory: Har
 def test_a_matrix_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory: HardwareInfo) -> None:
     rules = load_rules()
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         concluded = judged_of(read_latest(told(place, hostile)), inventory)
         matrix = build_matrix(
             rules, concluded.measured, {cell.partition("/")[0]: "embedding" for cell in CELLS},
             timestamp=hostile.text(), devices=concluded.devices,
         )  # fmt: skip
-        form = draw.choice((*OF_MATRICES, "html"))
+        form = hostile.choice((*OF_MATRICES, "html"))
         if form == "html":
             text = matrix_html(matrix.to_dict(), versions={"torch": hostile.text(), hostile.text(): "1"})
         else:
-            text = matrix_text(matrix, form, by=draw.choice(VIEWS), width=draw.randrange(20, 120))
+            text = matrix_text(matrix, form, by=hostile.choice(VIEWS), width=hostile.randrange(20, 120))
         checked(form, text)
-
-    fuzz(one, draw=draws())
 
 
 @pytest.mark.fuzz(60)
 def test_lists_of_operators_and_of_predictions_are_text(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         evidence = told(place, hostile)
         calibration = Calibration(scores=score(evidence), passing=())
         check_markdown(calibration_text(calibration, "markdown"))
         check_terminal(calibration_text(calibration, "table"))
         checks = [line for line in evidence.checks if line.requested_target in ("cpu", "openvino")]
-        found = refused_or(lambda: backlog(Target(name="cpu"), (), checks, evidence=hostile.text()))
+        found = refused_or(backlog, Target(name="cpu"), (), checks, evidence=hostile.text())
         if found is None:
-            return
+            continue
         check_markdown(backlog_markdown(found))
         check_terminal(backlog_text(found))
         check_json(backlog_json(found))
 
-    fuzz(one, draw=draws())
-
 
 @pytest.mark.fuzz(8)
 def test_a_comparison_is_text(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
-    def one(draw: random.Random) -> None:
+    for hostile in fuzz:
         (place / "evidence").mkdir(exist_ok=True)
-        told(place / "evidence", Hostile(draw, sentinel.path))
-        form = draw.choice(OF_COMPARISONS)
-        words = draw.choice(((*RUNS,), (str(place / "evidence"), RUNS[0]), ("last-green",)))
+        told(place / "evidence", hostile)
+        form = hostile.choice(OF_COMPARISONS)
+        words = hostile.choice(((*RUNS,), (str(place / "evidence"), RUNS[0]), ("last-green",)))
         _, out, _ = door(
             command_of("hardware_compatibility_reporter"),
             ["--compare", *words, "--evidence", str(place / "evidence"), "--format", form],
@@ -182,17 +170,12 @@ def test_a_comparison_is_text(fuzz: Any, place: Path, sentinel: Sentinel) -> Non
         if out:
             checked(form, out)
 
-    fuzz(one, draw=draws())
-
 
 @pytest.mark.fuzz(100)
 def test_pseudonyms_leave_no_name_and_add_nothing(fuzz: Any, sentinel: Sentinel) -> None:
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
-        names = [hostile.text() for _ in range(draw.randrange(5))]
+    for hostile in fuzz:
+        names = [hostile.text() for _ in range(hostile.randrange(5))]
         found = Pseudonyms([*names, "very-secret-model"]).value(
             {"a": [hostile.text(), "the very secret_model fails"]}
         )
         assert "secret_model" not in json.dumps(found)
-
-    fuzz(one, draw=draws())

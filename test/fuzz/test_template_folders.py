@@ -3,13 +3,11 @@ beside it and ends."""
 
 from __future__ import annotations
 
-import random
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import TRAPS, Hostile, draws
+from hostile import DATA, TRAPS
 from watched import Opened, Sentinel, Surroundings, command_of, door, refused_or
 
 from generators.recipes.on_demand import recipe_for
@@ -24,74 +22,29 @@ CELL = Cell(model="bert", task="fill-mask", target=Target(name="cpu"))
 NAME = "encoder-only.py.j2"
 OURS = (TEMPLATES / NAME).read_text(encoding="utf-8") + (TEMPLATES / "suite.py.j2").read_text(encoding="utf-8")
 
-ESCAPES = (
-    "''.__class__.__mro__[1].__subclasses__()",
-    "cycler.__init__.__globals__.os.popen('touch {sentinel}').read()",
-    "self.__init__.__globals__.__builtins__.__import__('os').system('touch {sentinel}')",
-    "lipsum.__globals__['os'].system('touch {sentinel}')",
-    "namespace.__init__.__globals__",
-    "cell.__class__.__init__.__globals__",
-    "cell.parse('a/b/cpu/float32')",
-    "recipe.to_json()",
-    "recipe.from_dict({{}})",
-    "recipe.config.__class__",
-    "recipe.config.update({{'a': 1}})",
-    "'{{0.__class__}}'.format(cell)",
-    "'{{a.__init__.__globals__}}'.format_map({{'a': cell}})",
-    "'%s' | attr('__class__')",
-    "(cell | attr('__class__')).__mro__",
-    "checks[0].__class__",
-    "checks | map('attr', '__class__') | list",
-    "checks | map(attribute='__class__') | list",
-    "joiner.__init__.__globals__",
-    "request.application.__globals__",
-    "get_flashed_messages.__globals__",
-    "open('{sentinel}', 'w')",
-    "[].append(1)",
-    "recipe.__dict__",
-    "recipe.__setattr__('name', 1)",
-)
-BOMBS = (
-    "{{ ('a' * 10 ** 10) | literal }}",
-    "{{ 9 ** 9 ** 9 }}",
-    "{% for a in range(10 ** 9) %}x{% endfor %}",
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "{% set n = namespace(a='aaaaaaaa') %}{% for i in range(60) %}{% set n.a = n.a ~ n.a %}{% endfor %}",
-    "{{ 'a' | center(10 ** 10) | code }}",
-    "{{ ('%1000000000d' % 1) | code }}",
-    "{{ '{:>9999999999}'.format(1) | code }}",
-    "{{ lipsum(n=10 ** 8) }}",
-    "{% macro m(n) %}{{ m(n + 1) }}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
-    "{{ 'a'.ljust(10 ** 10) | code }}",
-    "{{ [[[[1] * 10 ** 9] * 10 ** 9]] }}",
-    "{% for a in recipe.config %}{{ 'x' | indent(10 ** 9) | code }}{% endfor %}",
-    "{% include 'encoder-only.py.j2' %}",
-    "{% extends 'encoder-only.py.j2' %}",
-    "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
-    "x" * 5_000_000,
-)
+ESCAPES = DATA["template_escapes"]
+BOMBS = (*DATA["template_bombs"], "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "x" * 5_000_000)
 
 
 def rendered(folder: Path) -> str:
     return render(recipe_for("bert"), CELL, [], template_folder=folder)
 
 
-@pytest.mark.parametrize("expression", ESCAPES)
-def test_no_expression_reaches_python(place: Path, sentinel: Sentinel, expression: str) -> None:
-    filled = expression.format(sentinel=sentinel.path)
-    for template in (
-        f"{{{{ {filled} | string | literal }}}}",
-        f"{{% set a = {filled} %}}",
-        f"{{% if {filled} %}}{{% endif %}}x",
-    ):
-        (place / NAME).write_text(template)
-        try:
-            text = rendered(place)
-        except UsageError:
-            continue
-        assert "<class" not in text
-        assert "<function" not in text
-        assert "0x" not in text
+def test_no_expression_reaches_python(place: Path, sentinel: Sentinel) -> None:
+    for expression in ESCAPES:
+        filled = expression.replace("{sentinel}", str(sentinel.path))
+        for template in (
+            f"{{{{ {filled} | string | literal }}}}",
+            f"{{% set a = {filled} %}}",
+            f"{{% if {filled} %}}{{% endif %}}x",
+        ):
+            (place / NAME).write_text(template)
+            try:
+                text = rendered(place)
+            except UsageError:
+                continue
+            assert [word for word in ("<class", "<function", "0x") if word in text] == [], expression
+        sentinel.check()
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda text: text[:40])
@@ -102,53 +55,42 @@ def test_a_template_that_asks_for_too_much_ends(place: Path, bomb: str, monkeypa
         rendered(place)
 
 
-def test_a_plain_template_is_rendered_with_ours_behind_it(place: Path) -> None:
-    shutil.copy(TEMPLATES / NAME, place / NAME)
-    text = rendered(place)
-    assert "def test_matches_reference" in text
-    assert text == render(recipe_for("bert"), CELL, [])
-
-
 @pytest.mark.fuzz(40)
 def test_a_template_is_rendered_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
     around = Surroundings(place.parent, place)
     made = []
 
-    def one(draw: random.Random) -> None:
-        hostile = Hostile(draw, sentinel.path)
+    for hostile in fuzz:
         lines = OURS.splitlines(keepends=True)
-        for _ in range(draw.randint(1, 4)):
-            at = draw.randrange(len(lines))
-            escape = draw.choice(ESCAPES).format(sentinel=sentinel.path)
-            lines[at] = draw.choice(
+        for _ in range(hostile.randint(1, 4)):
+            at = hostile.randrange(len(lines))
+            escape = hostile.choice(ESCAPES).replace("{sentinel}", str(sentinel.path))
+            lines[at] = hostile.choice(
                 (f"{hostile.text()}\n", f"{{{{ {escape} | code }}}}\n", lines[-at], "{% raw %}\n")
             )
         data = "".join(lines).encode(errors="surrogatepass")
-        (place / NAME).write_bytes(hostile.bytes(data) if draw.random() < 0.2 else data)
-        made.append(refused_or(lambda: rendered(place)))
-
-    fuzz(one, draw=draws())
+        (place / NAME).write_bytes(hostile.bytes(data) if hostile.random() < 0.2 else data)
+        made.append(refused_or(rendered, place))
     around.check()
 
 
-@pytest.mark.parametrize("trap", sorted(TRAPS))
-def test_no_link_leads_out_of_the_folder(place: Path, trap: str) -> None:
+def test_no_link_leads_out_of_the_folder(place: Path) -> None:
     outside = place.parent / "outside"
     outside.mkdir()
     (outside / "secret.j2").write_text("very-secret-text")
-    TRAPS[trap](place / NAME, outside)
-    if trap == "empty":
-        assert "def test_" not in rendered(place)
-        return
-    with pytest.raises(UsageError):
-        rendered(place)
-    shutil.rmtree(place)
-    place.mkdir()
+    for trap, make in TRAPS.items():
+        folder = place / trap
+        folder.mkdir()
+        make(folder / NAME, outside)
+        if trap == "empty":
+            assert "def test_" not in rendered(folder)
+        else:
+            with pytest.raises(UsageError):
+                rendered(folder)
+    (place / "linked").symlink_to(outside)
+    (place / "linked.j2").symlink_to(outside / "secret.j2")
     for name in ("../outside/secret.j2", "linked/secret.j2", "/etc/hostname", "linked.j2"):
         (place / NAME).write_text(f"{{% include '{name}' %}}")
-        for link, to in (("linked", outside), ("linked.j2", outside / "secret.j2")):
-            if not (place / link).exists():
-                (place / link).symlink_to(to)
         with pytest.raises(UsageError) as error:
             rendered(place)
         assert "very-secret-text" not in str(error.value)

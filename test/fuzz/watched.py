@@ -23,7 +23,7 @@ from typing import Any
 import click
 from readers import check_terminal
 
-from hardware.command_line import INTERNAL, open_door
+from hardware.command_line import INTERNAL, run_command_line
 from hardware.errors import HwCompatError
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def check_error(error: HwCompatError) -> None:
     """An error is one line on the terminal, whatever of the input stands in it."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
-        code = open_door(_raising(error), [], program="fuzz")
+        code = run_command_line(_raising(error), [], program="fuzz")
     assert code in CODES, f"exit code {code}: {error}"
     check_said(said.getvalue())
 
@@ -97,10 +97,10 @@ def _raising(error: HwCompatError) -> click.Command:
     return click.Command("fuzz", callback=run)
 
 
-def refused_or(call: Callable[[], Any]) -> Any:
+def refused_or(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """What a call returns; None where it refused the input with an error for users, which is checked."""
     try:
-        return call()
+        return call(*arguments, **named)
     except HwCompatError as error:
         check_error(error)
         return None
@@ -123,7 +123,7 @@ def door(command: click.Command, arguments: Sequence[str]) -> tuple[int, str, st
     """Exit code, standard output and standard error of a command line, in this process. Both are checked."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = open_door(command, list(arguments), program="fuzz")
+        code = run_command_line(command, list(arguments), program="fuzz")
     assert code != INTERNAL, err.getvalue()
     assert code in CODES, f"exit code {code}: {err.getvalue()}"
     check_said(err.getvalue())
@@ -134,7 +134,9 @@ class Broke(AssertionError):
     """A process went beyond its limits, or ended by itself."""
 
 
-def limited(call: Callable[[], Any], *, memory: int = MEMORY, seconds: float = DEADLINE_S) -> Any:
+def limited(
+    call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, seconds: float = DEADLINE_S, **named: Any
+) -> Any:
     """What a call returns (None where it refuses), in a forked process that has little memory and time.
 
     Raises `Broke` where it takes more than that or dies, and `AssertionError` with the traceback of what it raised.
@@ -142,7 +144,7 @@ def limited(call: Callable[[], Any], *, memory: int = MEMORY, seconds: float = D
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
-        _in_child(call, memory, writer)
+        _in_child(functools.partial(call, *arguments, **named), memory, writer)
     os.close(writer)
     try:
         answer = b"".join(_read(reader, seconds))

@@ -6,8 +6,8 @@ import pytest
 
 from hardware.basic_detection import inventory_here
 from hwcompat.plugins.placement.mesh.axes import COLLECTIVES, Split
+from hwcompat.plugins.placement.mesh.mesh_input import mesh_input
 from hwcompat.plugins.placement.mesh.mesh_plan import plan_mesh
-from hwcompat.plugins.placement.mesh.mesh_subject import mesh_subject
 from hwcompat.plugins.placement.mesh_command import run_check
 from hwcompat.plugins.placement.placement_device import accelerators_of
 
@@ -20,7 +20,7 @@ def test_two_accelerators_give_what_one_device_gives(target: str, split: Split) 
     devices = [one for one in accelerators_of(inventory_here()) if one.target == target]
     if len(devices) < 2:
         pytest.skip(f"{target}: {len(devices)} device(s) are here, and a mesh takes two")
-    subject = mesh_subject("llama")
+    subject = mesh_input("llama")
     plan = plan_mesh(devices, subject.tiny_figures, split)
     found = run_check(subject, plan, 300)
     assert found.passed, found.broken or found.cases

@@ -1,6 +1,8 @@
-"""Lines of checks of one cell made by hand, and what they come to."""
+"""Results of one cell made by hand, and the verdict that they give."""
 
 from __future__ import annotations
+
+from evidence_lines import MEASURED, check_line
 
 from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell
@@ -16,38 +18,29 @@ NATIVE = {"aten.addmm": 9}
 
 
 def line(check: str, outcome: Outcome = Outcome.PASSED, /, **changes: object) -> CheckLine:
+    """Return a result on the requested device, with the proof of where it ran."""
     values = {
+        **MEASURED,
         "run_id": "run1",
         "cell_id": CELL.id,
-        "check_name": check,
-        "outcome": outcome,
-        "subject": "tiny",
-        "requested_target": "cuda",
         "actual_target": "cuda:0",
-        "precision": "float32",
-        "model": "gpt2",
-        "task": "text-generation",
-        "suite_hash": "abc",
-        "started_at": "2026-01-01T00:00:00Z",
-        "duration_s": 0.1,
         "accelerator": "H200",
-        "actual_dtype": "float32",
-        "max_rel_error": 1e-6,
-        "tolerance": 2e-5,
         "native_ops": NATIVE if check == "runs_natively" else {},
-        **changes,
     }
-    return CheckLine(**values)
+    return check_line(check, outcome, **{**values, **changes})
 
 
 def passed(**changes: object) -> dict[str, CheckLine]:
+    """Return a pass of each planned check, by its name."""
     return {check: line(check, **changes) for check in PLAN}
 
 
 def ask(lines, plan=PLAN, *, cell: Cell = CELL, required=(), weights_asked: str = "tiny", **changes) -> Verdict:
+    """Return the verdict; `changes` are fields of the cell's `Expiry`."""
     expiry = Expiry(**{"cell": cell, "now": VERSIONS, "then": {"run1": VERSIONS, "run2": VERSIONS}, **changes})
     return judge_cell(cell, plan, list(lines), expiry=expiry, required=required, weights_asked=weights_asked)
 
 
 def with_change(check: str, outcome: Outcome = Outcome.PASSED, **changes: object) -> Verdict:
+    """Return the verdict of passes except for this check."""
     return ask({**passed(), check: line(check, outcome, **changes)}.values())

@@ -7,22 +7,24 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from recorded_machines import machine
 
 from generators.chosen_models import choose_models, profiles_of
 from generators.compatibility.verdict import Verdict
 from generators.plan import PlannedSuite
 from generators.run import plan_job
-from hardware.detection import detect
+from hardware.detection import HardwareInfo, detect
 from hardware.evidence.merge import merge_evidence
-from hardware.evidence.pages import keep_seal
+from hardware.evidence.pages import keep_seal, seal_text
 from hardware.evidence.versions import BROWSER_OF_PAGE
 from hardware.evidence.writer import now
-from hardware.testing.suite_file import read_suite
+from hardware.testing.suite_file import SuiteFile, read_suite
 from hwcompat.plugins.web_page.page_capture import CapturedSuite
 from hwcompat.plugins.web_page.page_seal import Runtime, SealedPage, sealed_page
 
@@ -31,14 +33,22 @@ Lines = list[dict[str, Any]]
 RUNTIME = Runtime(version="1.30.0", script=b"export const env = {};", wasm=b"\0asm")
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
 ERROR = 3e-6
+MODEL = b"the bytes of product_model()"
+DESCRIBED = {"inputs": ["x"], "outputs": {"logits": "logits"}, "nodes": {"product": "onnx.MatMul"}}
 
 
 @functools.cache
 def planned(device: str = "webgpu", model: str = "bert", precision: str = "float32") -> PlannedSuite:
     """The suite of a model on a web target, as the command line plans it."""
     chosen = choose_models((model,), priority=None, architectures=(), read_list=list)
-    (one,) = plan_job(profiles_of(chosen, (), dims="tiny")[0], [device], [precision], detect())
+    (one,) = plan_job(profiles_of(chosen, (), dims="tiny")[0], [device], [precision], recorded())
     return one
+
+
+@functools.cache
+def recorded() -> HardwareInfo:
+    """A machine without accelerators."""
+    return detect(machine("machines/xeon-two-sockets"))
 
 
 def product_model() -> bytes:
@@ -84,29 +94,45 @@ def captured(limit: float = 2e-5) -> CapturedSuite:
         "not_captured": {"honours_mask": "it looks into outputs itself"},
     }
     return CapturedSuite(
-        files=(product_model(),), inputs=given.tobytes(), expected=np.ascontiguousarray(wanted).tobytes(), asked=asked
+        files=(MODEL,), inputs=given.tobytes(), expected=np.ascontiguousarray(wanted).tobytes(), asked=asked
     )
 
 
 def made_page(
     device: str = "webgpu", suite: CapturedSuite | None = None, known: tuple[Verdict, ...] = ()
 ) -> SealedPage:
-    """The sealed page."""
+    """The sealed page. Its model's file is described without the package that reads one."""
+    return _made_page(device) if suite is None and not known else _sealed(device, suite or captured(), known)
+
+
+@functools.cache
+def _made_page(device: str) -> SealedPage:
+    return _sealed(device, captured(), ())
+
+
+def _sealed(device: str, suite: CapturedSuite, known: tuple[Verdict, ...]) -> SealedPage:
     one = planned(device)
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / one.file_name
-        path.write_text(one.text, encoding="utf-8")
-        read = read_suite(path)
-    assert read is not None
-    return sealed_page(
+    page = sealed_page(
         one,
-        read,
-        suite or captured(),
+        suite_of(one),
+        replace(suite, files=()),
         {"torch": "2.13"},
         known or [one.verdict],
         RUNTIME,
         "python made.py",
     )
+    data = {"sha256": hashlib.sha256(MODEL).hexdigest(), "bytes": len(MODEL)}
+    sealed = {**page.sealed, "files": [{**data, **DESCRIBED}]}
+    return SealedPage(text=seal_text(sealed), sealed=sealed, suite=suite, runtime=RUNTIME)
+
+
+def suite_of(one: PlannedSuite) -> SuiteFile:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / one.file_name
+        path.write_text(one.text, encoding="utf-8")
+        read = read_suite(path)
+    assert read is not None
+    return read
 
 
 def adapter(**changes: Any) -> dict[str, Any]:

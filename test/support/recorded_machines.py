@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,14 @@ def changed(
     index: Callable[[dict[str, Any]], None] | None = None,
     files: dict[str, str | None] | None = None,
     libraries: dict[str, dict[str, Any]] | None = None,
+    remove: Sequence[str] = (),
 ) -> ReplayedMachine:
-    """A copy of a recording in `folder` with other variables, nodes or files; a file of `None` is taken away."""
+    """A copy of a recording in `folder` without some folders, and with other variables, nodes or files; a file of
+    `None` is removed."""
     shutil.copytree(FIXTURES / name, folder / "machine", dirs_exist_ok=True)
     copy = folder / "machine"
+    for part in remove:
+        shutil.rmtree(copy / part, ignore_errors=True)
     if index is not None:
         told = json.loads((copy / INDEX).read_text())
         index(told)

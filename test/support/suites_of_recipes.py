@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from generators.models.catalog import installed_version
+from generators.models.recipe import Recipe
 from generators.models.recipe_store import load_recipe
 from generators.suites.render import render
 from hardware.cell import Cell
@@ -25,16 +26,19 @@ def outcomes(
     checks: Iterable[str] = (),
     spoil: Callable[[Any], object] = lambda model: None,
     target: Callable[[], Any] = contextlib.nullcontext,
+    recipe: Recipe | None = None,
+    on: str = "cpu",
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What becomes of each check (all, or those that are named) of a type's suite on the CPU, and the conditions.
+    """What becomes of each check (all, or those that are named) of a type's suite on a target, and the conditions.
 
-    `spoil` breaks the model that the suite makes; `target` is a context in which the target alone computes.
+    The recipe is the one that ships, unless one is given. `spoil` breaks the model that the suite makes; `target` is
+    a context in which the target alone computes.
     """
-    recipe = load_recipe(model_type)
+    recipe = recipe or load_recipe(model_type)
     if recipe is None:
         pytest.skip(f"no recipe ships for transformers {installed_version()}")
     suite: dict[str, Any] = {}
-    text = render(recipe, Cell.parse(f"{model_type}/{recipe.task}/cpu/{precision}"), ())
+    text = render(recipe, Cell.parse(f"{model_type}/{recipe.task}/{on}/{precision}"), ())
     exec(compile(text, f"suite of {model_type}", "exec"), suite)
     build = suite["make_model"]
 

@@ -22,7 +22,7 @@ def of(kind: str) -> list[str]:
     return [words for name, words in instructions() if name == kind]
 
 
-def test_all_that_is_installed_is_pinned() -> None:
+def test_what_the_image_has_and_how_it_runs() -> None:
     installing = [words for words in of("RUN") if "pip install" in words]
     assert len(installing) == 2
     for words in installing:
@@ -31,31 +31,16 @@ def test_all_that_is_installed_is_pinned() -> None:
     (extra,) = re.findall(r"\.\[(\w+)\]", installing[1])
     assert extra in PROJECT["tool"]["hwcompat"]["extras"]
     assert any("torch.version.cuda is None" in words for words in of("RUN"))
-
-
-def test_only_the_environment_comes_into_the_image() -> None:
     names = [name for name, _ in instructions()]
     last_stage = instructions()[len(names) - 1 - names[::-1].index("FROM") :]
-    assert [words for name, words in last_stage if name in ("COPY", "ADD")] == [
-        "--from=build /opt/hwcompat /opt/hwcompat"
-    ]
+    copied = [words for name, words in last_stage if name in ("COPY", "ADD")]
+    assert copied == ["--from=build /opt/hwcompat /opt/hwcompat"]
     assert not [words for name, words in last_stage if "pip" in words]
-
-
-def test_it_runs_without_rights() -> None:
+    sources = [words.split()[:-1] for words in of("COPY") if not words.startswith("--from")]
+    assert [name for found in sources for name in found if not (ROOT / name).exists()] == []
     (user,) = of("USER")
     assert int(user) > 0  # a number: an orchestrator can see that it isn't root
-    assert [name for name, _ in instructions()].index("USER") > [name for name, _ in instructions()].index("VOLUME")
-
-
-def test_it_starts_a_program_of_the_package_where_its_results_are_kept() -> None:
+    assert names.index("USER") > names.index("VOLUME")
     (entry,), (folder,) = of("ENTRYPOINT"), of("WORKDIR")[1:]
     assert json.loads(entry)[0] in PROJECT["project"]["scripts"]
     assert folder in json.loads(of("VOLUME")[0])
-
-
-def test_what_is_copied_by_name_is_there() -> None:
-    for words in of("COPY"):
-        for name in words.split()[:-1]:
-            if not words.startswith("--from"):
-                assert (ROOT / name).exists(), name

@@ -6,9 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hardware.backends.factory import (
-    get_backend,
-)
+from hardware.backends.factory import get_backend
 
 
 @pytest.mark.parametrize(
@@ -42,35 +40,31 @@ def test_device_info_is_what_torch_tells_of_the_device(monkeypatch, name, extra)
     assert {field: told[field] for field in extra} == extra
 
 
-@pytest.mark.parametrize(
-    ("name", "facts", "bf16", "fp8"),
-    [
+def test_small_precisions_are_those_of_the_architecture(monkeypatch):
+    import torch
+
+    for name, facts, bf16, fp8 in (
         ("cuda", {"major": 7, "minor": 5}, False, False),
         ("cuda", {"major": 8, "minor": 0}, True, False),
         ("cuda", {"major": 8, "minor": 9}, True, True),
         ("rocm", {"gcnArchName": "gfx906"}, False, False),
         ("rocm", {"gcnArchName": "gfx90a"}, True, False),
         ("rocm", {"gcnArchName": "gfx1201"}, True, True),
-    ],
-)
-def test_small_precisions_are_those_of_the_architecture(monkeypatch, name, facts, bf16, fp8):
+    ):
+        found = SimpleNamespace(name="Device", total_memory=1, multi_processor_count=1, **facts)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device, found=found: found)
+        properties = get_backend(name).get_device_info().properties
+        assert (properties["bf16"], properties["fp8_supported"]) == (bf16, fp8), facts
+
+
+def test_a_closed_model_frees_the_cached_memory_of_a_device_that_was_used(monkeypatch):
     import torch
 
-    found = SimpleNamespace(name="Device", total_memory=1, multi_processor_count=1, **facts)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: found)
-    properties = get_backend(name).get_device_info().properties
-    assert (properties["bf16"], properties["fp8_supported"]) == (bf16, fp8)
-
-
-@pytest.mark.parametrize("name", ["cuda", "rocm", "xpu", "mps"])
-def test_a_closed_model_gives_the_devices_cached_memory_back(monkeypatch, name):
-    import torch
-
-    backend = get_backend(name)
-    emptied = []
-    monkeypatch.setattr(getattr(torch, backend.DEVICE_TYPE), "empty_cache", lambda: emptied.append(name))
-    backend.empty_cache()
-    assert emptied == [], "nobody has asked for the device yet"
-    backend.torch_device()
-    backend.empty_cache()
-    assert emptied == [name]
+    for name in ("cuda", "rocm", "xpu", "mps"):
+        backend, emptied = get_backend(name), []
+        monkeypatch.setattr(getattr(torch, backend.DEVICE_TYPE), "empty_cache", lambda to=emptied: to.append(1))
+        backend.empty_cache()
+        assert emptied == [], "the device wasn't used yet"
+        backend.torch_device()
+        backend.empty_cache()
+        assert emptied == [1]

@@ -2,146 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
+from evidence_lines import check_line, planned_cell, run_line, write_lines
 
-from benchmarks.evidence_table import gathered, keep, one_line
-from benchmarks.openvino_table import Row, class_of, page, passing_on_cpu, rows_of
-from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks
-from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine, Stage
-from hardware.evidence.writer import EvidenceWriter
+from benchmarks.evidence_table import gathered, keep
+from benchmarks.openvino_table import page
+from hardware.evidence.record import CheckLine, Outcome, Stage
+from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 
-VERSIONS = {"openvino": "1", "optimum-intel": "1", "torch": "1", "transformers": "1", "hwcompat": "1"}
-COVERAGE = """# Coverage
-
-### Passed under condition (1)
-
-| types | reason |
-|---|---|
-| csm, flava | left out |
-
-### Passed
-
-- encoder-only (2): bert, albert
-
-## Excluded
-"""
-
-
-def check(cell: str, name: str, run: str = "one", at: str = "2026-01-01T00:00:00Z", **facts: Any) -> CheckLine:
-    parsed = Cell.parse(cell)
-    known: dict[str, Any] = {
-        "outcome": Outcome.PASSED,
-        "actual_target": "openvino",
-        "actual_dtype": "float32",
-        "conditions": {"export": "optimum-intel"},
-        "max_rel_error": 1e-6 if name == "matches_reference" else None,
-        "tolerance": 2e-5,
-        "native_ops": {"openvino.MatMul": 1} if name == "runs_natively" else {},
-        "traceback": "long",
-    }
-    return CheckLine(
-        run_id=run, cell_id=cell, check_name=name, subject="tiny", requested_target=str(parsed.target),
-        precision=parsed.precision, model=parsed.model, task=parsed.task, suite_hash="h", started_at=at,
-        duration_s=1.0, **(known | facts),
-    )  # fmt: skip
-
-
-def run(name: str = "one") -> RunLine:
-    return RunLine(
-        run_id=name, started_at="2026-01-01T00:00:00Z", command="c", machine="m", inventory={"a": 1},
-        versions=VERSIONS, plan=(),
-    )  # fmt: skip
-
-
-BERT = "bert/fill-mask/openvino/float32"
+BERT, ON_CPU = "bert/fill-mask/openvino/float32", "bert/fill-mask/cpu/float32"
 CHECKS = ("builds", "matches_reference", "runs_natively")
+VERSIONS = {"openvino": "1", "optimum-intel": "1", "torch": "1", "transformers": "1", "hwcompat": "1"}
+CONDITION = "### Passed under condition (1)\n\n| types | reason |\n|---|---|\n| csm, flava | left out |\n\n"
+COVERAGE = f"# Coverage\n\n{CONDITION}### Passed\n\n- encoder-only (2): bert, albert\n\n## Excluded\n"
+RUN = run_line(*(planned_cell(one, CHECKS, verdict={"cell": one}) for one in (BERT, ON_CPU)), versions=VERSIONS)
+
+
+def check(name: str, outcome: Outcome = Outcome.PASSED, /, **facts: object) -> CheckLine:
+    known = {"cell_id": BERT, "actual_dtype": "float32", "conditions": {"export": "optimum-intel"}, "tolerance": 2e-5}
+    known |= {"traceback": "long", "max_rel_error": 1e-6 if name == "matches_reference" else None}
+    known |= {"native_ops": {"openvino.MatMul": 1}} if name == "runs_natively" else {}
+    return check_line(name, outcome, **{**known, **facts})
 
 
 def test_the_last_whole_run_of_a_cell_counts() -> None:
-    lines = [check(BERT, name) for name in CHECKS]
-    lines += [check(BERT, "builds", "two", "2026-01-02T00:00:00Z", outcome=Outcome.FAILED)]
-    lines += [check("bert/fill-mask/cpu/float32", name) for name in CHECKS]
-    lines += [check("gpt2/text-generation/openvino/float32", "runs_natively", outcome=Outcome.NOT_RUN)]
+    lines = [check(name) for name in CHECKS]
+    lines += [check("builds", Outcome.FAILED, run_id="two", started_at="2026-01-02T00:00:00Z")]
+    lines += [check(name, cell_id=ON_CPU) for name in CHECKS]
+    lines += [check("builds", Outcome.NOT_RUN, cell_id="gpt2/text-generation/openvino/float32")]
     found = last_checks(lines, Target(name="openvino"))
     assert list(found) == [BERT]
-    assert {line.run_id for line in found[BERT].values()} == {"one"}
+    assert {line.run_id for line in found[BERT].values()} == {"r1"}
 
 
-def test_kept_evidence_gives_the_same_page_and_the_same_bytes(tmp_path: Path) -> None:
-    writer = EvidenceWriter(tmp_path, "one")
-    for line in (run(), *(check(BERT, name) for name in CHECKS)):
-        writer.write(line)
-    writer.close()
-    found = gathered([tmp_path])
-    first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
-    keep(found, Target(name="openvino"), first)
-    again = gathered([first])
-    keep(again, Target(name="openvino"), second)
-    assert first.read_bytes() == second.read_bytes()
+def test_kept_evidence_gives_the_same_page_bytes_and_plan(tmp_path: Path) -> None:
+    lines = [check(name, cell_id=cell) for cell in (BERT, ON_CPU) for name in CHECKS]
+    write_lines(tmp_path / "evidence" / "r1-1.jsonl", RUN, *lines)
+    found = gathered([tmp_path / "evidence"])
+    files = [tmp_path / f"{name}.jsonl.gz" for name in ("openvino", "cpu", "again")]
+    for name, file in zip(("openvino", "cpu"), files, strict=False):
+        keep(found, Target(name=name), file)
+    again = gathered(files[:2])
+    keep(again, Target(name="openvino"), files[2])
+    assert files[0].read_bytes() == files[2].read_bytes()
     assert {line.traceback for line in again.checks} == {""}
     assert page(found.runs, found.checks, COVERAGE) == page(again.runs, again.checks, COVERAGE)
-
-
-def test_a_run_on_two_targets_that_is_kept_in_two_files_has_its_whole_plan_again(tmp_path: Path) -> None:
-    cells = (BERT, "bert/fill-mask/cpu/float32")
-    plan = tuple(
-        PlannedCell(cell_id=cell, checks=CHECKS, suite="s.py", suite_hash="0", subject="tiny", verdict={"cell": cell})
-        for cell in cells
-    )
-    writer = EvidenceWriter(tmp_path, "one")
-    for line in (replace(run(), plan=plan), *(check(cell, name) for cell in cells for name in CHECKS)):
-        writer.write(line)
-    writer.close()
-    files = [tmp_path / f"{name}.jsonl.gz" for name in ("openvino", "cpu")]
-    for name, file in zip(("openvino", "cpu"), files, strict=True):
-        keep(gathered([tmp_path]), Target(name=name), file)
-    (again,) = gathered(files).runs
-    assert {one.cell_id for one in again.plan} == set(cells)
-    assert all(one.verdict for one in again.plan)
-
-
-def test_types_that_pass_on_cpu_are_read_from_the_coverage() -> None:
-    assert passing_on_cpu(COVERAGE) == {"csm", "flava", "bert", "albert"}
+    (run,) = again.runs
+    assert sorted(map(repr, run.plan)) == sorted(map(repr, RUN.plan))
 
 
 def test_a_page_counts_of_all_types_that_pass_on_cpu() -> None:
-    text = page([run()], [check(BERT, name) for name in CHECKS], COVERAGE)
+    text = page([RUN], [check(name) for name in CHECKS], COVERAGE)
     assert "**1 of the 4 types that pass on cpu pass here (25 %)**" in text
     assert "Without evidence: albert, csm, flava." in text
-
-
-def test_a_failing_check_lowers_the_level() -> None:
-    lines = [check(BERT, name) for name in CHECKS[:1]]
-    lines += [check(BERT, name, outcome=Outcome.FAILED, error_type="numerical_mismatch") for name in CHECKS[1:]]
-    (row,) = rows_of([run()], lines)
-    assert not row.passes
-
-
-@pytest.mark.parametrize(
-    ("message", "stage", "name", "cause"),
-    [
-        ("Unsupported: optimum-intel: no; convert_model: no conversion rule for aten::diff", Stage.EXPORT,
-         "no conversion rule", "matches_reference: convert_model: no conversion rule for aten::diff"),
-        ("off by 1e+00 of the output's scale", Stage.COMPARE, "other numbers than float64",
-         "matches_reference: off by 1e+00 of the output's scale"),
-        ("strange", Stage.RUN, "unknown", "matches_reference: strange"),
-    ],
-)  # fmt: skip
-def test_a_failure_is_named_by_the_last_way_that_was_tried(message: str, stage: Stage, name: str, cause: str) -> None:
-    line = check(
-        BERT, "matches_reference", outcome=Outcome.FAILED, error_type="unknown", error_message=message, stage=stage
-    )
-    (row,) = rows_of([run()], [line, check(BERT, "runs_natively")])
-    assert isinstance(row, Row)
-    assert class_of(row) == (name, cause, stage)
-
-
-def test_a_message_is_one_cell_of_a_table() -> None:
-    assert one_line("a |\n b") == "a / b"
-    assert len(one_line("x" * 300)) == 160
+    message = "no; convert_model: no conversion rule for aten::diff"
+    facts = {"error_type": "unknown", "error_message": message, "stage": Stage.EXPORT}
+    failed = check("matches_reference", Outcome.FAILED, **facts)
+    assert "no conversion rule" in page([RUN], [failed, check("runs_natively")], COVERAGE)

@@ -1,135 +1,59 @@
-"""How a lab machine is named and asked: a host is data, and what comes back is limited, told as text, or refused."""
+"""The line to a lab machine: answers are limited, printed as text or refused; a line that breaks is made again."""
 
 from __future__ import annotations
-
-import shlex
-import sys
 
 import pytest
 from lab_without_ssh import host_that_says
 
 from hardware.errors import BrokenInput, UsageError
-from hwcompat.plugins.fleet.lab_line import DEFAULT_FOLDER, LabHost, LabMachine, LineLost
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "folder"),
-    [
-        ("lab", "lab", DEFAULT_FOLDER),
-        ("user@lab.example", "user@lab.example", DEFAULT_FOLDER),
-        ("lab:/data/hw compat/", "lab", "/data/hw compat"),
-        ("lab:~/hw", "lab", "hw"),
-        ("lab:$(reboot)", "lab", "$(reboot)"),  # a folder is sent as data and never seen by a shell
-    ],
-)
-def test_a_host_and_its_folder(text: str, name: str, folder: str):
-    host = LabHost.parse(text)
-    assert (host.name, host.folder) == (name, folder)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", ":", "-oProxyCommand=x", "user@-lab", "@lab", "a b", "lab;reboot", "lab\nreboot", "$(reboot)", "`reboot`",
-        "a@b@c", "lab:../up", "lab:a/../../b", "lab:-x", "lab:\x1b[2J", "lab:" + "x" * 1001, "x" * 300, "lаb\u202e",
-    ],
-)  # fmt: skip
-def test_what_could_be_an_option_or_code_is_no_host(text: str):
-    with pytest.raises(UsageError) as error:
-        LabHost.parse(text)
-    assert str(error.value).isprintable()
-
-
-@pytest.mark.parametrize("python", ["", "-c", "a\nb", "\x1b"])
-def test_what_is_no_python(python: str):
-    with pytest.raises(UsageError, match="is no Python"):
-        LabHost.parse("lab", python)
-
-
-def test_the_words_for_ssh_hold_the_host_behind_the_options_and_the_python_as_one_word(monkeypatch):
-    monkeypatch.setenv("HWCOMPAT_SSH", shlex.join([sys.executable, "a b"]))
-    words = LabHost.parse("u@lab", "~/my python; reboot").command(7, "token")
-    assert words[:2] == [sys.executable, "a b"]
-    assert words[-3:-1] == ["--", "u@lab"]
-    assert "BatchMode=yes" in words, "nobody is asked for a password in the middle"
-    assert "ForwardAgent=no" in words
-    there = shlex.split(words[-1])
-    assert (there[0], there[1], there[-2:]) == ("my python; reboot", "-c", ["7", "token"])
-
-
-@pytest.mark.parametrize("value", ["no-such-program-here", "'unclosed"])
-def test_without_ssh_it_is_told_what_to_do(monkeypatch, value: str):
-    monkeypatch.setenv("HWCOMPAT_SSH", value)
-    with pytest.raises(UsageError, match="HWCOMPAT_SSH"):
-        LabHost.parse("lab").command(1, "t")
-
+from hwcompat.plugins.fleet.lab_line import LabMachine, LineLost
 
 GREETS = "say(token + b'\\n')\n"
 
 
 def test_what_a_login_prints_before_is_left_out(monkeypatch):
-    lab = LabMachine(
-        host_that_says(monkeypatch, "say(b'Welcome!\\n' * 9)\n" + GREETS + 'say(b\'{"is": "here"}\\n\')')
-    )
+    script = "say(b'Welcome!\\n' * 9)\n" + GREETS + 'say(b\'{"is": "here"}\\n\')'
+    lab = LabMachine(host_that_says(monkeypatch, script))
     assert lab.ask("hello") == {"is": "here"}
     assert lab.received == len(b'{"is": "here"}\n')
-    assert lab.sent > 1000, "what answers there was sent"
+    assert lab.sent > 1000, "the agent was sent"
 
 
-@pytest.mark.parametrize(
-    "says",
-    [
-        "say(b'no JSON\\n')",
-        "say(b'[1]\\n')",
-        "say(b'{\"bytes\": NaN}\\n')",
-        "say(b'[' * 100000 + b'\\n')",
-        "say(b'x' * (17 << 20) + b'\\n')",
-    ],
-)
-def test_what_is_no_answer_is_refused(monkeypatch, says: str):
-    lab = LabMachine(host_that_says(monkeypatch, GREETS + says))
-    with pytest.raises(BrokenInput, match="what lab answered can't be used") as error:
-        lab.ask("hello")
-    assert str(error.value).isprintable()
-
-
-def test_a_flood_before_any_answer_is_refused(monkeypatch):
-    with pytest.raises(BrokenInput, match="64 KiB"):
-        LabMachine(host_that_says(monkeypatch, "say(b'x' * 200000 + b'\\n')")).ask("hello")
-
-
-def test_what_the_other_side_refuses_is_told_as_text(monkeypatch):
+def test_an_answer_that_is_no_object_or_too_long_is_refused(monkeypatch):
+    for script, words in (
+        (GREETS + "say(b'no JSON\\n')", "what lab answered can't be used"),
+        (GREETS + "say(b'[1]\\n')", "what lab answered can't be used"),
+        (GREETS + "say(b'{\"bytes\": NaN}\\n')", "what lab answered can't be used"),
+        (GREETS + "say(b'[' * 100000 + b'\\n')", "what lab answered can't be used"),
+        (GREETS + "say(b'x' * (17 << 20) + b'\\n')", "what lab answered can't be used"),
+        ("say(b'x' * 200000 + b'\\n')", "64 KiB"),  # a flood before any answer
+    ):
+        with pytest.raises(BrokenInput, match=words) as error:
+            LabMachine(host_that_says(monkeypatch, script)).ask("hello")
+        assert str(error.value).isprintable()
     says = "say(json.dumps({'refused': 'no\\x1b[2J ::error::'}).encode() + b'\\n')"
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError) as refused:
         LabMachine(host_that_says(monkeypatch, GREETS + says)).ask("run")
-    assert "lab can't do that (run): no" in str(error.value)
-    assert str(error.value).isprintable()
-    assert "::error::" not in str(error.value)
+    assert "lab can't do that (run): no" in str(refused.value)
+    assert str(refused.value).isprintable()
+    assert "::error::" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("told", "why", "fix"),
-    [
+def test_a_host_that_cannot_be_reached_is_an_error_at_once_with_its_cause(monkeypatch):
+    for printed, why, fix in (
         ("Host key verification failed.", "its key isn't known here", "ssh lab"),
-        (
-            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
-            "another one",
-            "another",
-        ),
+        ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", "another one", ""),
         ("u@lab: Permission denied (publickey).", "needs a password", "BatchMode=yes"),
         ("ssh: Could not resolve hostname lab: Name or service not known", "no machine", "name"),
         ("sh: 1: python3: command not found", "no such Python", "--host-python"),
         ("\x1b[2Jsomething else", "x1b[2Jsomething else", "must work first"),
-    ],
-)
-def test_why_a_host_was_not_reached(monkeypatch, told: str, why: str, fix: str):
-    """Which is an error at once, however long a line that broke would be tried again."""
-    says = f"sys.stderr.write({told!r} + '\\n'); sys.exit(255)"
-    with pytest.raises(UsageError, match="lab cannot be used") as error:
-        LabMachine(host_that_says(monkeypatch, says), patience_s=1000).ask("hello")
-    assert why in str(error.value)
-    assert fix in error.value.fix
-    assert str(error.value).isprintable()
+    ):
+        says = f"sys.stderr.write({printed!r} + '\\n'); sys.exit(255)"
+        with pytest.raises(UsageError, match="lab cannot be used") as error:
+            LabMachine(host_that_says(monkeypatch, says), patience_s=1000).ask("hello")
+        assert why in str(error.value)
+        assert fix in error.value.fix
+        assert str(error.value).isprintable()
 
 
 FIRST = "import pathlib\nflag = pathlib.Path({!r})\nfirst = not flag.exists()\nflag.touch()\n"
@@ -147,16 +71,13 @@ def test_a_line_that_breaks_is_made_again_and_the_question_asked_again(monkeypat
     assert notes[1:] == ["the line to lab is back"]
 
 
-def test_a_line_that_stays_away_is_given_up(monkeypatch, tmp_path):
-    script = FIRST.format(str(tmp_path / "was here")) + "if not first: sys.exit(255)\n" + GREETS + "say(b'{}\\n')"
+def test_a_line_that_stays_away_or_silent_is_given_up(monkeypatch, tmp_path):
+    script = FIRST.format(str(tmp_path / "away")) + "if not first: sys.exit(255)\n" + GREETS + "say(b'{}\\n')"
     lab = LabMachine(host_that_says(monkeypatch, script), patience_s=0.2)
     lab.ask("hello")
     with pytest.raises(LineLost):
         lab.ask("hello")
-
-
-def test_a_line_that_says_nothing_is_given_up(monkeypatch, tmp_path):
-    script = FIRST.format(str(tmp_path / "was here")) + GREETS
+    script = FIRST.format(str(tmp_path / "silent")) + GREETS
     script += "say(b'{}\\n')\nif not first: import subprocess; subprocess.run(['sleep', '600'])"
     lab = LabMachine(host_that_says(monkeypatch, script), patience_s=0)
     lab.ask("hello")

@@ -1,4 +1,4 @@
-"""What answers on a lab machine, run here without ssh: unpacks whole or not at all, runs once, outlives the line."""
+"""The agent on a lab machine, run here without ssh: unpacks whole or not at all, runs once, outlives the line."""
 
 from __future__ import annotations
 
@@ -152,22 +152,15 @@ def test_a_run_outlives_the_line_and_is_found_again(lab: LabMachine, folder: Pat
     assert os.getsid(int(pid)) != os.getsid(0), "what ends one ends both"
     assert state(lab) == "running"
     assert start(lab, key="other") == "busy"
+    assert start(lab) == "running", "asked for twice it runs once"
     end(lab, folder)
+    assert start(lab) == "ended", "somebody else began and ended it since this was looked at"
     told = look(lab)
     assert (told["code"], told["collected"], told["log"]) == (3, False, "it runs\n")
     assert told["result"] == {"runs": {"a/b/cpu/float32": RUN}}
     assert data_of(told) == {f"{RUN}-7.jsonl": (folder / "evidence" / f"{RUN}-7.jsonl").read_bytes()}
     lab.ask("collected", key="k")
     assert hello(lab)["collected"] is True
-    assert (folder / "runs" / "k" / "pid").read_text() == pid
-
-
-def test_asked_for_twice_it_runs_once(lab: LabMachine, folder: Path):
-    start(lab)
-    pid = (folder / "runs" / "k" / "pid").read_text()
-    assert start(lab) == "running"
-    end(lab, folder)
-    assert start(lab) == "ended", "somebody else began and ended it since this was looked at"
     assert (folder / "runs" / "k" / "pid").read_text() == pid
 
 
@@ -183,75 +176,46 @@ def test_a_run_whose_machine_went_down_is_gone_and_goes_on(lab: LabMachine, fold
     end(lab, folder)
 
 
-def test_a_run_that_cannot_be_started_says_why(lab: LabMachine, folder: Path):
-    with pytest.raises(UsageError, match="FileNotFoundError"):
-        start(lab, bundle="bundles/none")
-    assert state(lab) == "gone"
-
-
-@pytest.mark.parametrize("ends", ["stop", "kill"])
-def test_a_run_that_is_ended_says_by_what(lab: LabMachine, folder: Path, ends: str):
+def test_a_run_that_is_ended_says_by_what(lab: LabMachine, folder: Path):
+    """It doesn't react to the signal that stops it."""
     start(lab)
-    if ends == "stop":
-        lab.ask("stop", key="k")
-    else:
-        os.kill(int((folder / "runs" / "k" / "pid").read_text()), signal.SIGKILL)
+    lab.ask("stop", key="k")
     until(lambda: state(lab) == "ended")
-    assert look(lab)["code"] == (-signal.SIGTERM if ends == "stop" else -signal.SIGKILL), "run.py doesn't listen"
+    assert look(lab)["code"] == -signal.SIGTERM
+    start(lab, key="again")
+    os.kill(int((folder / "runs" / "again" / "pid").read_text()), signal.SIGKILL)
+    until(lambda: state(lab, "again") == "ended")
+    assert lab.ask("run", **asked(start=False, key="again"))["code"] == -signal.SIGKILL
 
 
-def test_only_what_is_new_comes(lab: LabMachine, folder: Path):
-    evidence = folder / "evidence"
+def test_only_new_evidence_is_sent_in_pieces_that_join(lab: LabMachine, folder: Path):
+    evidence, name = folder / "evidence", f"{RUN}-7.jsonl"
     evidence.mkdir(parents=True)
     (evidence / "20250101T000000Z-000000-1.jsonl").write_text("of an earlier run\n")
     start(lab)
-    end(lab, folder)
-    name = f"{RUN}-7.jsonl"
-    data = (evidence / name).read_bytes()
-    assert data_of(look(lab)) == {name: data}
-    (part,) = look(lab, {name: 9})["parts"]
-    assert (part["at"], base64.b64decode(part["data"])) == (9, data[9:])
-    assert look(lab, {name: len(data)})["parts"] == []
-
-
-def test_much_evidence_comes_in_pieces_that_join(lab: LabMachine, folder: Path):
-    start(lab)
-    name = f"{RUN}-7.jsonl"
-    until((folder / "evidence" / name).exists)
-    with (folder / "evidence" / name).open("ab") as file:
+    until((evidence / name).exists)
+    with (evidence / name).open("ab") as file:
         file.write(b"x" * (9 << 20))
     end(lab, folder)
+    data = (evidence / name).read_bytes()
+    (part,) = look(lab, {name: len(data) - 9})["parts"]
+    assert (part["at"], base64.b64decode(part["data"])) == (len(data) - 9, data[-9:])
+    assert look(lab, {name: len(data)})["parts"] == []
     answers = lab.answers("run", lambda: ({k: v for k, v in asked(start=False).items() if k != "payload"}, b""))
     first, second = next(answers), next(answers)
     answers.close()
     assert (first["whole"], second["whole"]) == (False, True)
-    assert data_of(first)[name] + data_of(second)[name] == (folder / "evidence" / name).read_bytes()
+    assert data_of(first).keys() == {name}
+    assert data_of(first)[name] + data_of(second)[name] == data
 
 
-def test_what_was_never_started_is_over(lab: LabMachine, folder: Path):
-    """As after Ctrl-C before anything was heard."""
-    told = look(lab)
-    assert (told["state"], told["parts"], told["whole"]) == ("none", [], True)
+def test_a_run_that_never_started_or_cannot_start_is_over(lab: LabMachine, folder: Path):
+    first = look(lab)  # as after Ctrl-C before anything was heard
+    assert (first["state"], first["parts"], first["whole"]) == ("none", [], True)
     assert lab.ask("collected", key="k") == lab.ask("stop", key="k") == {}
     assert not folder.exists()
-
-
-def test_a_mistake_is_answered(lab: LabMachine):
+    with pytest.raises(UsageError, match="FileNotFoundError"):
+        start(lab, bundle="bundles/none")
+    assert state(lab) == "gone"
     with pytest.raises(UsageError, match="AttributeError"):
         lab.ask("no_such_verb")
-
-
-def test_what_answers_can_be_read_by_an_old_python_that_says_which_it_is():
-    """Annotations of a newer Python are never looked at there, and no syntax of one is used."""
-    import ast
-
-    from hwcompat.plugins.fleet import lab_line
-
-    tree = ast.parse(lab_line._AGENT.read_text(encoding="utf-8"), feature_version=(3, 8))
-    imported = {
-        alias.name.partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in ([ast.alias(name=node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
-    }
-    assert imported <= set(sys.stdlib_module_names)

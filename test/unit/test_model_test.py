@@ -1,13 +1,15 @@
-"""`ModelTest`: each check says how far it came, and a model that can't be loaded fails alike in all of them."""
+"""`ModelTest`: the stage at which each check failed, and the error of outputs that are wrong in some way."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from hardware.backends import cpu
 from hardware.backends._torch import TorchRunnable
@@ -15,8 +17,11 @@ from hardware.backends.base import Unsupported
 from hardware.compare import ReferenceNotFinite
 from hardware.evidence.error_types import facts_of_error_types
 from hardware.evidence.record import Stage
-from hardware.testing.measurement import NotApplicable
+from hardware.model.calls import to_arrays
+from hardware.model.outputs import floating_outputs, replaced_outputs, results
+from hardware.testing.measurement import Ambiguous, NotApplicable
 from hardware.testing.model_test import ModelTest
+from hardware.testing.pytest_plugin import _message, classify_error
 
 INPUTS = {"input": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)}
 
@@ -29,13 +34,7 @@ CHECKS: dict[str, Callable[[ModelTest], Any]] = {
 }
 
 
-def linear() -> Any:
-    import torch
-
-    return torch.nn.Linear(3, 3)
-
-
-def case_of(make_model: Callable[[], Any] = linear) -> ModelTest:
+def case_of(make_model: Callable[[], Any] = lambda: torch.nn.Linear(3, 3)) -> ModelTest:
     return ModelTest("bert/fill-mask/cpu/float32", make_model, INPUTS, gain=1.0, outputs=("output",))
 
 
@@ -46,85 +45,49 @@ def raising(error: Exception) -> Callable[..., Any]:
     return call
 
 
-def failing_load(monkeypatch: pytest.MonkeyPatch, error: Exception) -> ModelTest:
-    monkeypatch.setattr(cpu.CPUBackend, "load", raising(error))
-    return case_of()
+def stage_of(case: ModelTest, check: str, error: Exception) -> Stage | None:
+    """The stage at which a check fails, with such an error."""
+    with pytest.raises(type(error), match=str(error)):
+        CHECKS[check](case)
+    return case.take_measurement().stage
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize(
-    ("error", "stage"),
-    [
+def test_a_load_that_fails_is_recorded_at_its_stage_in_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, stage in (
         (Unsupported("no export", stage=Stage.EXPORT), Stage.EXPORT),
         (Unsupported("other numbers", stage=Stage.CONVERT), Stage.CONVERT),
         (Unsupported("no kernel", stage=Stage.COMPILE), Stage.COMPILE),
         (Unsupported("no such dtype"), Stage.LOAD),
         (RuntimeError("no memory"), Stage.LOAD),
-    ],
-)
-def test_a_load_that_fails_is_recorded_where_it_failed(
-    monkeypatch: pytest.MonkeyPatch, check: str, error: Exception, stage: Stage
-) -> None:
-    case = failing_load(monkeypatch, error)
-    with pytest.raises(type(error)):
-        CHECKS[check](case)
-    assert case.take_measurement().stage is stage
+    ):
+        monkeypatch.setattr(cpu.CPUBackend, "load", raising(error))
+        for check in CHECKS:
+            assert stage_of(case_of(), check, error) is stage
+        case = case_of()
+        for check in ("run", "execution", "gradients"):
+            case.parameter_count()  # a check in between comes as far as building
+            assert case.take_measurement().stage is Stage.BUILD
+            assert stage_of(case, check, error) is stage, "later checks fail alike"
+    error = ValueError("no such layer")
+    case = case_of(raising(error))
+    assert {stage_of(case, check, error) for check in CHECKS} == {Stage.BUILD}
 
 
-def test_later_checks_of_the_cell_fail_alike_at_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = failing_load(monkeypatch, Unsupported("no export", stage=Stage.EXPORT))
-    for call in (CHECKS["run"], CHECKS["execution"], CHECKS["gradients"]):
-        case.parameter_count()  # a check in between comes as far as building
-        assert case.take_measurement().stage is Stage.BUILD
-        with pytest.raises(Unsupported, match="no export"):
-            call(case)
-        assert case.take_measurement().stage is Stage.EXPORT
-
-
-def test_a_model_that_cannot_be_built_fails_at_building_in_every_check() -> None:
-    case = case_of(raising(ValueError("no such layer")))
-    for call in CHECKS.values():
-        with pytest.raises(ValueError, match="no such layer"):
-            call(case)
-        assert case.take_measurement().stage is Stage.BUILD
-
-
-@pytest.mark.parametrize(
-    ("check", "method"), [("run", "__call__"), ("execution", "execution"), ("gradients", "gradients")]
-)
-def test_what_fails_on_the_loaded_model_failed_at_running(
-    monkeypatch: pytest.MonkeyPatch, check: str, method: str
-) -> None:
-    monkeypatch.setattr(TorchRunnable, method, raising(RuntimeError("lost")))
-    case = case_of()
-    with pytest.raises(RuntimeError, match="lost"):
-        CHECKS[check](case)
-    assert case.take_measurement().stage is Stage.RUN
-
-
-def test_a_run_that_exports_anew_for_its_shapes_fails_where_the_export_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(TorchRunnable, "__call__", raising(Unsupported("no export", stage=Stage.EXPORT)))
-    case = case_of()
-    with pytest.raises(Unsupported):
-        case.run(INPUTS)
-    assert case.take_measurement().stage is Stage.EXPORT
-
-
-def test_a_model_that_is_saved_and_not_loaded_again_failed_at_loading(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(TorchRunnable, "save_and_reload", raising(OSError("truncated")))
-    case = case_of()
-    case.run(INPUTS)
-    with pytest.raises(OSError, match="truncated"):
-        case.save_and_reload(tmp_path, INPUTS)
-    assert case.take_measurement().stage is Stage.LOAD
+def test_a_failure_of_a_loaded_model_is_recorded_at_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, export = RuntimeError("lost"), Unsupported("no export", stage=Stage.EXPORT)
+    for check, method, error, stage in (
+        ("run", "__call__", lost, Stage.RUN),
+        ("execution", "execution", lost, Stage.RUN),
+        ("gradients", "gradients", lost, Stage.RUN),
+        ("run", "__call__", export, Stage.EXPORT),  # it exports anew for its shapes
+        ("save", "save_and_reload", OSError("truncated"), Stage.LOAD),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(TorchRunnable, method, raising(error))
+            assert stage_of(case_of(), check, error) is stage
 
 
 def gpt2() -> Any:
-    import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
@@ -132,94 +95,145 @@ def gpt2() -> Any:
     return GPT2LMHeadModel(config)
 
 
-def decoding(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Any], Any]) -> ModelTest:
+@pytest.fixture
+def decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelTest]:
     """A case whose device computes logits that `spoil` changed, alike in decoding and in a whole pass."""
+    original = cpu.CPUBackend.load
 
-    def changed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def make(spoil: Callable[[Any], Any]) -> ModelTest:
         def load(*args: Any, **kwargs: Any) -> Any:
-            runnable = original(*args, **kwargs)
-            head = runnable.model.lm_head
-            head.register_forward_hook(lambda _module, _inputs, output: spoil(output))
+            runnable: Any = original(*args, **kwargs)
+            runnable.model.lm_head.register_forward_hook(lambda _module, _inputs, output: spoil(output))
             return runnable
 
-        return load
+        monkeypatch.setattr(cpu.CPUBackend, "load", load)
+        tokens = np.arange(12, dtype=np.int64).reshape(2, 6) + 4
+        inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
+        cell = "gpt2/text-generation/cpu/float32"
+        return ModelTest(cell, gpt2, inputs, gain=1.0, outputs=("logits",), generates="causal")
 
-    monkeypatch.setattr(cpu.CPUBackend, "load", changed(cpu.CPUBackend.load))
-    tokens = np.arange(12, dtype=np.int64).reshape(2, 6) + 4
-    inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
-    return ModelTest(
-        "gpt2/text-generation/cpu/float32", gpt2, inputs, gain=1.0, outputs=("logits",), generates="causal"
-    )
+    return make
 
 
-def test_decoding_is_held_against_float64_and_not_against_the_device_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = decoding(monkeypatch, lambda logits: logits)
+def test_decoding_is_compared_with_float64_and_not_with_the_device_itself(decoding: Any) -> None:
+    case = decoding(lambda logits: logits)
     assert case.replay_error(case.generate()) <= case.tolerance
-    wrong = decoding(monkeypatch, lambda logits: 1.5 * logits)
+    wrong = decoding(lambda logits: 1.5 * logits)
     assert wrong.replay_error(wrong.generate()) > 0.1
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        lambda case: case.error(case.run(case.inputs), case.reference(case.inputs)),
-        lambda case: case.recorded_error("logits", {(0, 0, 0): 0.5}, 1.0),
-        lambda case: case.replay_error(case.generate()),
-        lambda case: case.different_tokens(case.generate(), case.reference_generate()) and float("inf"),
-        lambda case: case.gradient_error(),
-    ],
-    ids=["matches_reference", "matches_recorded", "cache_matches", "generates_like_reference", "backward"],
-)
-def test_numbers_of_the_device_that_are_not_finite_are_the_devices(
-    monkeypatch: pytest.MonkeyPatch, check: Callable[[ModelTest], float]
-) -> None:
-    from hardware.testing.pytest_plugin import _message, classify_error
-
-    case = decoding(monkeypatch, lambda logits: logits * float("nan"))
-    assert not check(case) <= case.tolerance
-    measured = case.take_measurement()
-    error_type = classify_error(AssertionError("inf <= 2e-05"), "cache_matches", measured)[1]
-    assert error_type == "non_finite"
-    assert "the device gave NaN or infinity" in _message(AssertionError(), measured)
-
-
-def test_a_reference_that_is_not_finite_is_said_of_float64_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
 
     def broken() -> Any:
         made = gpt2()
         torch.nn.init.constant_(made.lm_head.weight, float("inf"))
         return made
 
-    case = decoding(monkeypatch, lambda logits: logits)
+    case = decoding(lambda logits: logits)
     case.make_model, case.gain = broken, None
     with pytest.raises(ReferenceNotFinite, match="the float64 reference is not finite"):
         case.error(case.run(case.inputs), case.reference(case.inputs))
 
 
-@pytest.mark.parametrize(
-    ("error", "raised"),
-    [
-        (Unsupported("ZeroDivisionError: division by zero", error_type="export_failed"), Unsupported),
-        (Unsupported("other numbers than torch", error_type="conversion_wrong"), Unsupported),
-        (Unsupported("decodes in a way of its own", error_type="not_applicable"), NotApplicable),
-    ],
-)
-def test_an_export_of_decoding_that_failed_is_a_failure_of_the_route_and_no_skip(
-    monkeypatch: pytest.MonkeyPatch, error: Unsupported, raised: type[Exception]
-) -> None:
-    from hardware.testing.pytest_plugin import classify_error
+def test_numbers_of_the_device_that_are_not_finite_are_the_devices(decoding: Any) -> None:
+    case = decoding(lambda logits: logits * float("nan"))
+    for check in (
+        lambda: case.error(case.run(case.inputs), case.reference(case.inputs)),
+        lambda: case.recorded_error("logits", {(0, 0, 0): 0.5}, 1.0),
+        lambda: case.replay_error(case.generate()),
+        lambda: case.different_tokens(case.generate(), case.reference_generate()) and float("inf"),
+        lambda: case.gradient_error(),
+    ):
+        assert not check() <= case.tolerance
+        measured = case.take_measurement()
+        assert classify_error(AssertionError("inf <= 2e-05"), "cache_matches", measured)[1] == "non_finite"
+        assert "the device gave NaN or infinity" in _message(AssertionError(), measured)
 
+
+def test_a_failed_export_of_decoding_is_a_failure_of_the_route_and_no_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchRunnable, "can", frozenset())
-    monkeypatch.setattr(TorchRunnable, "failed", {"generate": error}, raising=False)
     monkeypatch.setattr(TorchRunnable, "__init__", lambda self, *_, **__: setattr(self, "conditions", {}))
-    case = case_of()
-    with pytest.raises(raised) as caught:
-        case.generate()
-    measured = case.take_measurement()
-    outcome, error_type = classify_error(caught.value, "generates_like_reference", measured)
-    assert error_type == error.error_type
-    assert outcome.is_failure == (raised is Unsupported)
-    if raised is Unsupported:
-        assert facts_of_error_types()[error_type]["fault"] == "route"
-        assert measured.stage is Stage.CONVERT
+    for error_type, raised in (
+        ("export_failed", Unsupported),
+        ("conversion_wrong", Unsupported),
+        ("not_applicable", NotApplicable),
+    ):
+        error = Unsupported("decodes in another way", error_type=error_type)
+        monkeypatch.setattr(TorchRunnable, "failed", {"generate": error}, raising=False)
+        case = case_of()
+        with pytest.raises(raised) as caught:
+            case.generate()
+        measured = case.take_measurement()
+        outcome, found = classify_error(caught.value, "generates_like_reference", measured)
+        assert found == error_type
+        assert outcome.is_failure == (raised is Unsupported)
+        if raised is Unsupported:
+            assert facts_of_error_types()[error_type]["fault"] == "route"
+            assert measured.stage is Stage.CONVERT
+
+
+# Outputs of whole numbers
+
+
+VALUES = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)}
+
+
+class Codes(torch.nn.Module):
+    """Gives its input and rounds it to codes; `spoil` changes what it gives in float32."""
+
+    def __init__(self, spoil: Callable[[dict[str, Any]], object]) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+        self.spoil = spoil
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        result: dict[str, Any] = {"values": x * self.scale, "codes": (4 * x).round().to(torch.int64)}
+        if x.dtype == torch.float32:
+            self.spoil(result)
+        return result
+
+
+def codes_of(spoil: Callable[[dict[str, Any]], object], values: dict[str, Any] = VALUES) -> ModelTest:
+    return ModelTest("bert/fill-mask/cpu/float32", lambda: Codes(spoil), values, gain=None, outputs=("values",))
+
+
+def error_of(spoil: Callable[[dict[str, Any]], object], values: dict[str, Any] = VALUES) -> float:
+    with codes_of(spoil, values) as case:
+        return case.error(case.run(values), case.reference(values))
+
+
+def test_another_code_or_a_missing_output_is_an_infinite_error() -> None:
+    assert error_of(lambda _: None) < 1e-6
+    assert error_of(lambda result: result["values"].mul_(1.5)) > 0.1
+    assert error_of(lambda result: result["codes"].zero_()) == math.inf
+    assert error_of(lambda result: result["codes"][0, :1].add_(1)) == math.inf, "however near it is"
+    assert error_of(lambda result: result.pop("codes")) == math.inf, "the target gives every output"
+    between = {"x": np.array([[0.125, 0.9, -0.6, 0.3]], dtype=np.float32)}
+    with pytest.raises(Ambiguous, match="codes"):  # it hangs on the last digit
+        error_of(lambda result: result["codes"][0, :1].fill_(1), between)
+    assert error_of(lambda result: result["codes"].add_(1), between) == math.inf
+
+
+def test_recorded_numbers_are_measured_against_the_recorded_scale() -> None:
+    with codes_of(lambda result: result["values"].mul_(1000)) as case:
+        assert case.recorded_error("values", {(0, 0): -1.0}, 2.0) == pytest.approx(999 / 2)
+        kept = case.take_measurement().comparison
+    assert kept is not None
+    assert kept.max_rel_error == pytest.approx(999 / 2)
+
+
+def test_results_are_named_in_whatever_a_model_returns_them_and_replaced_where_they_were() -> None:
+    maps, other = tuple(torch.full((2, 3), float(number)) for number in range(3)), torch.ones(2, 3)
+    found = floating_outputs({"feature_maps": maps, "hidden_states": maps, "attentions": maps, "places": None})
+    assert list(found) == ["feature_maps_0", "feature_maps_1", "feature_maps_2"], "states of layers are no results"
+    assert all(torch.equal(one, map_) for one, map_ in zip(found.values(), maps, strict=True))
+    single = {"encoder_hidden_states": maps[0], "ids": torch.arange(3)}
+    assert list(floating_outputs(single)) == ["encoder_hidden_states"]
+    assert list(floating_outputs(maps[0])) == ["output"]
+    assert list(floating_outputs((maps[0], torch.arange(3), maps[1]))) == ["output_0", "output_2"]
+    whole = results({"codes": torch.arange(3), "kept": torch.ones(2, dtype=torch.bool), "logits": maps[0]})
+    arrays = to_arrays(whole)
+    assert {name: arrays[name].dtype.kind for name in whole} == {"codes": "i", "kept": "b", "logits": "f"}
+    changed = replaced_outputs({"feature_maps": maps, "logits": maps[0]}, {"feature_maps_1": other})
+    assert torch.equal(changed["feature_maps"][1], other)
+    assert torch.equal(changed["feature_maps"][2], maps[2])
+    assert torch.equal(changed["logits"], maps[0])
+    assert replaced_outputs(maps, {"output_2": other})[2] is other
+    assert replaced_outputs(maps[0], {"output": other}) is other

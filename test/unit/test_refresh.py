@@ -1,154 +1,31 @@
-"""What a refresh takes up: expired cells and no others, by a name that is known, in the time that they took."""
+"""`--refresh`: options, cells that can't run here, durations, and the command that runs what expired."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pytest
+from expired_folder import BERT, GPT2, OLD, ON_CUDA, VIT, Folder, bare_machine, ids
 
 from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Reason
-from generators.models.recipe_store import load_recipe
-from generators.options import Options
 from hardware.cell import Cell, model_of_weights
 from hardware.command_line import INTERRUPTED
-from hardware.detection import HardwareInfo, detect
+from hardware.detection import HardwareInfo
 from hardware.errors import BackendUnavailable, NothingMatched
-from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
-from hardware.evidence.store import read_folder
-from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter
-from hardware.software import TorchBuild
+from hardware.evidence.record import Outcome
 from hwcompat.plugins.study import refresh_command
-from hwcompat.plugins.study.refresh.refresh_plan import RefreshPlan, plan_refresh, suites_of
-from hwcompat.plugins.study.refresh_command import refresh_json, refresh_table
+from hwcompat.plugins.study.refresh_command import refresh_table
 from reports import run_command
-from reports.reason_text import texts
 
 NO_BYTES = "e3b0c44298fc1c14"
 """SHA-256 of an empty file of weights."""
 
-BERT, GPT2, VIT = (
-    "bert/fill-mask/cpu/float32",
-    "gpt2/text-generation/cpu/float32",
-    "vit/image-classification/cpu/float32",
-)
-ON_CUDA = "bert/fill-mask/cuda/float32"
-OLD = {"torch": "1.0"}
-SCHEMA = Path(__file__).parents[2] / "reports" / "schemas" / "refresh.json"
-
 
 @pytest.fixture(scope="module")
 def here() -> HardwareInfo:
-    """This machine without its accelerators."""
-    return replace(detect(), accelerators=(), vendors=(), torch=TorchBuild(version="2.13.0+cpu"))
-
-
-@pytest.fixture(autouse=True)
-def no_recipes_of_this_machine(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
-
-
-def _digest(cell_id: str) -> str | None:
-    recipe = load_recipe(Cell.parse(cell_id).model)
-    return recipe.digest if recipe else None
-
-
-class Folder:
-    """A folder of evidence, filled through the product's own writer."""
-
-    def __init__(self, path: Path, here: HardwareInfo) -> None:
-        self.path, self.here = path, here
-
-    def write(
-        self,
-        run_id: str,
-        *cells: str,
-        versions: Mapping[str, str] | None = None,
-        checks: Mapping[str, int] | None = None,
-        ended: bool = True,
-        subject: str = "tiny",
-        outcome: Outcome = Outcome.PASSED,
-        **of_run: object,
-    ) -> None:
-        """A run of cells whose checks take a second each; `checks` says of cells how many of them were reached."""
-        planned = [
-            PlannedCell(
-                cell_id=id_,
-                checks=required_checks(Cell.parse(id_)),
-                suite="s.py",
-                suite_hash="h",
-                subject=subject,
-                recipe=_digest(id_) if subject == "tiny" else None,
-            )
-            for id_ in cells
-        ]
-        values: dict[str, object] = {
-            "run_id": run_id,
-            "started_at": f"2026-01-0{run_id[-1]}T00:00:00+00:00",
-            "command": "",
-            "machine": "here",
-            "inventory": {},
-            "versions": {**versions_of(self.here), **(versions or {})},
-            "plan": tuple(planned),
-        }
-        writer = EvidenceWriter(self.path, run_id)
-        writer.write(RunLine(**{**values, **of_run}))
-        for one in planned:
-            for check in one.checks[: (checks or {}).get(one.cell_id)]:
-                writer.write(self._line(run_id, one, check, outcome))
-        if ended:
-            moment = f"2026-01-0{run_id[-1]}T00:01:00+00:00"
-            writer.write(EndLine(run_id=run_id, ended_at=moment, reason="finished", counts={}))
-        writer.close()
-
-    def _line(self, run_id: str, planned: PlannedCell, check: str, outcome: Outcome) -> CheckLine:
-        cell = Cell.parse(planned.cell_id)
-        return CheckLine(
-            run_id=run_id,
-            cell_id=cell.id,
-            check_name=check,
-            outcome=outcome,
-            subject=planned.subject,
-            requested_target=str(cell.target),
-            actual_target=str(cell.target),
-            precision=cell.precision,
-            actual_dtype=cell.precision,
-            model=cell.model,
-            task=cell.task,
-            suite_hash="h",
-            started_at=f"2026-01-0{run_id[-1]}T00:00:10+00:00",
-            duration_s=1.0,
-            max_rel_error=1e-7,
-            tolerance=1e-6,
-            native_ops={"aten.mm": 1},
-        )
-
-    def plan(self, **options: object) -> RefreshPlan:
-        return plan_refresh(
-            self.asked(**options), read_folder(self.path), self.here, "here", None, read_list=lambda: ["gpt2"]
-        )
-
-    def left(self) -> dict[str, str]:
-        """Why cells stay expired, in words, by cell id."""
-        return {cell: "; ".join(texts(reasons)) for cell, reasons in self.plan().left.items()}
-
-    def asked(self, **options: object) -> Options:
-        values: dict[str, object] = {
-            **dict.fromkeys(("models", "architectures", "devices", "precisions", "tasks", "select", "skip"), ()),
-            **dict.fromkeys(("priority", "shard", "jobs", "template_dir", "config", "bundle", "verify", "upstream")),
-            **dict.fromkeys(("check_folder", "update_folder"), None),
-            **dict.fromkeys(("run", "list_cells", "explain", "dry_run", "allow_fallback", "force"), False),
-            "evidence": self.path,
-            "output_dir": self.path.parent / "suites",
-            "machine": "here",
-            "format_": "table",
-        }
-        return Options(**{**values, **options})
+    return bare_machine()
 
 
 @pytest.fixture
@@ -156,56 +33,22 @@ def folder(tmp_path: Path, here: HardwareInfo) -> Folder:
     return Folder(tmp_path / "evidence", here)
 
 
-def ids(plan: RefreshPlan) -> list[str]:
-    return [one.cell.id for one in plan.cells]
-
-
 # What is taken up
 
 
-def test_what_expired_is_planned_and_what_holds_is_not(folder):
-    folder.write("r1", BERT, GPT2, versions=OLD)
-    folder.write("r2", BERT, VIT)
-    plan = folder.plan()
-    assert ids(plan) == [GPT2]
-    assert plan.looked_at == 3
-    now = versions_of(folder.here)["torch"]
-    assert plan.cells[0].reasons == (Reason.of("versions_moved", moved=(f"torch 1.0, now {now}",)),)
-    (suite,) = suites_of(plan, folder.asked(), folder.here, None)[0]
-    assert (suite.cell.id, str(suite.device), suite.required) == (GPT2, "cpu", False)
-
-
-@pytest.mark.parametrize(
-    ("options", "kept"),
-    [
-        ({"models": ("gpt2",)}, [GPT2]),
-        ({"models": ("-",)}, [GPT2]),
+def test_options_choose_as_they_do_in_a_run(folder):
+    folder.write("r1", BERT, GPT2, VIT, ON_CUDA, versions=OLD)
+    for options, kept in (
+        ({"models": ("-", "vit")}, [GPT2, VIT]),
         ({"architectures": ("vision",)}, [VIT]),
         ({"tasks": ("fill-mask",)}, [BERT, ON_CUDA]),
-        ({"devices": ("cuda",)}, [ON_CUDA]),
         ({"devices": ("auto",), "skip": ("*/cpu/*",)}, [ON_CUDA]),
         ({"precisions": ("float32",), "select": ("vit/*",)}, [VIT]),
-    ],
-)
-def test_options_choose_as_they_do_in_a_run(folder, options, kept):
-    folder.write("r1", BERT, GPT2, VIT, ON_CUDA, versions=OLD)
-    assert ids(folder.plan(**options)) == kept
-
-
-@pytest.mark.parametrize(
-    "options", [{"models": ("t5",)}, {"devices": ("mps",)}, {"precisions": ("int8",)}, {"select": ("t5/*",)}]
-)
-def test_what_was_never_measured_cannot_be_measured_again(folder, options):
-    folder.write("r1", BERT, versions=OLD)
-    with pytest.raises(NothingMatched):
-        folder.plan(**options)
-
-
-def test_a_refresh_that_was_cut_off_leaves_the_rest_expired(folder):
-    folder.write("r1", BERT, GPT2, VIT, versions=OLD)
-    folder.write("r2", BERT, GPT2, VIT, checks={GPT2: 2, VIT: 0}, ended=False)
-    assert ids(folder.plan()) == [GPT2, VIT]
-    assert len(folder.plan().runnable) == 2
+    ):
+        assert ids(folder.plan(**options)) == kept, options
+    for options in ({"models": ("t5",)}, {"devices": ("mps",)}, {"precisions": ("int8",)}, {"select": ("t5/*",)}):
+        with pytest.raises(NothingMatched):  # never measured, so that it can't be measured again
+            folder.plan(**options)
 
 
 def test_what_was_measured_again_here_without_an_answer_is_not_tried_for_ever(folder):
@@ -219,55 +62,42 @@ def test_what_was_measured_again_here_without_an_answer_is_not_tried_for_ever(fo
 # What can't run here
 
 
-def test_a_target_that_is_not_here_is_left_with_the_reason(folder):
-    folder.write("r1", ON_CUDA, "bert/fill-mask/mychip/float32", versions=OLD)
-    left = folder.left()
-    assert left[ON_CUDA].startswith("cuda isn't here: torch 2.13.0+cpu is built for cpu")
-    assert left["bert/fill-mask/mychip/float32"] == "no backend for mychip is installed"
-
-
-def test_a_type_that_no_library_has_any_more_is_left(folder):
-    folder.write("r1", "bort/fill-mask/cpu/float32", versions=OLD)
-    assert "no installed library has the model type bort" in next(iter(folder.left().values()))
+def test_a_cell_that_cannot_run_here_is_left_with_the_reason(folder):
+    own_code = "shutil-rmtree/module-forward/cpu/float32"
+    generate = "python run_test_generation.py"
+    folder.write("r1", ON_CUDA, "bert/fill-mask/mychip/float32", "bort/fill-mask/cpu/float32", versions=OLD)
+    for run_id, cell, subject, command in (
+        ("r2", "mine/fill-mask/cpu/float32", "checkpoint", f"{generate} --config hwcompat.toml --run"),
+        ("r3", "other/fill-mask/cpu/float32", "checkpoint", "python -m pytest suites"),
+        ("r4", own_code, "config", f"{generate} --model shutil:rmtree --run"),
+    ):
+        folder.write(run_id, cell, versions=OLD, subject=subject, command=command)
+    left = {cell.split("/")[0] if "/cpu/" in cell else cell.split("/")[2]: why for cell, why in folder.left().items()}
+    assert left.keys() == {"cuda", "mychip", "bort", "mine", "other", "shutil-rmtree"}
+    assert left["cuda"].startswith("cuda isn't here: torch 2.13.0+cpu is built for cpu")
+    assert left["mychip"] == "no backend for mychip is installed"
+    assert "no installed library has the model type bort" in left["bort"]
+    assert "project file, which --config names" in left["mine"]
+    assert "the command of its run doesn't name it: python -m pytest suites" in left["other"]
+    assert "isn't run on the word of a file of evidence" in left["shutil-rmtree"]
+    assert not folder.plan(models=("shutil:rmtree",)).left
 
 
 def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(folder, tmp_path):
-    lies = tmp_path / "my-checkpoint"
+    path = tmp_path / "my-checkpoint"
     cell = f"{model_of_weights('my-checkpoint', NO_BYTES)}/fill-mask/cpu/float32"
-    command = f"python run_test_generation.py --model={lies} --model bert --device cpu --run -- --model x"
+    command = f"python run_test_generation.py --model={path} --model bert --device cpu --run -- --model x"
     folder.write("r1", cell, versions=OLD, subject="checkpoint", command=command)
     assert "nothing like it lies here" in folder.left()[cell]
-    lies.mkdir()
-    (lies / "config.json").write_text('{"model_type": "bert"}')
-    (lies / "model.safetensors").write_bytes(b"")
-    assert not folder.plan().left
+    path.mkdir()
+    (path / "config.json").write_text('{"model_type": "bert"}')
+    (path / "model.safetensors").write_bytes(b"")
     folder.write("r2", cell, versions=OLD, subject="checkpoint", command="python run_test_generation.py 'broken")
     assert not folder.plan().left  # an older run names it
-    elsewhere = lies.rename(tmp_path / "other")
+    (tmp_path / "moved").mkdir()
+    moved = path.rename(tmp_path / "moved" / "my-checkpoint")
     assert folder.plan().left
-    (elsewhere.parent / "moved").mkdir()
-    again = elsewhere.rename(tmp_path / "moved" / "my-checkpoint")
-    assert not folder.plan(models=(str(again),)).left
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("python run_test_generation.py --config hwcompat.toml --run", "project file, which --config names"),
-        ("python -m pytest suites", "the command of its run doesn't name it: python -m pytest suites"),
-    ],
-)
-def test_a_checkpoint_whose_place_is_not_known_is_left_with_the_reason(folder, command, said):
-    folder.write("r1", "mine/fill-mask/cpu/float32", versions=OLD, subject="checkpoint", command=command)
-    assert said in next(iter(folder.left().values()))
-
-
-def test_nobodys_code_runs_on_the_word_of_a_file_of_evidence(folder):
-    cell = "shutil-rmtree/module-forward/cpu/float32"
-    command = "python run_test_generation.py --model shutil:rmtree --run"
-    folder.write("r1", cell, versions=OLD, subject="config", command=command)
-    assert "isn't run on the word of a file of evidence" in folder.left()[cell]
-    assert not folder.plan(models=("shutil:rmtree",)).left
+    assert not folder.plan(models=(str(moved),)).left
 
 
 # The time
@@ -285,12 +115,13 @@ def test_the_time_is_that_of_the_checks_and_of_what_the_run_took_beside_them(fol
     one_by_one = 10 + sum(checks.values()) + 2 * beside
     assert folder.plan(jobs=1).total.seconds == one_by_one
     assert folder.plan(jobs=2).total.seconds == 10 + max(checks.values()) + beside
+    # This machine's times come before those of another.
+    folder.write("r2", BERT, versions=OLD, machine="elsewhere")
+    assert folder.plan(models=("bert",)).cells[0].duration.told_by == "r1"
 
 
 def test_a_device_of_its_own_runs_one_suite_at_a_time(folder):
-    cells = [
-        f"{model}/{task}/simulated/float32" for model, task in (("bert", "fill-mask"), ("gpt2", "text-generation"))
-    ]
+    cells = ("bert/fill-mask/simulated/float32", "gpt2/text-generation/simulated/float32")
     folder.write("r1", *cells, versions=OLD)
     assert folder.plan(jobs=2).total == replace(folder.plan(jobs=1).total, jobs=2)
 
@@ -306,27 +137,6 @@ def test_what_no_run_tells_is_unknown_and_is_not_in_the_sum(folder):
     assert (plan.total.unknown, len(plan.runnable)) == (0, 2)  # the overhead is that of another run
     folder.write("r3", VIT, versions=OLD, checks={VIT: 0})
     assert folder.plan().total.unknown == 1
-
-
-def test_this_machines_times_go_before_those_of_another(folder):
-    folder.write("r1", BERT, versions=OLD)
-    folder.write("r2", BERT, versions=OLD, machine="elsewhere")
-    assert folder.plan().cells[0].duration.told_by == "r1"
-
-
-def test_the_plan_as_data_and_as_a_table(folder):
-    folder.write("r1", BERT, ON_CUDA, versions={"torch": "1.0\x1b[31m\nno"})
-    plan = folder.plan(jobs=1)
-    data = json.loads(refresh_json(plan, "2026-01-01T00:00:00+00:00"))
-    jsonschema.validate(data, json.loads(SCHEMA.read_text()))
-    assert [(one["cell"], one["runs_here"], bool(one["why_not"])) for one in data["cells"]] == [
-        (BERT, True, False),
-        (ON_CUDA, False, True),
-    ]
-    text = refresh_table(plan, 100)
-    assert "2 of 2 measured cell(s) have expired; 1 can't be measured again here." in text
-    assert "cuda isn't here" in text
-    assert "\x1b" not in text + json.dumps(data, ensure_ascii=False)
 
 
 # The command
@@ -358,24 +168,21 @@ def test_the_rest_is_measured_again_and_what_stays_is_said(folder, ran, capsys):
     assert ran == [BERT]
 
 
-def test_an_interrupted_run_says_nothing_of_what_was_refreshed(folder, ran, monkeypatch, capsys):
-    folder.write("r1", BERT, versions=OLD)
-    monkeypatch.setattr(run_command, "run_suites", lambda *_: INTERRUPTED)
-    assert refresh_command.refresh(folder.asked(), "command") == INTERRUPTED
-    assert "Refreshed" not in capsys.readouterr().out
-
-
-def test_nothing_expired_is_success_and_runs_nothing(folder, ran, capsys):
-    folder.write("r1", BERT)
-    assert refresh_command.refresh(folder.asked(), "command") == 0
-    assert "Nothing has expired: 1 measured cell(s) still hold." in capsys.readouterr().out
-    assert ran == []
-
-
 def test_a_model_that_was_named_and_stays_expired_is_no_success(folder, ran):
     folder.write("r1", BERT, ON_CUDA, versions=OLD)
     assert refresh_command.refresh(folder.asked(models=("bert",)), "command") == 1
     assert ran == [BERT]
+
+
+def test_nothing_expired_is_success_and_an_interruption_is_none(folder, ran, monkeypatch, capsys):
+    folder.write("r1", BERT)
+    assert refresh_command.refresh(folder.asked(), "command") == 0
+    assert "Nothing has expired: 1 measured cell(s) still hold." in capsys.readouterr().out
+    assert ran == []
+    folder.write("r2", GPT2, versions=OLD)
+    monkeypatch.setattr(run_command, "run_suites", lambda *_: INTERRUPTED)
+    assert refresh_command.refresh(folder.asked(), "command") == INTERRUPTED
+    assert "Refreshed" not in capsys.readouterr().out
 
 
 def test_where_nothing_can_run_that_is_an_error(folder, ran):

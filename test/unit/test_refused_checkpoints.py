@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from front_doors import reporter
 
-from generators.recipes.derive import open_checkpoint
-from generators.recipes.on_demand import derive_checkpoint
+from generators.recipes.derive import derive_checkpoint, open_checkpoint
 from hardware.errors import ModelRefused
 from hardware.testing.checkpoints import load_checkpoint
 
@@ -66,25 +66,20 @@ def refusal(folder: Path) -> ModelRefused:
     return caught.value
 
 
-def test_a_sound_checkpoint_is_taken_without_a_remark(folder):
+def test_weights_of_other_sizes_than_the_configuration_are_named_with_both(folder):
     assert [open_checkpoint(folder, empty=empty).remarks for empty in (True, False)] == [(), ()]
-
-
-@pytest.mark.parametrize(
-    ("setting", "size", "weight"),
-    [("vocab_size", 100, "lm_head.weight"), ("intermediate_size", 48, "mlp"), ("num_key_value_heads", 4, "k_proj")],
-)
-def test_weights_of_other_sizes_than_the_configuration_are_named_with_both(folder, setting, size, weight):
-    edit(folder, **{setting: size})
-    error = refusal(folder)
-    assert error.error_type == "config_invalid"
-    assert weight in error.why
-    assert "in the file" in error.why
-    if setting == "vocab_size":
-        assert "(96, 32) in the file, (100, 32) by config.json (vocab_size 100)" in error.why
-
-
-def test_layers_that_the_files_do_not_hold_are_missing(folder):
+    for setting, size, weight in (
+        ("vocab_size", 100, "'lm_head.weight': (96, 32) in the file, (100, 32) by config.json (vocab_size 100)"),
+        ("intermediate_size", 48, "mlp"),
+        ("num_key_value_heads", 4, "k_proj"),
+    ):
+        before = json.loads((folder / "config.json").read_text())[setting]
+        edit(folder, **{setting: size})
+        error = refusal(folder)
+        assert error.error_type == "config_invalid"
+        assert weight in error.why
+        assert "in the file" in error.why
+        edit(folder, **{setting: before})
     edit(folder, num_hidden_layers=2)
     assert "model.layers.1" in refusal(folder).why
 
@@ -108,15 +103,13 @@ def test_quantized_weights_are_refused_with_the_method_and_what_it_needs(folder,
     assert error.error_type == "unsupported_format"
 
 
-def test_quantization_that_another_file_or_a_part_of_the_configuration_tells_counts(folder):
+def test_quantization_is_known_by_another_file_a_part_of_the_configuration_or_the_names_of_weights(folder):
     (folder / "quantize_config.json").write_text('{"bits": 4}')
     assert "'gptq'" in refusal(folder).what
     (folder / "quantize_config.json").unlink()
     edit(folder, text_config={"quantization_config": {"quant_method": "awq"}})
     assert "'awq'" in refusal(folder).what
-
-
-def test_quantized_weights_are_known_by_their_names(folder):
+    edit(folder, drop="text_config")
     rename_weights(folder, drop="q_proj", **{"model.layers.0.self_attn.q_proj.qweight": (4, 32)})
     assert "quantized" in refusal(folder).why
 
@@ -162,44 +155,27 @@ def test_weights_that_the_class_does_not_take_are_named(folder):
     assert open_checkpoint(folder).remarks == (remark,)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("tokenizer.json", {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 103, "content": "<new>"}]}),
-        ("tokenizer_config.json", {"added_tokens_decoder": {"103": {"content": "<new>"}}}),
-        ("added_tokens.json", {"<new>": 103}),
-        ("vocab.json", {"a": 0, "<new>": 103}),
-    ],
-)
-def test_tokens_beyond_the_rows_of_the_model_are_said(folder, name, said):
-    (folder / name).write_text(json.dumps(said))
+def test_tokens_beyond_the_rows_of_the_model_are_reported(folder):
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "<new>": 103}}}))
     (remark,) = open_checkpoint(folder, empty=True).remarks
-    assert "ids up to 103" in remark
-    assert "96 rows" in remark
-    assert "resize_token_embeddings" in remark
+    for text in ("ids up to 103", "96 rows", "resize_token_embeddings"):
+        assert text in remark
 
 
-def test_check_model_and_run_refuse_with_the_same_reason(folder, tmp_path_factory, monkeypatch, capsys):
-    from front_doors import reporter
-
-    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
-    edit(folder, vocab_size=100)
-    assert reporter.main(["--check-model", str(folder), "--device", "cpu", "--without-memory"]) == 1
-    checked = capsys.readouterr().out
-    with pytest.raises(ModelRefused) as caught:
-        derive_checkpoint(folder)  # what --run begins with
-    ran = str(caught.value)
-    reason = "'lm_head.weight': (96, 32) in the file, (100, 32) by config.json (vocab_size 100)"
-    assert reason in checked
-    assert reason in ran
-    assert "fault: the model" in checked
-    assert "high" not in checked
-
-
-def test_check_model_repeats_the_remarks(folder, tmp_path_factory, monkeypatch, capsys):
-    from front_doors import reporter
-
+def test_check_model_repeats_the_remarks_and_refuses_with_the_reason_of_run(
+    folder, tmp_path_factory, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
     rename_weights(folder, **{"v_head.summary.bias": (1,)})
     assert reporter.main(["--check-model", str(folder), "--device", "cpu", "--without-memory"]) == 0
     assert "note: 1 weight(s) of the checkpoint aren't used" in capsys.readouterr().out
+    edit(folder, vocab_size=100)
+    assert reporter.main(["--check-model", str(folder), "--device", "cpu", "--without-memory"]) == 1
+    checked = capsys.readouterr().out
+    with pytest.raises(ModelRefused) as caught:
+        derive_checkpoint(folder)  # what --run begins with, here in this process
+    reason = "'lm_head.weight': (96, 32) in the file, (100, 32) by config.json (vocab_size 100)"
+    assert reason in checked
+    assert reason in str(caught.value)
+    assert "fault: the model" in checked
+    assert "high" not in checked

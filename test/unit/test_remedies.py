@@ -1,4 +1,6 @@
-"""Remedies: which apply, and in which order; what ran under a change measures no cell; nothing else is touched."""
+"""Remedies: which apply and in which order; what ran under a change measures no cell."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -8,8 +10,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from evidence_lines import check_line, run_line, write_lines
 
-from benchmarks.remedies import labels, page_text
 from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge, judge_cell, required_checks
 from generators.compatibility.verdict import Level
@@ -19,10 +21,10 @@ from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.latest import read_latest
-from hardware.evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine
+from hardware.evidence.record import EndLine, Origin, Outcome
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter, now
+from hardware.evidence.writer import now
 from hardware.testing.check_lines import line_for
 from hardware.testing.suite_file import SuiteFile
 from hwcompat.plugins.triage.remedies import try_remedies
@@ -54,23 +56,7 @@ CHECKS = tuple(required_checks(CELL))
 
 
 def failed(cell=CELL, check="matches_reference", error_type="numerical_mismatch", stage="compare"):
-    return CheckLine(
-        run_id="r",
-        cell_id=cell.id,
-        check_name=check,
-        outcome=Outcome.FAILED,
-        subject="tiny",
-        requested_target=str(cell.target),
-        actual_target=str(cell.target),
-        precision=cell.precision,
-        model=cell.model,
-        task=cell.task,
-        suite_hash="0",
-        started_at=now(),
-        duration_s=1.0,
-        stage=stage,
-        error_type=error_type,
-    )
+    return check_line(check, Outcome.FAILED, cell_id=cell.id, stage=stage, error_type=error_type)
 
 
 def steps(
@@ -88,38 +74,20 @@ def write_run(folder, cell=CELL, outcomes=None, *, changes="", number=1, monkeyp
     checks = tuple(required_checks(cell))
     suite = SuiteFile(path=Path("test_it.py"), cell=cell, subject="tiny", checks=checks, suite_hash=str(number))
     run_id = f"20261123T00000{number}Z-aaaaaa"
-    writer = EvidenceWriter(folder, run_id)
-    writer.write(
-        RunLine(
-            run_id=run_id,
-            started_at=now(),
-            command="",
-            machine="here",
-            inventory={},
-            versions=versions_of(detect()),
-            plan=(suite.planned(),),
-            origin=Origin.CHANGED if changes else Origin.HWCOMPAT,
-        )
-    )
+    facts = {
+        Outcome.PASSED: {"max_rel_error": 1e-7, "tolerance": 1e-5},
+        Outcome.FAILED: {"stage": "compare", "error_type": "numerical_mismatch", "error_message": "off"},
+    }
+    where = {"actual_target": str(cell.target), "actual_dtype": cell.precision, "accelerator": "it"}
+    where["native_ops"] = {"aten.mm": 1}
+    origin = Origin.CHANGED if changes else Origin.HWCOMPAT
+    run = run_line(suite.planned(), run_id=run_id, started_at=now(), versions=versions_of(detect()), origin=origin)
+    lines = []
     for check in checks:
         outcome = (outcomes or {}).get(check, Outcome.PASSED)
-        facts = {"max_rel_error": 1e-7, "tolerance": 1e-5} if outcome is Outcome.PASSED else {}
-        if outcome is Outcome.FAILED:
-            facts = {"stage": "compare", "error_type": "numerical_mismatch", "error_message": "off"}
-        line = line_for(
-            suite,
-            run_id,
-            check,
-            outcome,
-            actual_target=str(cell.target),
-            actual_dtype=cell.precision,
-            accelerator="it",
-            native_ops={"aten.mm": 1},
-            **facts,
-        )
-        writer.write(line)
-    writer.write(EndLine(run_id=run_id, ended_at=now(), reason="finished", counts={}))
-    writer.close()
+        lines.append(line_for(suite, run_id, check, outcome, **where, **facts.get(outcome, {})))
+    end = EndLine(run_id=run_id, ended_at=now(), reason="finished", counts={})
+    write_lines(folder / f"{run_id}-1.jsonl", run, *lines, end)
     if changes and monkeypatch:
         monkeypatch.delenv(VARIABLE)
     return run_id
@@ -151,26 +119,23 @@ def test_every_remedy_can_be_given_and_hides_nothing():
     assert data.failures[-1].fits(CELL, failed(error_type="never seen"), "never seen", {})
 
 
-@pytest.mark.parametrize(
-    ("asked", "first"),
-    [
-        (("t5/x/cpu/float32", "generates_like_reference"), ["cache_off"]),
-        (("t5/x/qnn/float32", "builds", "unsupported_operator", "compile"), ["other_target:cpu"]),
-        (("t5/x/openvino/float32", "builds", "export_failed", "export"), ["export_program", "export_onnx"]),
-        (("t5/x/openvino/float32", "builds", "unknown", "run"), ["cache_off", "static_shapes"]),
-        (("t5/x/cpu/float16",), ["precision_float32", "precision_bfloat16"]),
-        (("t5/x/simulated/float32", "builds", "silent_offload"), ["other_target:cpu"]),
-        (("t5/x/cpu/float32", "builds", "missing_dependency", "import"), []),
-    ],
-)
-def test_what_is_likely_comes_first_and_the_smallest_of_it(asked, first):
-    found = steps(*asked)
-    assert {step.id for step in found[: len(first)]} == set(first)
-    for likely in (True, False):
-        sizes = [step.remedy.size for step in found if step.likely is likely]
-        assert sizes == sorted(sizes)
-    assert len({step.id for step in found}) == len(found)
-    assert bool(found) is bool(first)
+def test_what_is_likely_comes_first_and_the_smallest_of_it():
+    for cell, failure, first in (
+        ("t5/x/cpu/float32", "generates_like_reference", "cache_off"),
+        ("t5/x/qnn/float32", "builds unsupported_operator compile", "other_target:cpu"),
+        ("t5/x/openvino/float32", "builds export_failed export", "export_program export_onnx"),
+        ("t5/x/openvino/float32", "builds unknown run", "cache_off static_shapes"),
+        ("t5/x/cpu/float16", "", "precision_float32 precision_bfloat16"),
+        ("t5/x/simulated/float32", "builds silent_offload", "other_target:cpu"),
+        ("t5/x/cpu/float32", "builds missing_dependency import", ""),
+    ):
+        found = steps(cell, *failure.split())
+        assert {step.id for step in found[: len(first.split())]} == set(first.split()), (cell, failure)
+        for likely in (True, False):
+            sizes = [step.remedy.size for step in found if step.likely is likely]
+            assert sizes == sorted(sizes)
+        assert len({step.id for step in found}) == len(found)
+        assert bool(found) is bool(first)
 
 
 def test_only_what_means_something_on_the_cell_is_offered():
@@ -188,37 +153,10 @@ def test_only_what_means_something_on_the_cell_is_offered():
     assert told[0].changes.text == "environment=HWCOMPAT_SIMULATED_FAULT unset"
 
 
-def test_the_page_counts_what_was_labelled_and_tried():
-    entries = [{"id": f"m{number}/x/cpu/float32", "fixable": "here", "reason": "a | b"} for number in range(4)]
-    entries[3]["fixable"] = "no"
-    tries = [[("cache_off", "turned")], [("cache_off", "fails"), ("other_target:cpu", "turned")]]
-    results = [
-        {
-            "cell": entry["id"],
-            "works": False,
-            "problem": "",
-            "error_type": "unknown",
-            "check": "builds",
-            "tried": [{"remedy": name, "state": state} for name, state in tried],
-        }
-        for entry, tried in zip(entries, tries, strict=False)
-    ]
-    text = page_text(entries, results, {}, "today")
-    assert "| **all labelled fixable** | 2 | 1 (50%) | 2 (100%) | 1 (50%) |" in text
-    assert "works as it is now: `m2/x/cpu/float32`" in text  # not tried, so that it counts for nothing
-    assert "| `m3/x/cpu/float32` | a \\| b |" in text
-
-
-def test_labels_are_of_cells_and_of_known_words():
-    found = labels()
-    assert len({Cell.parse(one["id"]) for one in found}) == len(found) >= 30
-    assert {one["fixable"] for one in found} == {"here", "elsewhere", "no"}
-
-
 # A changed condition is no measurement
 
 
-def test_what_ran_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
+def test_a_run_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
     write_run(tmp_path, outcomes={"matches_reference": Outcome.FAILED}, number=1)
     before = [verdict.level for verdict in judge(read_latest(tmp_path), detect())]
     write_run(tmp_path, changes="attention=eager", number=2, monkeypatch=monkeypatch)
@@ -232,58 +170,45 @@ def test_what_ran_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
     assert "other_tests" not in reasons  # nor a second opinion
 
 
-def test_lines_under_a_change_make_medium_at_most(tmp_path, monkeypatch):
+def judged(step, folder, level, check):
+    return judge_try(step, run_in(folder), level, check, evidence="", seconds=1)
+
+
+def test_lines_under_a_change_make_medium_at_most_and_a_try_needs_them(tmp_path, monkeypatch):
+    step = next(one for one in steps(CELL.id, error_type="x") if one.id == "attention_eager")
     write_run(tmp_path / "plain")
     write_run(tmp_path / "changed", changes="attention=eager", monkeypatch=monkeypatch)
     plain, changed = (verdict_of_run(CELL, run_in(tmp_path / name)) for name in ("plain", "changed"))
-    assert plain.level is Level.HIGH  # so that it is the change that limits the other
-    assert changed.level is Level.MEDIUM
+    assert (plain.level, changed.level) == (Level.HIGH, Level.MEDIUM)
     assert "changed: attention=eager" in texts(changed.conditions)
     lines = run_in(tmp_path / "changed").lines
     direct = judge_cell(CELL, CHECKS, lines, expiry=Expiry(cell=CELL, now={}, then={lines[0].run_id: {}}))
     assert direct.level is Level.MEDIUM
+    for name, state in (("plain", TrialState.NOT_RUN), ("changed", TrialState.TURNED)):
+        assert judged(step, tmp_path / name, Level.UNSUPPORTED, "matches_reference").state is state
 
 
-def test_a_try_turns_a_cell_only_where_its_lines_tell_the_change(tmp_path, monkeypatch):
-    step = next(one for one in steps(CELL.id, error_type="x") if one.id == "attention_eager")
-    write_run(tmp_path / "plain")
-    write_run(tmp_path / "changed", changes=step.changes.text, monkeypatch=monkeypatch)
-    states = [
-        judge_try(
-            step,
-            run_in(tmp_path / name),
-            Level.UNSUPPORTED,
-            "matches_reference",
-            evidence="",
-            seconds=1,
-        ).state
-        for name in ("plain", "changed")
-    ]
-    assert states == [TrialState.NOT_RUN, TrialState.TURNED]
-
-
-def test_a_check_that_still_fails_is_told_and_none_is_left_out_unsaid(tmp_path, monkeypatch):
+def test_a_check_that_still_fails_is_reported_and_one_that_is_left_out_is_named(tmp_path, monkeypatch):
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "attention_eager")
     outcomes = {"backward": Outcome.FAILED}
     write_run(tmp_path, outcomes=outcomes, changes=step.changes.text, monkeypatch=monkeypatch)
-    came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
-    assert (came.state, came.error_type) == (TrialState.FAILS, "numerical_mismatch")
+    failing = judged(step, tmp_path, Level.LOW, "backward")
+    assert (failing.state, failing.error_type) == (TrialState.FAILS, "numerical_mismatch")
     without = replace(step, remedy=replace(step.remedy, leaves_out=("backward",)))
-    came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
-    assert came.state is TrialState.TURNED
-    assert came.conditions[-1].startswith("backward was skipped")
+    skipping = judged(without, tmp_path, Level.LOW, "backward")
+    assert skipping.state is TrialState.TURNED
+    assert skipping.conditions[-1].startswith("backward was skipped")
 
 
-def test_a_target_that_is_not_asked_what_failed_turns_nothing(tmp_path):
+def test_a_target_without_the_check_that_failed_is_at_most_better(tmp_path):
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "other_target:openvino")
     write_run(tmp_path, step.cell)
-    for check, state in (("matches_reference", TrialState.TURNED), ("backward", TrialState.BETTER)):
-        came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1)
-        assert came.state is state
-        assert came.why == ("" if state is TrialState.TURNED else "backward can't be asked there")
-
-
-# What a change does
+    for check, state, why in (
+        ("matches_reference", TrialState.TURNED, ""),
+        ("backward", TrialState.BETTER, "backward can't be asked there"),
+    ):
+        found = judged(step, tmp_path, Level.LOW, check)
+        assert (found.state, found.why) == (state, why)
 
 
 # Trying
@@ -319,12 +244,10 @@ def tried_with(folder, evidence, monkeypatch, *, turned_by):
         return ""
 
     monkeypatch.setattr(try_remedies, "run_child", child)
-    place = Workplace(folder=folder, evidence=evidence, command="")
-    here = ("cpu", "openvino")
-    return try_cell(CELL, place, here=here)
+    return try_cell(CELL, Workplace(folder=folder, evidence=evidence, command=""), here=("cpu", "openvino"))
 
 
-def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
+def test_a_larger_change_is_not_tried_after_a_smaller_one_worked():
     by_id = {step.id: step for step in steps("t5/x/qnn/float32", error_type="unsupported_operator", stage="compile")}
 
     def came(id_, state):
@@ -337,17 +260,12 @@ def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
     assert smallest(both).step.id == "opset_13"
 
 
-EMPTY = judge_try(
-    steps(CELL.id, check="backward")[-1],
-    RemedyRun(problem="killed"),
-    Level.UNSUPPORTED,
-    "matches_reference",
-    evidence="/x/<b>",
-    seconds=1.0,
-)
+KILLED = RemedyRun(problem="killed")
+LAST = steps(CELL.id, check="backward")[-1]
+EMPTY = judge_try(LAST, KILLED, Level.UNSUPPORTED, "matches_reference", evidence="/x/<b>", seconds=1.0)
 
 
-def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatch):
+def test_the_report_fits_the_schema_and_has_no_terminal_commands(tmp_path, monkeypatch):
     assert (EMPTY.state, EMPTY.why) == (TrialState.NOT_RUN, "killed")
     found = tried_with(tmp_path, None, monkeypatch, turned_by="attention=eager")
     hostile = replace(found, why="\x1b[31m<script>\n", cell=Cell.parse("a@b+c/fill-mask/cpu/float32"))
@@ -365,38 +283,21 @@ def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatc
     assert command == "python run_test_generation.py --model a@b+c --device cpu --precision float32 --run"
 
 
-def test_exit_codes(tmp_path, monkeypatch):
+def test_exit_codes_and_the_reason_of_a_cell_without_a_remedy(tmp_path, monkeypatch):
     turned = tried_with(tmp_path / "1", None, monkeypatch, turned_by="attention=eager")
     failing = tried_with(tmp_path / "2", None, monkeypatch, turned_by="nothing")
-    assert exit_code([turned]) == 0
-    assert exit_code([turned, failing]) == 1
-    assert exit_code([replace(failing, tried=())]) == 5
-    assert exit_code([replace(failing, tried=(), level=Level.UNKNOWN, problem="no such model")]) == 1
+    nothing = replace(failing, tried=(), reason="its operator has no kernel there at all")
+    unknown = replace(nothing, level=Level.UNKNOWN, problem="no such model")
+    assert [exit_code(cells) for cells in ([turned], [turned, failing], [nothing], [unknown])] == [0, 1, 5, 1]
+    assert "No remedy: its operator has no kernel there at all" in remedies_markdown([nothing], "x")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../../x/fill-mask/cpu/float32",
-        "$(id)/fill-mask/cpu/float32",
-        "bert/fill-mask/cpu",
-        "brt/fill-mask/cpu/float32",
-    ],
-)
-def test_what_is_no_cell_is_refused_before_anything_runs(name):
-    with pytest.raises(UsageError, match=re.escape(name[:3])):
-        asked_cells([name], None)
-
-
-def test_a_pattern_means_failing_cells_of_the_evidence(tmp_path):
+def test_a_pattern_means_failing_cells_of_the_evidence_and_what_is_no_cell_is_refused(tmp_path):
     write_run(tmp_path, outcomes={"backward": Outcome.FAILED})
     write_run(tmp_path, Cell.parse("gpt2/text-generation/cpu/float32"), number=2)
     assert [cell.id for cell in asked_cells(["*/cpu/*"], tmp_path)] == [CELL.id]
     with pytest.raises(NothingMatched, match="bert"):
         asked_cells(["*/cuda/*"], tmp_path)
-
-
-def test_a_cell_without_a_remedy_is_told_why(tmp_path, monkeypatch):
-    found = tried_with(tmp_path, None, monkeypatch, turned_by="nothing")
-    text = remedies_markdown([replace(found, tried=(), reason="its operator has no kernel there at all")], "x")
-    assert "No remedy: its operator has no kernel there at all" in text
+    for name in ("../../x/fill-mask/cpu/float32", "$(id)/x/cpu/float32", "bert/fill-mask/cpu", "brt/x/cpu/float32"):
+        with pytest.raises(UsageError, match=re.escape(name[:3])):
+            asked_cells([name], None)

@@ -1,12 +1,13 @@
-"""Models in the resource pool: they come to the device that was chosen, their bytes are counted by their storages,
-and those that are loaded by name bring nothing from elsewhere."""
+"""Models in the resource pool: their device, their bytes by storage, memory of devices, and loading by name."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,15 @@ from pool_watch import SPARE, pool_of
 from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
 from hardware.errors import BackendUnavailable, BrokenInput, ModelError, OutOfMemory, UsageError
-from hwcompat.plugins.placement.pool import ResourcePool
+from hardware.inventory.system.main_memory import MemoryInfo, cgroup_files_bytes, cgroup_memory
+from hwcompat.plugins.placement.pool import ResourcePool, device_memory
+from hwcompat.plugins.placement.pool.device_memory import (
+    MemoryReading,
+    allocated_bytes,
+    give_back,
+    read_device,
+    resident_bytes,
+)
 from hwcompat.plugins.placement.pool.pool_models import names_on
 from hwcompat.plugins.placement.pool.resource_sizes import size_of
 
@@ -49,35 +58,33 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # The device
 
 
-def test_a_constructor_is_given_the_device_that_was_chosen():
-    given = []
+def test_a_model_is_built_on_or_moved_to_the_chosen_device():
+    given, pool = [], roomy()
 
     def build(*, device: str) -> torch.nn.Module:
         given.append(device)
         return linear()
 
-    pool = roomy()
-    on_host = pool.get_model("kind", "m", build, device="cpu")
-    there = pool.get_model("kind", "m", build, hardware_preferences={"device": "simulated"})
-    assert given == ["cpu", "simulated:0"]
-    assert (on_host.weight.device.type, there.weight.device.type) == ("cpu", "simulated")
-    told = pool.get_stats()["devices"]
-    assert (told["cpu"]["held_bytes"], told["simulated"]["held_bytes"]) == (MIB, MIB)
-
-
-def test_a_module_is_moved_there_where_its_constructor_takes_no_device():
-    model = roomy().get_model("kind", "m", linear, device="simulated")
-    assert model.weight.device.type == "simulated"
-
-
-def test_what_is_no_module_is_moved_by_its_own_to_or_refused():
     class Engine:
         def to(self, device: str) -> None:
             self.device = device
 
+    on_host = pool.get_model("kind", "m", build, device="cpu")
+    there = pool.get_model("kind", "m", build, hardware_preferences={"device": "simulated"})
+    assert given == ["cpu", "simulated:0"]
+    assert (on_host.weight.device.type, there.weight.device.type) == ("cpu", "simulated")
+    devices = pool.get_stats()["devices"]
+    assert (devices["cpu"]["held_bytes"], devices["simulated"]["held_bytes"]) == (MIB, MIB)
+    assert roomy().get_model("kind", "m", linear, device="simulated").weight.device.type == "simulated"
     assert roomy().get_model("kind", "m", Engine, device="simulated").device == "simulated:0"
     with pytest.raises(UsageError, match="a dict has no `to`"):
         roomy().get_model("kind", "m", dict, device="simulated")
+    with pytest.raises(UsageError, match="expected_bytes is -1"):
+        roomy().get_model("kind", "m", linear, device="cpu", expected_bytes=-1)
+    with pytest.raises(UsageError, match="Give a constructor"):
+        roomy().get_model("bert", "x", device="openvino")
+    made = roomy().get_model("bert", "x", lambda device: {"on": device}, device="openvino")
+    assert made == {"on": "openvino"}
 
 
 def test_a_model_that_stays_elsewhere_is_refused():
@@ -94,26 +101,20 @@ def test_a_model_that_stays_elsewhere_is_refused():
     assert pool.get_stats()["resources"] == []
 
 
-def test_a_device_that_is_not_here_is_an_error_and_nothing_is_loaded_elsewhere():
+def test_an_absent_device_or_an_unknown_wish_is_an_error_and_nothing_is_loaded():
     pool, built = roomy(), []
-    with pytest.raises(BackendUnavailable, match="mps can't be used"):
-        pool.get_model("kind", "m", lambda: built.append(1), device="mps")
-    with pytest.raises(UsageError, match="Did you mean 'cuda'"):
-        pool.get_model("kind", "m", lambda: built.append(1), device="cdua")
+    for error, words, options in (
+        (BackendUnavailable, "mps can't be used", {"device": "mps"}),
+        (BackendUnavailable, "mps can't be used", {"hardware_preferences": {"priority_list": ["mps"]}}),
+        (UsageError, "Did you mean 'cuda'", {"device": "cdua"}),
+        (UsageError, "Did you mean 'device'", {"hardware_preferences": {"devise": "cpu"}}),
+        (UsageError, "int4", {"hardware_preferences": {"device": "cpu", "precision": "int4"}}),
+    ):
+        with pytest.raises(error, match=words):
+            pool.get_model("kind", "m", lambda: built.append(1), **options)
     assert built == []
-
-
-def test_of_a_priority_list_the_first_that_is_here_is_taken():
-    pool = roomy()
     wishes = {"priority_list": ["mps", "simulated", "cpu"]}
     assert pool.get_model("kind", "m", linear, wishes).weight.device.type == "simulated"
-    with pytest.raises(BackendUnavailable, match="mps can't be used"):
-        pool.get_model("kind", "m", linear, {"priority_list": ["mps"]})
-
-
-def test_preferences_that_are_not_known_are_refused():
-    with pytest.raises(UsageError, match="Did you mean 'device'"):
-        roomy().get_model("kind", "m", linear, hardware_preferences={"devise": "cpu"})
 
 
 def test_a_precision_is_another_model():
@@ -121,20 +122,16 @@ def test_a_precision_is_another_model():
     full = pool.get_model("kind", "m", linear, device="cpu")
     half = pool.get_model("kind", "m", linear, hardware_preferences={"device": "cpu", "precision": "fp16"})
     assert (full.weight.dtype, half.weight.dtype) == (torch.float32, torch.float16)
-    with pytest.raises(UsageError, match="int4"):
-        pool.get_model("kind", "m", linear, hardware_preferences={"device": "cpu", "precision": "int4"})
 
 
 def test_calls_of_the_earlier_system_work_by_their_words():
     pool = roomy()
-    model = pool.get_model(
-        model_type="embedding", model_name="m", constructor=linear, hardware_preferences={"device": "cpu"}
-    )
-    again = pool.get_model(
-        model_type="embedding", model_name="m", constructor=linear, hardware_preferences={"device": "cpu"}
+    words = {"model_type": "embedding", "model_name": "m"}
+    model, again = (
+        pool.get_model(**words, constructor=linear, hardware_preferences={"device": "cpu"}) for _ in range(2)
     )
     assert again is model
-    assert pool.get_tokenizer(model_type="embedding", model_name="m", constructor=dict) == {}
+    assert pool.get_tokenizer(**words, constructor=dict) == {}
     assert pool.get_resource(resource_type="library", resource_id=None, constructor=lambda: json) is json
     assert pool.cleanup_unused_resources(max_age_minutes=30) == 0
     pool.clear()
@@ -144,7 +141,10 @@ def test_calls_of_the_earlier_system_work_by_their_words():
 # Bytes
 
 
-def test_storages_are_counted_once_however_many_tensors_share_them():
+def test_storages_are_counted_once_in_whatever_holds_them():
+    import numpy
+    from torch.testing._internal.two_tensor import TwoTensor
+
     tied = torch.nn.Module()
     tied.first, tied.second = linear(), linear()
     tied.second.weight = tied.first.weight
@@ -153,10 +153,13 @@ def test_storages_are_counted_once_however_many_tensors_share_them():
     whole = torch.zeros(1000)
     assert bytes_of([whole[:10], whole[500:], {"again": whole.view(10, 100)}]) == {"cpu": 4000}
 
+    class Pipeline:
+        def __init__(self) -> None:
+            self.model = linear()
+            self.tables = {"a": numpy.zeros(1000, dtype=numpy.uint8)[10:]}
 
-def test_what_wraps_other_tensors_counts_by_those():
-    from torch.testing._internal.two_tensor import TwoTensor
-
+    assert bytes_of(Pipeline()) == {"cpu": MIB + 1000}
+    assert bytes_of(torch.zeros(10, device="meta")) == {"cpu": 0}
     assert bytes_of(TwoTensor(torch.zeros(100), torch.zeros(100))) == {"cpu": 800}
     assert bytes_of(torch.eye(10).to_sparse()) == {"cpu": 10 * 4 + 2 * 10 * 8}
     with warnings.catch_warnings():
@@ -165,54 +168,29 @@ def test_what_wraps_other_tensors_counts_by_those():
     assert bytes_of(columns)["cpu"] >= 10 * 4 + 10 * 8 + 11 * 8
 
 
-def test_models_inside_of_other_objects_and_arrays_are_found():
-    import numpy
-
-    class Pipeline:
-        def __init__(self) -> None:
-            self.model = linear()
-            self.tables = {"a": numpy.zeros(1000, dtype=numpy.uint8)[10:]}
-
-    assert bytes_of(Pipeline()) == {"cpu": MIB + 1000}
-    assert bytes_of(torch.zeros(10, device="meta")) == {"cpu": 0}
-
-
-def test_a_budget_is_kept_by_measured_bytes_and_memory_goes_back():
-    pool = pool_of(3 * MIB)
+def test_each_device_keeps_a_budget_of_measured_bytes():
+    pool = ResourcePool(budgets={"cpu": 3 * MIB, "simulated": MIB}, memory=lambda device: SPARE)
+    for name in "abc":
+        pool.get_model("kind", name, linear, device="simulated")
     watched = [weakref.ref(pool.get_model("kind", str(n), linear, device="cpu")) for n in range(6)]
-    told = pool.get_stats()
+    stats = pool.get_stats()
     assert [one() is None for one in watched] == [True] * 4 + [False] * 2
-    assert (told["evictions"], told["devices"]["cpu"]["held_bytes"]) == (4, 2 * MIB)
-    assert {one["measured_by"] for one in told["resources"]} == {"tensors"}
-
-
-def test_what_somebody_keeps_of_a_released_model_counts_until_it_is_gone():
-    pool = pool_of(3 * MIB)
-    weights = pool.get_model("kind", "first", linear, device="cpu").state_dict()
+    assert (stats["evictions"], stats["devices"]["cpu"]["held_bytes"]) == (6, 2 * MIB)
+    assert {one["measured_by"] for one in stats["resources"]} == {"tensors"}
+    assert [one["id"] for one in stats["resources"] if one["device"] == "simulated"] == ["c"]
+    weights = pool.get_model("kind", "5", linear, device="cpu").state_dict()
     pool.clear()
-    assert pool.get_stats()["devices"]["cpu"]["lingering_bytes"] == MIB
+    assert pool.get_stats()["devices"]["cpu"]["lingering_bytes"] == MIB, "its weights are in use"
     del weights
     assert pool.get_stats()["devices"]["cpu"]["lingering_bytes"] == 0
 
 
-def test_each_device_has_a_budget_of_its_own():
-    pool = ResourcePool(budgets={"cpu": 3 * MIB, "simulated": MIB}, memory=lambda device: SPARE)
-    for name in "abc":
-        pool.get_model("kind", name, linear, device="simulated")
-    pool.get_model("kind", "a", linear, device="cpu")
-    there = [(one["id"], one["device"]) for one in pool.get_stats()["resources"]]
-    assert there == [("c", "simulated"), ("a", "cpu")]
-
-
-def test_memory_that_runs_out_on_a_device_is_told_with_its_reason(monkeypatch):
+def test_the_error_and_the_count_of_torchs_allocator_are_used(monkeypatch):
     def build() -> torch.nn.Module:
         raise torch.OutOfMemoryError("simulated: out of device memory")
 
     with pytest.raises(OutOfMemory, match="simulated: out of device memory"):
         roomy().get_model("kind", "large", build, device="simulated")
-
-
-def test_what_torchs_allocator_says_counts_where_it_is_more(monkeypatch):
     allocated = iter([1000, 1000 + 3 * MIB])
     monkeypatch.setattr(
         "hwcompat.plugins.placement.pool.load_resource.allocated_bytes", lambda device: next(allocated)
@@ -221,6 +199,68 @@ def test_what_torchs_allocator_says_counts_where_it_is_more(monkeypatch):
     pool.get_model("kind", "m", linear, device="cpu")
     (one,) = pool.get_stats()["resources"]
     assert (one["bytes_by_device"], one["allocator_change_bytes"]) == ({"cpu": 3 * MIB}, 3 * MIB)
+
+
+# Memory of devices
+
+
+def test_the_hosts_memory_is_that_of_its_control_group(monkeypatch):
+    for files, values, expected in (
+        (0, {}, (1000, 600, 0.4)),
+        (150, {"cgroup_limit_bytes": 400, "cgroup_used_bytes": 350}, (400, 200, 0.5)),
+        (0, {"total_bytes": None, "available_bytes": None}, (None, None, None)),
+    ):
+        base = {"total_bytes": 1000, "available_bytes": 600, "swap_total_bytes": 0, "swap_free_bytes": 0}
+        monkeypatch.setattr(device_memory, "read_memory", lambda known=base | values: MemoryInfo(**known))
+        monkeypatch.setattr(device_memory, "cgroup_files_bytes", lambda files=files: files)
+        reading = read_device("cpu")
+        assert (reading.total_bytes, reading.free_bytes, reading.used_share) == expected
+        assert bool(reading.reason) is (expected[0] is None)
+
+    v2 = ("0::/box", "/sys/fs/cgroup/box", ("memory.max", "memory.current"), "inactive_file")
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    v1 = ("4:memory:/box", "/sys/fs/cgroup/memory/box", names, "total_inactive_file")
+    for own, folder, (limit, used), word in (v1, v2):
+        files = {"/proc/self/cgroup": own, f"{folder}/{limit}": "4000", f"{folder}/{used}": "3500"}
+        machine = SimpleNamespace(text=files.get)
+        assert cgroup_files_bytes(machine) == 0
+        files[f"{folder}/memory.stat"] = f"anon 10\n{word} 1500\nactive_file 3\n"
+        assert cgroup_memory(machine) == (4000, 3500)
+        assert cgroup_files_bytes(machine) == 1500
+    assert cgroup_files_bytes(SimpleNamespace(text={}.get)) == 0
+    assert resident_bytes() > 10**6
+
+
+def test_a_devices_memory_is_read_from_torch_by_its_index(monkeypatch):
+    freed = []
+    cuda = SimpleNamespace(
+        mem_get_info=lambda index: (300 + index, 1000),
+        memory_allocated=lambda index: 70 + index,
+        empty_cache=lambda: freed.append(1),
+    )
+    monkeypatch.setattr(torch, "cuda", cuda)
+    for device in ("cuda:1", "rocm:1"):  # ROCm's devices are torch's `cuda`
+        reading = read_device(device)
+        assert (reading.total_bytes, reading.free_bytes) == (1000, 301)
+        assert allocated_bytes(device) == 71
+        give_back(device)
+    assert freed == [1, 1]
+    mps = SimpleNamespace(
+        recommended_max_memory=lambda: 1000, driver_allocated_memory=lambda: 400, current_allocated_memory=lambda: 90
+    )
+    monkeypatch.setattr(torch, "mps", mps)
+    reading = read_device("mps")
+    assert (reading.total_bytes, reading.free_bytes, allocated_bytes("mps")) == (1000, 600, 90)
+
+    def lost(index: int) -> tuple[int, int]:
+        raise RuntimeError("device lost")
+
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(mem_get_info=lost, memory_allocated=lost))
+    assert read_device("cuda:0") == MemoryReading(reason="RuntimeError: device lost")
+    assert allocated_bytes("cuda:0") is None
+    assert "doesn't report" in read_device("openvino:NPU").reason
+    assert allocated_bytes("cpu") is None
+    give_back("cpu")
 
 
 # By name
@@ -240,49 +280,36 @@ def test_a_folder_is_loaded_by_the_class_that_it_names_and_in_its_own_dtype(chec
     assert pool.get_tokenizer("bert", str(checkpoint))("a b")["input_ids"] == [2, 5, 6, 3]
 
 
-def test_a_folder_of_another_type_is_told(checkpoint):
+def with_setting(folder: Path, name: str, value: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+
+
+def test_a_name_that_is_not_cached_or_of_another_type_is_refused_and_nothing_is_fetched(checkpoint):
     with pytest.raises(ModelError, match="is a 'bert', not a 'gpt2'"):
         roomy().get_model("gpt2", str(checkpoint), device="cpu")
-
-
-def test_a_name_that_is_not_cached_is_told_and_nothing_is_fetched():
     with pytest.raises(ModelError, match="hf download nobody/nothing"):
         roomy().get_model("bert", "nobody/nothing", device="cpu")
     with pytest.raises(ModelError, match="the tokenizer 'nobody/nothing'"):
         roomy().get_tokenizer("bert", "nobody/nothing")
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "it is an adapter"),
-        (lambda folder: (folder / "config.json").write_text("{"), "config.json"),
-        (lambda folder: with_setting(folder, "attn_implementation", "somebody/kernels"), "somebody/kernels"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"no weights"), "can't be loaded"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "can't be loaded"),
-        (lambda folder: with_setting(folder, "num_hidden_layers", 2), "weights of BertForMaskedLM are missing"),
-    ],
-)
-def test_what_would_come_from_elsewhere_or_is_broken_is_refused(checkpoint, tmp_path, change, said):
-    folder = tmp_path / "copy"
-    folder.mkdir()
-    for file in checkpoint.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    change(folder)
-    pool = roomy()
-    with pytest.raises((BrokenInput, ModelError), match=said):
-        pool.get_model("bert", str(folder), device="cpu")
-    assert pool.get_stats()["failures"] <= 1
-    assert pool.get_stats()["resources"] == []
-
-
-def with_setting(folder: Path, name: str, value: object) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
-
-
-def test_what_runs_no_modules_needs_a_constructor():
-    with pytest.raises(UsageError, match="Give a constructor"):
-        roomy().get_model("bert", "x", device="openvino")
-    made = roomy().get_model("bert", "x", lambda device: {"on": device}, device="openvino")
-    assert made == {"on": "openvino"}
+def test_a_checkpoint_that_is_broken_or_needs_other_code_is_refused(checkpoint, tmp_path):
+    for number, (change, reason) in enumerate(
+        (
+            (lambda folder: (folder / "adapter_config.json").write_text("{}"), "it is an adapter"),
+            (lambda folder: (folder / "config.json").write_text("{"), "config.json"),
+            (lambda folder: with_setting(folder, "attn_implementation", "somebody/kernels"), "somebody/kernels"),
+            (lambda folder: (folder / "model.safetensors").write_bytes(b"no weights"), "can't be loaded"),
+            (lambda folder: (folder / "model.safetensors").unlink(), "can't be loaded"),
+            (lambda folder: with_setting(folder, "num_hidden_layers", 2), "weights of BertForMaskedLM are missing"),
+        )
+    ):
+        folder = tmp_path / str(number)
+        shutil.copytree(checkpoint, folder)
+        change(folder)
+        pool = roomy()
+        with pytest.raises((BrokenInput, ModelError), match=reason):
+            pool.get_model("bert", str(folder), device="cpu")
+        assert pool.get_stats()["failures"] <= 1
+        assert pool.get_stats()["resources"] == []

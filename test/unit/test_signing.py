@@ -13,58 +13,37 @@ from hardware.evidence.signature import SIGNATURE, check_evidence, sign_evidence
 
 ME = "me@example.org"
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH isn't installed")
 
-
-def new_key(path: Path) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True, timeout=60)
-    return path
-
-
-@pytest.fixture
-def signed(tmp_path: Path) -> tuple[Path, Path]:
-    """A signed folder with two files, and the list of those who may sign."""
-    key = new_key(tmp_path / "key")
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH isn't installed")
+def test_a_folder_is_whole_as_long_as_it_is_as_it_was_signed(tmp_path: Path) -> None:
+    keys = [tmp_path / "key", tmp_path / "other"]
+    for key in keys:
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, timeout=60)
     signers = tmp_path / "signers"
-    signers.write_text(f"{ME} {key.with_suffix('.pub').read_text()}")
+    signers.write_text(f"{ME} {keys[0].with_suffix('.pub').read_text()}")
     folder = tmp_path / "evidence"
     folder.mkdir()
+    with pytest.raises(BrokenInput, match="never signed"):
+        check_evidence(folder, signers, ME)
+    with pytest.raises(UsageError, match="no evidence"):
+        sign_evidence(folder, keys[0])
     for name in ("a-1.jsonl", "b-1.jsonl"):
         (folder / name).write_text('{"kind": "end"}\n')
-    assert sign_evidence(folder, key) == 2
-    return folder, signers
-
-
-def test_a_folder_as_it_was_signed_is_whole(signed):
-    found = check_evidence(*signed, ME)
+    assert sign_evidence(folder, keys[0]) == 2
+    found = check_evidence(folder, signers, ME)
     assert (found.files, found.is_whole) == (2, True)
+    with pytest.raises(BrokenInput, match="isn't valid"):
+        check_evidence(folder, signers, "somebody@example.org")
 
-
-def test_what_was_changed_removed_or_added_is_named(signed):
-    folder, signers = signed
     (folder / "a-1.jsonl").write_text("{}\n")
     (folder / "b-1.jsonl").rename(folder / "c-1.jsonl")
     found = check_evidence(folder, signers, ME)
     assert not found.is_whole
     assert (found.changed, found.missing, found.added) == (("a-1.jsonl",), ("b-1.jsonl",), ("c-1.jsonl",))
 
-
-def test_a_signature_by_another_key_or_of_another_manifest_is_refused(signed, tmp_path):
-    folder, signers = signed
-    with pytest.raises(BrokenInput, match="isn't valid"):
-        check_evidence(folder, signers, "somebody@example.org")
-    sign_evidence(folder, new_key(tmp_path / "other"))
+    sign_evidence(folder, keys[1])
     with pytest.raises(BrokenInput, match="isn't valid"):
         check_evidence(folder, signers, ME)
     (folder / SIGNATURE).unlink()
     with pytest.raises(BrokenInput, match="isn't valid"):
         check_evidence(folder, signers, ME)
-
-
-def test_a_folder_that_was_never_signed_and_one_without_evidence_say_so(signed, tmp_path):
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(BrokenInput, match="never signed"):
-        check_evidence(empty, signed[1], ME)
-    with pytest.raises(UsageError, match="no evidence"):
-        sign_evidence(empty, tmp_path / "key")

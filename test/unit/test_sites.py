@@ -7,65 +7,78 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from golden_suites import recipe_of
+from tiny_models import run, tiny
+from torch.nn.utils.parametrizations import weight_norm
 
 from generators.models.catalog import load_catalog
 from generators.models.inputs import make_inputs
 from generators.recipes.attention_layers import (
     WeightSlice,
-    attention_sites,
+    attention_layers,
     half_of_heads,
     position_tables,
     scale_attention,
-    scale_rows,
-    swap_rows,
+    scale_slice,
+    swap_slices,
     swap_two,
 )
 from generators.recipes.build_model import build
-from generators.recipes.measurements import sites_reached
-from generators.recipes.on_demand import recipe_for
+from generators.recipes.measurements import layers_reached, sensitivity_of
 from generators.recipes.tiny import tiny_configs
+from hardware.compare import Array, compare
+from hardware.output_masks import masks_of
+from hardware.testing.seeded_weights import fill
 
-EIGHT = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
+SITES = {
+    "bert": (2, "attention", 1),
+    "gpt2": (2, "attention", 1),
+    "t5": (6, "attention", 2),
+    "vit": (2, "attention", 1),
+    "clip": (4, "attention", 2),
+    "whisper": (6, "attention", 2),
+    "mixtral": (2, "attention", 0),
+    "mamba": (2, "state-space", 0),
+}
+"""How many layers of which kind a type has, and how many tables of positions."""
 
 
 def model_of(model_type: str) -> Any:
-    recipe = recipe_for(model_type)
+    recipe = recipe_of(model_type)
     return build(recipe.config_class, recipe.model_class, recipe.config)
 
 
-@pytest.mark.parametrize(
-    ("model_type", "count", "kind", "tables"),
-    [
-        ("bert", 2, "attention", 1),
-        ("gpt2", 2, "attention", 1),
-        ("t5", 6, "attention", 2),
-        ("vit", 2, "attention", 1),
-        ("clip", 4, "attention", 2),
-        ("whisper", 6, "attention", 2),
-        ("mixtral", 2, "attention", 0),
-        ("mamba", 2, "state-space", 0),
-    ],
-)
-def test_sites_and_position_tables(model_type: str, count: int, kind: str, tables: int) -> None:
-    model = model_of(model_type)
-    sites = attention_sites(model)
-    assert [site.kind for site in sites] == [kind] * count
-    assert all(site.key and site.output and (site.value or kind == "state-space") for site in sites)
-    assert len(position_tables(model)) == tables
+def site_of(**layers: torch.nn.Module) -> Any:
+    """Return the only site of a model with one attention layer."""
+    (site,) = attention_layers(torch.nn.ModuleDict({"a": torch.nn.ModuleDict(layers)}))
+    return site
 
 
-@pytest.mark.parametrize("model_type", EIGHT)
-def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
-    from generators.recipes.measurements import run
-    from hardware.compare import compare
-    from hardware.output_masks import masks_of
-    from hardware.testing.seeded_weights import fill
+def projections(width: int = 8) -> dict[str, torch.nn.Module]:
+    return {name: torch.nn.Linear(width, width) for name in ("q_proj", "k_proj", "v_proj")}
 
-    recipe = recipe_for(model_type)
-    model = fill(model_of(model_type), gain=recipe.gain or 1.0, zero_centered=recipe.zero_centered)
-    inputs = make_inputs(recipe.inputs)
+
+def moved(model: Any, site: Any, inputs: torch.Tensor) -> float:
+    before = model(inputs)
+    scale_attention(model, site, 1.1)
+    return float((model(inputs) - before).detach().abs().max())
+
+
+def test_sites_and_position_tables() -> None:
+    for model_type, (count, kind, tables) in SITES.items():
+        model, _, _ = tiny(model_type)
+        sites = attention_layers(model)
+        assert [site.kind for site in sites] == [kind] * count, model_type
+        assert all(site.key and site.output and (site.value or kind == "state-space") for site in sites)
+        assert len(position_tables(model)) == tables, model_type
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "t5", "clip", "mixtral", "mamba"])
+def test_a_fault_at_any_site_is_detected(model_type: str) -> None:
+    model, inputs, recipe = tiny(model_type)
     masks, clean = masks_of(recipe.masked_by, inputs), run(model, inputs)
-    for site in attention_sites(model):
+    for site in attention_layers(model):
         scaled, swapped = copy.deepcopy(model), copy.deepcopy(model)
         scale_attention(scaled, site, 1.1)
         swap_two(swapped, site)
@@ -76,25 +89,25 @@ def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
 def test_scaling_touches_only_the_rows_named() -> None:
     model = model_of("gpt2")
     before = {name: p.detach().clone().numpy() for name, p in model.named_parameters()}
-    site = attention_sites(model)[0]
-    scale_rows(model, site.query, 2.0)
+    site = attention_layers(model)[0]
+    scale_slice(model, site.query, 2.0)
     after = {name: p.detach().numpy() for name, p in model.named_parameters()}
     assert [n for n in before if not np.array_equal(before[n], after[n])] == [site.query.weight]
     assert np.array_equal(after[site.query.weight][:, :48], 2 * before[site.query.weight][:, :48])
     assert np.array_equal(after[site.query.weight][:, 48:], before[site.query.weight][:, 48:])
 
 
-def test_a_normalised_query_is_scaled_after_its_normalisation() -> None:
+def test_a_normalized_query_is_scaled_after_its_normalization() -> None:
     """Scaling the projection itself changes nothing there, so that a mutant made of it would always live."""
     config = next(tiny_configs("qwen3", load_catalog()))
-    site = attention_sites(build("Qwen3Config", "Qwen3ForCausalLM", config))[0]
+    site = attention_layers(build("Qwen3Config", "Qwen3ForCausalLM", config))[0]
     assert site.query_norm is not None
     assert site.query_norm.weight == "model.layers.0.self_attn.q_norm.weight"
 
 
 def test_latent_attention_tells_key_from_value() -> None:
     """Key and value of all heads are one matrix there: rows swapped as a block would be neither."""
-    site = attention_sites(model_of("deepseek_v3"))[0]
+    site = attention_layers(model_of("deepseek_v3"))[0]
     assert site.key is not None
     assert site.value is not None
     assert site.query.weight.endswith("q_b_proj.weight")
@@ -103,28 +116,26 @@ def test_latent_attention_tells_key_from_value() -> None:
     assert len(set().union(*rows)) == sum(map(len, rows)) == site.key.size + site.value.size
 
 
-def test_a_state_space_that_normalises_b_and_c_is_scaled_in_its_time_step() -> None:
-    assert attention_sites(model_of("mamba"))[0].query_norm is None
-    norm = attention_sites(model_of("falcon_mamba"))[0].query_norm
+def test_a_state_space_that_normalizes_b_and_c_is_scaled_in_its_time_step() -> None:
+    assert attention_layers(model_of("mamba"))[0].query_norm is None
+    norm = attention_layers(model_of("falcon_mamba"))[0].query_norm
     assert norm is not None
     assert norm.weight.endswith("dt_proj.weight")
 
 
 def test_swapping_twice_gives_the_model_back_and_other_shapes_are_refused() -> None:
     model = model_of("mixtral")
-    site = attention_sites(model)[0]
+    site = attention_layers(model)[0]
     before = {name: p.detach().clone().numpy() for name, p in model.named_parameters()}
     assert swap_two(model, site) == "key and value"
     swap_two(model, site)
     assert all(np.array_equal(before[n], p.detach().numpy()) for n, p in model.named_parameters())
     assert site.key is not None
     with pytest.raises(ValueError, match="shapes differ"):
-        swap_rows(model, site.query, site.key)
+        swap_slices(model, site.query, site.key)
 
 
 def fused(name: str, features: int = 24, **attributes: int) -> Any:
-    import torch
-
     attention = torch.nn.Module()
     attention.num_heads = 2  # type: ignore[assignment]
     for attribute, value in attributes.items():
@@ -134,54 +145,39 @@ def fused(name: str, features: int = 24, **attributes: int) -> Any:
 
 
 def test_fused_projections_are_told_apart() -> None:
-    assert attention_sites(fused("query_key_value"))[0].query.ranges == ((0, 4), (12, 16))
-    shared = attention_sites(fused("query_key_value", 24, head_dim=6))[0]
+    assert attention_layers(fused("query_key_value"))[0].query.ranges == ((0, 4), (12, 16))
+    shared = attention_layers(fused("query_key_value", 24, head_dim=6))[0]
     assert shared.key is not None
     assert (shared.query.ranges, shared.key.ranges) == (((0, 12),), ((12, 18),))
-    assert [site.kind for site in attention_sites(fused("query_key_value", 23))] == ["weight"]
-    value = attention_sites(fused("qkv"))[0].value
+    assert [site.kind for site in attention_layers(fused("query_key_value", 23))] == ["weight"]
+    value = attention_layers(fused("qkv"))[0].value
     assert value == WeightSlice(weight="a.qkv.weight", bias="a.qkv.bias", ranges=((16, 24),), axis=0)
 
 
-def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
-    import torch
-
+def test_a_normalized_query_of_a_fused_projection_is_scaled_after_its_normalization() -> None:
     model = fused("qkv")
     model["a"].add_module("q_norm", torch.nn.LayerNorm(4))
-    assert attention_sites(model)[0].query_norm == WeightSlice(
+    assert attention_layers(model)[0].query_norm == WeightSlice(
         weight="a.q_norm.weight", bias="a.q_norm.bias", ranges=((0, 4),), axis=0
     )
 
 
 def test_a_model_without_attention_or_convolutions_has_its_largest_matrix_as_site() -> None:
-    import torch
-
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Conv2d(4, 9, 1), torch.nn.Linear(9, 2))
-    sites = attention_sites(model)
+    sites = attention_layers(model)
     assert [(site.kind, site.query.weight) for site in sites] == [("weight", "1.weight")]
 
 
-def test_a_convolution_is_scaled_in_half_its_channels_so_that_a_normalisation_does_not_undo_it() -> None:
-    import torch
-
+def test_a_convolution_is_scaled_in_half_its_channels_so_that_a_normalization_does_not_undo_it() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.GroupNorm(1, 8), torch.nn.Conv2d(8, 2, 1))
-    sites = attention_sites(model)
+    sites = attention_layers(model)
     assert [(site.module, site.kind, site.query.ranges) for site in sites] == [("0", "convolution", ((0, 4),))]
-    image = torch.randn(1, 3, 6, 6)
-    before = model(image)
-    scale_attention(model, sites[0], 1.1)
-    assert (model(image) - before).abs().max() > 1e-2
+    assert moved(model, sites[0], torch.randn(1, 3, 6, 6)) > 1e-2
     assert swap_two(model, sites[0]) == "query and key"
 
 
-def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_head() -> None:
-    import torch
-
-    from generators.recipes.measurements import sensitivity_of
-    from hardware.compare import Array
-    from hardware.testing.seeded_weights import fill
-
+def test_a_query_that_is_normalized_without_weights_is_scaled_in_half_of_each_head() -> None:
     class Cosine(torch.nn.Module):
         num_heads = 2
 
@@ -199,7 +195,7 @@ def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_he
 
     model = fill(Cosine())
     inputs: dict[str, Array] = make_inputs({"past_values": {"kind": "features", "shape": [5, 8]}}, 0)
-    (site,) = attention_sites(model)
+    (site,) = attention_layers(model)
     assert half_of_heads(site).query.ranges == ((0, 2), (4, 6))
     with torch.no_grad():
         reference = {"logits": model(torch.as_tensor(inputs["past_values"]))["logits"].numpy()}
@@ -210,21 +206,17 @@ def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_he
 
 
 def test_rows_of_equal_number_are_swapped_only_where_their_inputs_are_equal_too() -> None:
-    import torch
-
     class Across(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.query, self.key, self.value = torch.nn.Linear(6, 8), torch.nn.Linear(4, 8), torch.nn.Linear(4, 8)
 
     model = Across()
-    (site,) = attention_sites(model)
+    (site,) = attention_layers(model)
     assert swap_two(model, site) == "key and value"
 
 
-def test_a_convolution_that_standardises_its_weight_is_scaled_in_half_of_its_inputs() -> None:
-    import torch
-
+def test_a_convolution_that_standardizes_its_weight_is_scaled_in_half_of_its_inputs() -> None:
     class StandardizedConvolution(torch.nn.Conv2d):
         def forward(self, image: torch.Tensor) -> torch.Tensor:
             flat = self.weight.flatten(1)
@@ -233,42 +225,32 @@ def test_a_convolution_that_standardises_its_weight_is_scaled_in_half_of_its_inp
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(StandardizedConvolution(4, 8, 3))
-    (site,) = attention_sites(model)
+    (site,) = attention_layers(model)
     assert (site.query.axis, site.query.ranges, site.query.bias) == (1, ((0, 2),), "")
-    image = torch.randn(1, 4, 6, 6)
-    before = model(image)
-    scale_attention(model, site, 1.1)
-    assert (model(image) - before).abs().max() > 1e-2
+    assert moved(model, site, torch.randn(1, 4, 6, 6)) > 1e-2
 
 
 def test_cosine_attention_is_scaled_in_its_temperature() -> None:
     config = next(tiny_configs("swinv2", load_catalog()))
-    site = attention_sites(build("Swinv2Config", "Swinv2Model", config))[0]
+    site = attention_layers(build("Swinv2Config", "Swinv2Model", config))[0]
     assert site.query_norm is not None
     assert site.query_norm.weight.endswith("logit_scale")
     assert site.query_norm.size == config["num_heads"][0]
 
 
 def test_a_projection_in_a_module_that_clips_it_is_found() -> None:
-    import torch
-
-    def clipped() -> Any:
-        return torch.nn.ModuleDict({"linear": torch.nn.Linear(8, 8)})
-
-    attention = torch.nn.ModuleDict({name: clipped() for name in ("q_proj", "k_proj", "v_proj")})
-    (site,) = attention_sites(torch.nn.ModuleDict({"a": attention}))
+    site = site_of(**{name: torch.nn.ModuleDict({"linear": one}) for name, one in projections().items()})
     assert (site.kind, site.query.weight) == ("attention", "a.q_proj.linear.weight")
 
 
-def test_a_normalised_weight_is_scaled_where_the_normalisation_does_not_undo_it() -> None:
+def test_a_normalized_weight_is_scaled_where_the_normalization_does_not_undo_it() -> None:
     import torch
-    from torch.nn.utils.parametrizations import weight_norm
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(weight_norm(torch.nn.Conv1d(3, 8, 3)), weight_norm(torch.nn.ConvTranspose1d(8, 2, 4)))
     sound = torch.randn(1, 3, 9)
     before = model(sound)
-    sites = attention_sites(model)
+    sites = attention_layers(model)
     assert [site.module for site in sites] == ["0", "1"]
     for site in sites:
         scale_attention(model, site, 1.5)
@@ -278,28 +260,23 @@ def test_a_normalised_weight_is_scaled_where_the_normalisation_does_not_undo_it(
 
 
 def test_a_gate_of_inputs_is_scaled_where_the_state_is_divided_by_what_the_query_finds() -> None:
-    import torch
-
     layer = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q", "k", "v", "igate_preact")})
-    site = attention_sites(torch.nn.ModuleDict({"mlstm_layer": layer}))[0]
+    site = attention_layers(torch.nn.ModuleDict({"mlstm_layer": layer}))[0]
     assert site.query_norm is not None
     assert site.query_norm.weight == "mlstm_layer.igate_preact.weight"
 
 
-def test_a_normalisation_without_weights_stands_for_half_of_each_head() -> None:
-    import torch
-
-    attention = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q_proj", "k_proj", "v_proj")})
+def test_a_normalization_without_weights_stands_for_half_of_each_head() -> None:
+    attention = torch.nn.ModuleDict(projections())
     attention["q_norm"] = torch.nn.RMSNorm(4, elementwise_affine=False)
     attention.num_heads = 2  # type: ignore[assignment]
-    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
+    site = attention_layers(torch.nn.ModuleDict({"attention": attention}))[0]
     assert site.query_norm is not None
     assert site.query_norm.ranges == ((0, 2), (4, 6))
 
 
-def test_a_normalisation_whose_weights_are_constants_is_no_place_for_a_fault() -> None:
+def test_a_normalization_whose_weights_are_constants_is_no_place_for_a_fault() -> None:
     """FalconMamba's of B and C in newer versions: a buffer of ones, which no fault could be put into."""
-    import torch
 
     class Ones(torch.nn.Module):
         def __init__(self) -> None:
@@ -310,15 +287,13 @@ def test_a_normalisation_whose_weights_are_constants_is_no_place_for_a_fault() -
         {"x_proj": torch.nn.Linear(8, 12), "dt_proj": torch.nn.Linear(4, 8), "c_layernorm": Ones()}
     )
     mixer.ssm_state_size = 4  # type: ignore[assignment]
-    (site,) = attention_sites(torch.nn.ModuleDict({"mixer": mixer}))
+    (site,) = attention_layers(torch.nn.ModuleDict({"mixer": mixer}))
     assert site.kind == "state-space"
     assert site.query_norm is not None
     assert site.query_norm.weight == "mixer.dt_proj.weight"
 
 
 def test_a_convolution_whose_weight_a_function_takes_is_reached_where_no_module_is_called() -> None:
-    import torch
-
     class Handed(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -327,5 +302,5 @@ def test_a_convolution_whose_weight_a_function_takes_is_reached_where_no_module_
         def forward(self, states: Any) -> Any:
             return {"out": torch.nn.functional.conv1d(states, self.used.weight, self.used.bias)}
 
-    sites = sites_reached(Handed(), {"states": np.zeros((2, 4, 8), dtype=np.float32)})
+    sites = layers_reached(Handed(), {"states": np.zeros((2, 4, 8), dtype=np.float32)})
     assert [site.module for site in sites] == ["used"]

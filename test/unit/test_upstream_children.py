@@ -1,19 +1,30 @@
-"""The parent of upstream's tests, with children that tell what a plug-in would: nothing that ends early is lost."""
+"""transformers' own tests in child processes: no outcome is lost, and the file that names the device."""
 
 from __future__ import annotations
 
+import ast
 import json
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from hardware.errors import BackendUnavailable, NothingMatched
+from hardware.__main__ import main
+from hardware.backends import factory
+from hardware.backends._torch import TorchBackend
+from hardware.backends.factory import resolve_target
+from hardware.errors import BackendUnavailable, NothingMatched, UsageError
 from hardware.evidence.record import Outcome
 from hardware.target import Target
 from hwcompat.plugins.triage.upstream import children
 from hwcompat.plugins.triage.upstream.children import FileRun, run_file
+from hwcompat.plugins.triage.upstream.device_spec import spec_name, spec_text, torch_backend
+
+ROOT = Path(__file__).parents[2]
 
 SESSION = {"kind": "session", "torch_device": "cpu", "device_name": "a CPU"}
 NAMES = ["A::one", "A::two", "A::three"]
@@ -74,10 +85,24 @@ def outcomes(found: FileRun) -> dict[str, str]:
     return {test.name: str(test.outcome) for test in found.tests}
 
 
-def test_outcomes_are_taken_in_the_order_of_the_file(run):
-    found = run(SESSION, COLLECTED, *(one for name in NAMES for one in (began(name), ended(name))), OVER)
+def test_outcomes_are_those_of_the_tests_that_ended(run):
+    one, two, three = NAMES
+    found = run(SESSION, COLLECTED, *(said for name in NAMES for said in (began(name), ended(name))), OVER)
     assert outcomes(found) == dict.fromkeys(NAMES, "passed")
+    assert list(outcomes(found)) == NAMES
     assert not found.interrupted
+    found = run(SESSION, COLLECTED, began(one), ended(one), OVER)  # pytest didn't reach the others
+    assert outcomes(found) == {one: "passed", two: "not_run", three: "not_run"}
+    found = run(SESSION, COLLECTED, began(one), ended(one))  # and this child ended without a word
+    assert outcomes(found)[one] == "passed"
+    assert list(outcomes(found).values()).count("passed") == 1
+
+
+def test_a_test_that_hangs_is_ended_and_the_others_go_on(run):
+    one, two, three = NAMES
+    rest = (began(two), ended(two), began(three), ended(three), OVER)
+    found = run(SESSION, COLLECTED, began(one), at("hang", one), *rest, timeout_s=0.3)
+    assert outcomes(found) == {one: "timeout", two: "passed", three: "passed"}
 
 
 def test_after_a_crash_a_new_child_goes_on_with_what_is_left(run):
@@ -89,23 +114,6 @@ def test_after_a_crash_a_new_child_goes_on_with_what_is_left(run):
     assert "SIGABRT" in found.found[two].message
 
 
-def test_a_test_that_hangs_is_ended_and_the_others_go_on(run):
-    one, two, three = NAMES
-    found = run(
-        SESSION,
-        COLLECTED,
-        began(one),
-        at("hang", one),
-        began(two),
-        ended(two),
-        began(three),
-        ended(three),
-        OVER,
-        timeout_s=0.5,
-    )
-    assert outcomes(found) == {one: "timeout", two: "passed", three: "passed"}
-
-
 def test_a_device_that_ends_every_child_is_given_up(run):
     names = [f"A::{number}" for number in range(8)]
     deaths = [one for name in names for one in (began(name), at("die", name))]
@@ -114,55 +122,93 @@ def test_a_device_that_ends_every_child_is_given_up(run):
     assert found.tests[-1].error_type == "device_lost"
 
 
-def test_what_pytest_did_not_reach_is_not_run(run):
-    found = run(SESSION, COLLECTED, began(NAMES[0]), ended(NAMES[0]), OVER)
-    assert outcomes(found) == {NAMES[0]: "passed", NAMES[1]: "not_run", NAMES[2]: "not_run"}
+def test_no_test_is_an_error_with_its_cause(run):
+    missing = "E   ModuleNotFoundError: No module named 'parameterized'"
+    nothing = r"collected"
+    for said, error, words in (
+        ((SESSION, {"kind": "collected", "tests": []}, OVER), NothingMatched, nothing),
+        ((SESSION, OVER), NothingMatched, nothing),
+        ((SESSION,), NothingMatched, nothing),
+        ((), NothingMatched, nothing),
+        (
+            (SESSION, {"kind": "unreadable", "reason": f"x\n{missing}"}),
+            NothingMatched,
+            r"(?s)collected.*No module named 'parameterized'\. .*requirements-upstream\.txt",
+        ),
+        (({"kind": "refused", "reason": "no such chip"},), BackendUnavailable, "no such chip"),
+    ):
+        with pytest.raises(error, match=words):
+            run(*said)
 
 
-def test_a_child_that_ends_without_a_word_leaves_no_pass(run):
-    one, *_ = NAMES
-    found = run(SESSION, COLLECTED, began(one), ended(one))
-    assert outcomes(found)[one] == "passed"
-    assert list(outcomes(found).values()).count("passed") == 1
+def test_a_test_that_ran_on_another_device_counts_for_nothing(run):
+    elsewhere = {**SESSION, "torch_device": "cuda"}
+    for session, device, counts in (
+        (elsewhere, "cpu", False),
+        (SESSION, "cuda", False),
+        (SESSION, "cpu:0", True),
+        (SESSION, None, True),  # a module that names no device: the session does
+    ):
+        one = NAMES[0]
+        said = (session, {"kind": "collected", "tests": [one]}, began(one), ended(one, device=device), OVER)
+        if counts:
+            assert outcomes(run(*said)) == {one: "passed"}
+        else:
+            with pytest.raises(BackendUnavailable, match="ran on cuda, not on cpu"):
+                run(*said)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        (SESSION, {"kind": "collected", "tests": []}, OVER),
-        (SESSION, OVER),
-        (SESSION,),
-        (),
-        (SESSION, {"kind": "unreadable", "reason": "x\nE   ModuleNotFoundError: No module named 'parameterized'"}),
-    ],
-)
-def test_no_test_is_an_error_and_no_success(run, said):
-    with pytest.raises(NothingMatched, match=r"collected"):
-        run(*said)
+# The file that names the device
 
 
-def test_a_missing_package_names_the_command_that_installs_it(run):
-    with pytest.raises(NothingMatched, match=r"No module named 'x'\. .*requirements-upstream\.txt"):
-        run(SESSION, {"kind": "unreadable", "reason": "E   ModuleNotFoundError: No module named 'x'"})
+def test_every_torch_target_has_a_file_that_parses_and_names_it(monkeypatch):
+    class Chip(TorchBackend):
+        BACKEND_NAME = DEVICE_TYPE = "chip"
+
+    monkeypatch.setattr(factory.TARGETS, "added", lambda: {"chip": SimpleNamespace(load=lambda: Chip)})
+    functions = {"MANUAL_SEED_FN", "EMPTY_CACHE_FN", "DEVICE_COUNT_FN"}
+    for name in ("cpu", "cuda", "rocm", "mps", "xpu", "simulated", "chip"):
+        text = spec_text(resolve_target(name))
+        names = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+        assert f'get_backend("{name}")' in text
+        assert names == (set() if name == "cpu" else functions)  # of the host's kind there is no accelerator
+    assert torch_backend(Target.parse("cuda:0")).DEVICE_TYPE == "cuda"
+    for target, words in (
+        ("openvino", "can't run on openvino"),
+        ("qnn", "can't run on qnn"),
+        ("cuda:1", "without an index"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            torch_backend(Target.parse(target))
 
 
-def test_a_device_that_cannot_be_used_is_said(run):
-    with pytest.raises(BackendUnavailable, match="no such chip"):
-        run({"kind": "refused", "reason": "no such chip"})
+def test_the_file_of_the_simulated_device_registers_it_where_it_is_imported(tmp_path):
+    target = resolve_target("simulated")
+    (tmp_path / spec_name(target)).write_text(spec_text(target))
+    code = f"""
+import {spec_name(target).removesuffix(".py")} as spec, torch
+made = torch.ones(2, device=spec.DEVICE_NAME)
+spec.MANUAL_SEED_FN(3)
+first = torch.rand(2)
+spec.MANUAL_SEED_FN(3)
+print(made.device, spec.DEVICE_COUNT_FN(), spec.EMPTY_CACHE_FN(), torch.equal(first, torch.rand(2)))
+"""
+    env = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.stdout.split(), done.returncode) == (["simulated:0", "1", "None", "True"], 0), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("session", "device"), [({**SESSION, "torch_device": "cuda"}, "cpu"), (SESSION, "cuda"), (SESSION, "cpu:0")]
-)
-def test_where_a_test_ran_elsewhere_nothing_counts(run, session, device):
-    said = (session, {"kind": "collected", "tests": NAMES[:1]}, began(NAMES[0]), ended(NAMES[0], device=device), OVER)
-    if device == "cpu:0":
-        assert outcomes(run(*said)) == {NAMES[0]: "passed"}
-        return
-    with pytest.raises(BackendUnavailable, match="ran on cuda, not on cpu"):
-        run(*said)
+def test_the_file_of_a_device_that_is_not_here_says_why():
+    if not factory.get_backend("cuda").unavailable():
+        pytest.skip("a CUDA device is here")
+    with pytest.raises(Exception, match=r"cuda can't be used: .*CUDA"):
+        exec(spec_text(resolve_target("cuda")), {})
 
 
-def test_a_module_that_names_no_device_is_believed_by_the_session(run):
-    said = (SESSION, {"kind": "collected", "tests": NAMES[:1]}, began(NAMES[0]), ended(NAMES[0], device=None), OVER)
-    assert outcomes(run(*said)) == {NAMES[0]: "passed"}
+def test_the_file_can_be_printed_and_written(tmp_path):
+    printed = CliRunner().invoke(main, ["device-spec", "nvidia"])
+    assert printed.output == spec_text(Target(name="cuda"))
+    path = tmp_path / "spec.py"
+    assert CliRunner().invoke(main, ["device-spec", "simulated", "--output", str(path)]).exit_code == 0
+    assert path.read_text() == spec_text(Target(name="simulated"))
+    assert isinstance(CliRunner().invoke(main, ["device-spec", "qnn"]).exception, UsageError)

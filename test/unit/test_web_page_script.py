@@ -1,4 +1,4 @@
-"""The page's script and its twins in Python, on the same arrays. Needs Node.js."""
+"""The page's scripts and their counterparts in Python, on the same data. Needs Node.js."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from in_node import asked, needs_node
 
 from hardware.compare import ReferenceNotFinite, compare
 from hardware.software import SOFTWARE_ADAPTERS, TOLD, adapter_conditions, adapter_name, is_software
-from hwcompat.plugins.web_page.render_page import SCRIPTS
 
 pytestmark = needs_node
 
@@ -19,28 +18,6 @@ pytestmark = needs_node
 def flat(array: Any) -> dict[str, Any]:
     kind = "int64" if array.dtype.kind in "iu" else "float64"
     return {"type": kind, "dims": list(array.shape), "data": array.ravel().tolist()}
-
-
-def both(got: Any, want: Any, mask: Any = None, required: tuple[str, ...] = ("logits",)) -> tuple[Any, Any]:
-    """The errors that Python and the page measure, or the name of what they raise."""
-    masks = {"logits": mask} if mask is not None else {}
-    try:
-        found = compare({"logits": got}, {"logits": want}, masks=masks, required=required)
-        own: Any = found.max_rel_error, found.max_abs_error
-    except ReferenceNotFinite as error:
-        own = type(error).__name__
-    given = {
-        "got": {"logits": flat(got)},
-        "want": {
-            "outputs": {"logits": flat(want)},
-            "masks": {name: flat(one) for name, one in masks.items()},
-            "required": list(required),
-        },
-    }
-    said = asked("parity.js", "({ got, want }) => compare(got, want)", given)
-    numbers = [float(str(said.get(name)).replace("Infinity", "inf")) for name in ("rel", "abs") if name in said]
-    page = said.get("error") or tuple(numbers)
-    return own, page
 
 
 RANDOM = np.random.default_rng(0)
@@ -57,36 +34,47 @@ def odd(value: float, array: Any = NEAR) -> Any:
     return changed
 
 
-@pytest.mark.parametrize(
-    ("got", "want", "mask"),
-    [
-        pytest.param(NEAR, WANT, None, id="near"),
-        pytest.param(NEAR, WANT, MASK, id="near, under a mask"),
-        pytest.param(BEHIND_THE_MASK, WANT, MASK, id="wrong where the mask says so"),
-        pytest.param(BEHIND_THE_MASK, WANT, None, id="wrong"),
-        pytest.param(NEAR, WANT, MASK[:, :3], id="a mask that is shorter than its output"),
-        pytest.param(odd(math.nan), WANT, None, id="not a number"),
-        pytest.param(odd(math.inf), WANT, None, id="infinite"),
-        pytest.param(NEAR, odd(math.nan, WANT), None, id="a reference that isn't finite"),
-        pytest.param(np.where(np.isneginf(RULED_OUT), -np.inf, NEAR), RULED_OUT, None, id="ruled out by both"),
-        pytest.param(NEAR, RULED_OUT, None, id="ruled out by one"),
-        pytest.param(NEAR[:1], WANT, None, id="another shape"),
-        pytest.param(np.array([3.0001]), np.array([3.0]), None, id="a number alone"),
-        pytest.param(np.full((4,), 2.5), np.full((4,), 2.0), None, id="a number repeated"),
-        pytest.param(np.zeros((3,)) + 1e-9, np.zeros((3,)), None, id="nothing but zeros"),
-        pytest.param(np.arange(6), np.arange(6), None, id="whole numbers"),
-        pytest.param(np.arange(6) + 1, np.arange(6), None, id="other whole numbers"),
-        pytest.param(NEAR, WANT, np.zeros_like(MASK), id="nothing to compare"),
-    ],
-)
-def test_the_page_measures_the_error_that_we_measure(got: Any, want: Any, mask: Any) -> None:
-    own, page = both(got, want, mask)
-    assert page == (own if isinstance(own, str) else pytest.approx(own, rel=1e-9))
-
-
-def test_an_output_that_is_missing_is_an_infinite_error() -> None:
-    own, page = both(NEAR, WANT, required=("logits", "states"))
-    assert own == page == (math.inf, math.inf)
+def test_the_page_measures_the_error_that_python_measures() -> None:
+    cases = {
+        "near": (NEAR, WANT, None),
+        "near, under a mask": (NEAR, WANT, MASK),
+        "wrong where the mask says so": (BEHIND_THE_MASK, WANT, MASK),
+        "wrong": (BEHIND_THE_MASK, WANT, None),
+        "a mask that is shorter than its output": (NEAR, WANT, MASK[:, :3]),
+        "not a number": (odd(math.nan), WANT, None),
+        "infinite": (odd(math.inf), WANT, None),
+        "a reference that isn't finite": (NEAR, odd(math.nan, WANT), None),
+        "ruled out by both": (np.where(np.isneginf(RULED_OUT), -np.inf, NEAR), RULED_OUT, None),
+        "ruled out by one": (NEAR, RULED_OUT, None),
+        "another shape": (NEAR[:1], WANT, None),
+        "a number alone": (np.array([3.0001]), np.array([3.0]), None),
+        "a number repeated": (np.full((4,), 2.5), np.full((4,), 2.0), None),
+        "nothing but zeros": (np.zeros((3,)) + 1e-9, np.zeros((3,)), None),
+        "whole numbers": (np.arange(6), np.arange(6), None),
+        "other whole numbers": (np.arange(6) + 1, np.arange(6), None),
+        "nothing to compare": (NEAR, WANT, np.zeros_like(MASK)),
+    }
+    own: dict[str, Any] = {}
+    given = []
+    for name, (got, want, mask) in {**cases, "missing": (NEAR, WANT, None)}.items():
+        masks = {"logits": mask} if mask is not None else {}
+        required = ("logits", "states") if name == "missing" else ("logits",)
+        try:
+            found = compare({"logits": got}, {"logits": want}, masks=masks, required=required)
+            own[name] = found.max_rel_error, found.max_abs_error
+        except ReferenceNotFinite as error:
+            own[name] = type(error).__name__
+        flat_masks = {key: flat(one) for key, one in masks.items()}
+        wanted = {"outputs": {"logits": flat(want)}, "masks": flat_masks, "required": list(required)}
+        given.append({"got": {"logits": flat(got)}, "want": wanted})
+    call = """(all) => all.map(({ got, want }) => {
+      try { return compare(got, want); } catch (error) { return { error: error.constructor.name }; }
+    })"""
+    for (name, expected), page in zip(own.items(), asked("parity.js", call, given), strict=True):
+        numbers = tuple(float(str(page[key]).replace("Infinity", "inf")) for key in ("rel", "abs") if key in page)
+        found = page.get("error") or numbers
+        assert found == (expected if isinstance(expected, str) else pytest.approx(expected, rel=1e-9)), name
+    assert own["missing"] == (math.inf, math.inf)
 
 
 def test_recorded_numbers_are_read_at_their_places() -> None:
@@ -95,13 +83,12 @@ def test_recorded_numbers_are_read_at_their_places() -> None:
         "values": [[[1, 4, 6], float(WANT[1, 4, 6])], [[0, 2, 1], float(WANT[0, 2, 1])]],
         "scale": 2,
     }
-    given = {"got": {"logits": flat(WANT)}, "step": step}
-    call = "({ got, step }) => recordedError(got, step)"
-    assert asked("parity.js", call, given)["rel"] == 0
-    given["got"]["logits"]["data"][-1] += 0.5
-    assert asked("parity.js", call, given)["rel"] == pytest.approx(0.25)
-    given["got"]["logits"]["data"][-1] = math.nan
-    assert asked("parity.js", call, given)["rel"] == "Infinity"
+    off, broken = flat(WANT), flat(WANT)
+    off["data"][-1] += 0.5
+    broken["data"][-1] = math.nan
+    given = {"got": [{"logits": one} for one in (flat(WANT), off, broken)], "step": step}
+    found = asked("parity.js", "({ got, step }) => got.map((one) => recordedError(one, step))", given)
+    assert [one["rel"] for one in found] == [0, pytest.approx(0.25), "Infinity"]
 
 
 ADAPTERS = [
@@ -127,15 +114,16 @@ ADAPTERS = [
 ]
 
 
-@pytest.mark.parametrize(("told", "software"), ADAPTERS)
-def test_the_page_says_of_an_adapter_what_we_say(told: dict[str, Any], software: bool) -> None:
-    facts = {**dict.fromkeys(TOLD, ""), "fallback": False, **told}
-    given = {"facts": facts, "target": {"software": SOFTWARE_ADAPTERS}}
-    page = asked("session.mjs adapters.mjs device.js", "({ facts, target }) => adapterTold(facts, target)", given)
-    assert is_software(facts) is page["software"] is software
-    assert adapter_name(facts) == page["name"]
-    assert adapter_conditions(facts) == page["said"]
-    assert bool({"stands_in", "requested"} & set(page["said"])) is (software or not told)
+def test_the_page_describes_an_adapter_as_python_does() -> None:
+    facts = [{**dict.fromkeys(TOLD, ""), "fallback": False, **told} for told, _ in ADAPTERS]
+    given = {"all": facts, "target": {"software": SOFTWARE_ADAPTERS}}
+    call = "({ all, target }) => all.map((facts) => adapterTold(facts, target))"
+    pages = asked("session.mjs adapters.mjs device.js", call, given)
+    for (told, software), fact, page in zip(ADAPTERS, facts, pages, strict=True):
+        assert is_software(fact) is page["software"] is software, told
+        assert adapter_name(fact) == page["name"]
+        assert adapter_conditions(fact) == page["said"]
+        assert bool({"stands_in", "requested"} & set(page["said"])) is (software or not told)
 
 
 def test_the_device_is_the_one_that_computed_whatever_adapter_was_described() -> None:
@@ -164,19 +152,8 @@ SOFTWARE = {"name": "google swiftshader (software)", "software": True, "said": {
 WISH = {"name": "WebNN's npu context, as requested", "said": {"requested": "a context of kind npu"}}
 
 
-def verdict(
-    lines: list[dict[str, Any]], device: dict[str, Any], limits: tuple[str, ...] = ()
-) -> tuple[str, str, str]:
-    """The level, what is said in short, and the text."""
-    seal = {"limited_by": limits, "not_captured": {"cache_matches": "a page decodes nothing"}}
-    given = {"lines": lines, "device": {**GPU, **device}, "seal": {**seal, "target": {"host_allowed": list(HOST)}}}
-    found = asked("verdict.js", "({ lines, device, seal }) => verdictOf(lines, device, seal)", given)
-    return found["level"], found["short"], found["text"]
-
-
-@pytest.mark.parametrize(
-    ("lines", "device", "limits", "level", "said"),
-    [
+def test_the_verdict_says_what_was_shown_on_what_and_at_which_level() -> None:
+    cases: list[tuple[Any, ...]] = [
         (PASSES, {}, (), "high", "It works here: all 3 checks passed on arm valhall. Level: high."),
         (PASSES, {}, ("static shapes",), "medium", "Only so: static shapes. Level: medium."),
         ([{**PASSES[0], "offloaded_ops": HOST}, *PASSES[1:]], {}, (), "medium", "on the processor: onnx.Concat"),
@@ -204,24 +181,17 @@ def verdict(
             "low",
             "not of arm valhall alone: Sin ran on the processor",
         ),
-    ],
-)
-def test_the_verdict_says_what_was_shown_on_what_and_at_which_level(
-    lines: list[dict[str, Any]], device: dict[str, Any], limits: tuple[str, ...], level: str, said: str
-) -> None:
-    found, short, text = verdict(lines, device, limits)
-    assert said in text
-    assert found == level
-    assert short.startswith("not tested" if device.get("reason") else f"{level}: ")
-    assert ("It works here" in text) is (
-        len(lines) == 3 and not {"software", "said"} & set(device) and "all 3" in text
-    )
-
-
-def test_the_scripts_are_small_and_none_fetches() -> None:
-    for name in SCRIPTS:
-        text = name.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= 400, name
-        assert "import " not in text.replace("await import(address)", ""), name
-        for word in ("fetch(", "XMLHttpRequest", "WebSocket", "sendBeacon", "innerHTML", "localStorage"):
-            assert word not in text, (name, word)
+    ]
+    given = []
+    for lines, device, limits, _, _ in cases:
+        seal = {"limited_by": limits, "not_captured": {"cache_matches": "a page decodes nothing"}}
+        seal["target"] = {"host_allowed": list(HOST)}
+        given.append({"lines": lines, "device": {**GPU, **device}, "seal": seal})
+    call = "(all) => all.map(({ lines, device, seal }) => verdictOf(lines, device, seal))"
+    for (lines, device, _, level, part), found in zip(cases, asked("verdict.js", call, given), strict=True):
+        text = found["text"]
+        assert part in text
+        assert found["level"] == level, text
+        assert found["short"].startswith("not tested" if device.get("reason") else f"{level}: ")
+        works = len(lines) == 3 and not {"software", "said"} & set(device) and "all 3" in text
+        assert ("It works here" in text) is works

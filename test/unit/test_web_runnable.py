@@ -1,4 +1,4 @@
-"""Where the nodes of a model in a browser were, from the runtime's log: what may be on the host, and what may not."""
+"""A model in a browser: which operators may run on the host, and what the proof of its passes covers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hardware.backends.base import STEPS, Unsupported
 onnx = pytest.importorskip("onnx")
 
 OWN, HOST = "OwnExecutionProvider", "CPUExecutionProvider"
-CHOOSES = "onnx.ArgMax"
+ALL = [["Cast", "cast"], ["Shape", "shape"], ["ArgMax", "choose"], ["MatMul", "product"]]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def told(nodes: dict[str, list[list[str]]]) -> dict[str, Any]:
-    """What a runtime tells that lists all of these."""
+    """The report of a runtime that lists all of these."""
     providers = {name: {"stated": len(one), "all": False, "listed": one} for name, one in nodes.items()}
     return {"placed": {"providers": providers, "taken": {"stated": 0, "listed": []}}}
 
@@ -72,42 +72,25 @@ def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> An
     return made
 
 
-def placed(file: Path, nodes: dict[str, list[list[str]]]) -> tuple[Any, Any]:
-    runnable = runnable_of({}, {"forward": file})
-    found = runnable._placed(file, told(nodes))
-    return found.native, found.host
-
-
-def test_what_reads_no_floating_point_number_may_be_on_the_host_and_no_more(file: Path):
-    on_host = [["Cast", "cast"], ["Shape", "shape"], ["ArgMax", "choose"], ["MemcpyToHost", "x"]]
-    native, host = placed(file, {OWN: [["MatMul", "product"]], HOST: on_host})
-    assert native == {"onnx.MatMul": 1}
-    assert set(host) - WebBackend.HOST_ALLOWED == {CHOOSES}, "it reads activations, though it gives places"
-
-
-def test_a_node_that_the_runtime_put_in_is_allowed_by_no_name(file: Path):
-    _, host = placed(file, {OWN: ALL, HOST: [["Cast", "InsertedPrecisionFreeCast"]]})
-    assert set(host) - WebBackend.HOST_ALLOWED == {"onnx.Cast"}
-
-
-ALL = [["Cast", "cast"], ["Shape", "shape"], ["ArgMax", "choose"], ["MatMul", "product"]]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "reason"),
-    [
+def test_the_host_may_run_only_nodes_of_the_file_that_read_no_floating_point_number(file: Path) -> None:
+    place = runnable_of({}, {"forward": file})._placed
+    on_host = [*ALL[:3], ["MemcpyToHost", "x"]]
+    found = place(file, told({OWN: ALL[3:], HOST: on_host}))
+    assert found.native == {"onnx.MatMul": 1}
+    assert set(found.host) - WebBackend.HOST_ALLOWED == {"onnx.ArgMax"}, "it reads activations"
+    found = place(file, told({OWN: ALL, HOST: [["Cast", "InsertedPrecisionFreeCast"]]}))
+    assert set(found.host) - WebBackend.HOST_ALLOWED == {"onnx.Cast"}, "the runtime's own node"
+    for nodes, reason in (
         ({}, "doesn't tell where"),
         ({HOST: ALL[:2], OWN: ALL[3:]}, r"incomplete: it has no place for ArgMax \(choose\)"),
-    ],
-)
-def test_a_log_that_lacks_nodes_proves_nothing(file: Path, nodes: dict[str, list[list[str]]], reason: str):
-    with pytest.raises(Unsupported, match=reason) as caught:
-        placed(file, nodes)
-    assert caught.value.error_type == "unknown"
+    ):
+        with pytest.raises(Unsupported, match=reason) as caught:
+            place(file, told(nodes))
+        assert caught.value.error_type == "unknown"
 
 
-def test_decoding_that_leaves_products_to_the_host_is_refused_and_kept_in_the_proof(file: Path, tmp_path: Path):
-    step = Path(shutil.copy(file, tmp_path / "step.onnx"))
+def test_decoding_that_leaves_products_to_the_host_is_refused_and_kept_in_the_proof(file: Path) -> None:
+    step = Path(shutil.copy(file, file.with_name("step.onnx")))
     proofs = {"forward": told({OWN: ALL}), "step": told({HOST: ALL[3:], OWN: ALL[:3]})}
     runnable = runnable_of(proofs, {"forward": file, "step": step})
     with pytest.raises(Unsupported, match=r"decoding leaves onnx\.MatMul to the host") as caught:
@@ -118,19 +101,15 @@ def test_decoding_that_leaves_products_to_the_host_is_refused_and_kept_in_the_pr
     assert found.native["onnx.MatMul"] == 1
 
 
-def test_the_proof_is_of_the_forward_pass_and_of_decoding(file: Path, tmp_path: Path, monkeypatch):
-    """Nothing was decoded before: it is, for the proof."""
-    step = Path(shutil.copy(file, tmp_path / "step.onnx"))
-    half = onnx.load(str(file))
+def test_the_proof_is_of_the_forward_pass_and_of_decoding(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, half = file.with_name("step.onnx"), onnx.load(str(file))
     for one in (*half.graph.input, *half.graph.output):
         if one.name != "mask":
             one.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
     half.graph.node[0].attribute[0].i = onnx.TensorProto.FLOAT16
     onnx.save(half, str(step))
-    runnable = runnable_of(
-        {"forward": told({OWN: ALL}), "step": told({HOST: ALL[1:2], OWN: [ALL[0], *ALL[2:]]})},
-        {"forward": file, "step": step},
-    )
+    proofs = {"forward": told({OWN: ALL}), "step": told({HOST: ALL[1:2], OWN: [ALL[0], *ALL[2:]]})}
+    runnable = runnable_of(proofs, {"forward": file, "step": step})
     asked: list[int] = []
 
     def decode(_: Any, graphs: Any, __: Any, *, steps: int) -> None:
@@ -139,44 +118,29 @@ def test_the_proof_is_of_the_forward_pass_and_of_decoding(file: Path, tmp_path: 
 
     monkeypatch.setattr(_web_runnable, "decode", decode)
     found = runnable.execution()
-    assert asked == [STEPS]
+    assert asked == [STEPS], "nothing was decoded before"
     assert found.native["onnx.MatMul"] == 2
     assert found.offloaded == {f"onnx.Shape{WHOLE}": 1}
-    assert found.dtype == "float16", "the coarsest of all files"
-    assert found.unseen == "a kernel"
+    assert (found.dtype, found.unseen) == ("float16", "a kernel"), "the coarsest dtype of all files"
     runnable.execution()
-    assert asked == [STEPS], "what was decoded once is proven"
+    assert asked == [STEPS], "a decoded graph isn't decoded again"
 
-
-def test_decoding_that_fails_is_said_to_be_unseen(file: Path):
-    runnable = runnable_of({"forward": told({OWN: ALL})}, {"forward": file, "step": file.with_name("gone.onnx")})
-
-    def fails(*_: Any, **__: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise ValueError("no such graph")
 
-    runnable.generate = fails
+    runnable = runnable_of({"forward": told({OWN: ALL})}, {"forward": file, "step": file.with_name("gone.onnx")})
+    runnable.generate = fail
     assert runnable.execution().unseen == "a kernel; decoding, raising ValueError"
 
 
-def test_what_another_adapter_computed_than_was_described_proves_nothing(file: Path) -> None:
-    nodes = {OWN: [["Cast", "cast"], ["Shape", "shape"], ["ArgMax", "choose"], ["MatMul", "product"]]}
+def test_a_pass_on_another_adapter_than_described_proves_nothing(file: Path) -> None:
     swift = {"vendor": "google", "architecture": "swiftshader", "device": "", "description": "", "fallback": True}
     runnable = runnable_of({}, {"forward": file})
     runnable.backend.described = {"adapter": {**swift, "features": []}}
-    assert runnable._placed(file, {**told(nodes), "adapter": swift}).native["onnx.MatMul"] == 1
-    runnable.backend.described = {
-        "adapter": {**swift, "vendor": "nvidia", "architecture": "ampere", "fallback": False}
-    }
-    with pytest.raises(
-        Unsupported, match=r"google swiftshader \(software\) computed, and nvidia ampere was described"
-    ):
-        runnable._placed(file, {**told(nodes), "adapter": swift})
-
-
-def test_all_that_a_page_complained_of_is_told_without_colours():
-    from hardware.workers import web_worker
-
-    opened = web_worker._Open()
-    assert opened.loud() == []
-    opened.page = SimpleNamespace(said=[("log", "a"), ("warning", "\x1b[31mb\x1b[0m"), ("error", "c" * 400)])
-    assert opened.loud() == ["b", "c" * 300]
+    report = {**told({OWN: ALL}), "adapter": swift}
+    assert runnable._placed(file, report).native["onnx.MatMul"] == 1
+    other = {"vendor": "nvidia", "architecture": "ampere", "fallback": False}
+    runnable.backend.described = {"adapter": {**swift, **other}}
+    reason = r"google swiftshader \(software\) computed, and nvidia ampere was described"
+    with pytest.raises(Unsupported, match=reason):
+        runnable._placed(file, report)

@@ -1,11 +1,10 @@
-"""Notes each line of evidence that was acknowledged, and ends a process by SIGKILL at one named point of its writing.
+"""Log each acknowledged line of evidence, and end a process by SIGKILL at a named write operation.
 
-A line is acknowledged when `EvidenceWriter.write` returned: then the SHA-256 of what was handed to the operating
-system goes into `<log>/<process>.ack`. What is killed before that note is not noted, so that the notes never say too
-much.
+A line is acknowledged when `EvidenceWriter.write` has returned: then the SHA-256 of the bytes passed to the operating
+system is written to `<log>/<process>.ack`. A kill before that leaves no note, so that the log never claims too much.
 
 A point is `<what>:<which>:<where>`: `line:<kind or cell/check>:<where>` for a line of evidence, or
-`replace:<role>/<number>:<where>` for the n-th file that a process of that role (`parent`, `child`) puts into its
+`replace:<role>/<number>:<where>` for the n-th file that a process of that role (`parent`, `child`) renames into
 place. `where` is `before`, `half` (of a line alone), `after` (the call was made and hasn't returned) or `returned`.
 """
 
@@ -16,14 +15,14 @@ import signal
 import threading
 
 _OF_PARENTS = ("run", "end")
-"""Lines that the process writes that was started; its children write those of checks, but for what they left open."""
+"""Lines that the parent writes; children write those of checks, except for checks that they left open."""
 
 FOLDERS = ("suites", "reports", "cache")
-"""Parts of the paths of files that are counted: those that a run keeps."""
+"""Path components of counted files: those that a run stores."""
 
 
 class Plant:
-    """What is planted in one process and in those that are forked from it."""
+    """The plant of one process and of its forks."""
 
     def __init__(self, log: str, at: str) -> None:
         self.log = log
@@ -43,7 +42,7 @@ class Plant:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def write(self, descriptor: int, data: bytes) -> int:
-        """`os.write`, which dies where it was told to."""
+        """Call `os.write`, and die at the planted point."""
         if not getattr(self.writing, "line", False):
             return self.real_write(descriptor, data)
         self.writing.sent = data
@@ -61,12 +60,12 @@ class Plant:
         return written
 
     def names(self, data: bytes) -> tuple[str, ...]:
-        """What a line may be called: its kind, and for a check its cell and name."""
+        """Return the names of a line: its kind, and for a check its cell and name."""
         line = json.loads(data)
         return line["kind"], f"{line.get('cell_id')}/{line.get('check_name')}"
 
     def replace(self, source: object, target: object, **named: object) -> None:
-        """`os.replace`, which dies where it was told to."""
+        """Call `os.replace`, and die at the planted point."""
         meant = False
         if any(f"{os.sep}{name}{os.sep}" in str(target) for name in FOLDERS):
             number = self.replaced[os.getpid()] = self.replaced.get(os.getpid(), 0) + 1
@@ -78,7 +77,7 @@ class Plant:
             self.die()
 
     def note(self, path: object, data: bytes) -> None:
-        """Note that a line was acknowledged, in one call."""
+        """Log an acknowledged line by one system call."""
         text = f"{hashlib.sha256(data.strip(bytes([10]))).hexdigest()} {os.path.basename(str(path))}\n"
         name = os.path.join(self.log, f"{os.getpid()}.ack")
         note = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -87,7 +86,7 @@ class Plant:
 
 
 def plant(log: str, at: str) -> None:
-    """Wrap what writes evidence and what puts files into their places, in this process and all that it forks."""
+    """Wrap the functions that write evidence and rename files, in this process and its forks."""
     from hardware.evidence.writer import EvidenceWriter
 
     planted = Plant(log, at)

@@ -1,4 +1,4 @@
-"""The product made worse in one way each, so that the bench has something to find."""
+"""Faults in the product, so that the benchmark has something to find."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def buffered() -> None:
-    """Lines of evidence wait for the end of their file: what was acknowledged is lost with its process."""
+    """Buffer lines of evidence: acknowledged lines are lost with their process."""
     from hardware.evidence.writer import EvidenceWriter
 
     noted, close = EvidenceWriter.write, EvidenceWriter.close
@@ -26,7 +26,7 @@ def buffered() -> None:
         close(self)
 
     def note(self: EvidenceWriter, line: object) -> None:
-        """A caller was told that the line is kept."""
+        """Acknowledge a line before it is written."""
         import hashlib
         import json
 
@@ -41,7 +41,7 @@ def buffered() -> None:
 
 
 def half_files() -> None:
-    """Files are written in their places, and the process dies in the middle of the third."""
+    """Write files in place, and die in the middle of the third."""
     from hardware import files
 
     written: list[Path] = []
@@ -59,17 +59,17 @@ def half_files() -> None:
 
 
 def orphans() -> None:
-    """Children don't notice that their parent is gone."""
+    """Keep children running after their parent has died."""
     from hardware.testing import suite_child
 
     suite_child.die_with_parent = lambda _parent: None
 
 
 def silence() -> None:
-    """Nobody writes what a child that died left open."""
+    """Omit the lines that a dead child left open."""
     from hardware.testing import runner
 
-    runner._victim = lambda suite, lines, *_: lines[-1] if lines else None
+    runner._breakdown_line = lambda suite, lines, *_: lines[-1] if lines else None
     runner.close = lambda *_: []
 
 

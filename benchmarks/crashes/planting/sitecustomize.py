@@ -1,4 +1,4 @@
-"""Loaded by every Python of a run that is to be killed: notes what was acknowledged, and may end its own process."""
+"""Loaded by every Python of a run that will be killed: logs acknowledged lines, and may end its process."""
 
 import os
 

@@ -1,6 +1,6 @@
-"""Target `boxed`: a device of torch's with kernels in C++, brought from outside the product by an entry point.
+"""Target `boxed`: a torch device with C++ kernels, registered from outside the product by an entry point.
 
-`HWCOMPAT_BOXED_LEFT` names operators, separated by commas, that it leaves to `at::native::cpu_fallback`; `*` are all.
+`HWCOMPAT_BOXED_LEFT` lists operators, separated by commas, that use `at::native::cpu_fallback`; `*` means all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEFT = "HWCOMPAT_BOXED_LEFT"
 
 
 def build(folder: Path) -> Path:
-    """Compile the device into `folder`: about a minute, nothing where it is there already. Needs a C++ compiler."""
+    """Compile the device into `folder` unless it exists: about a minute, with a C++ compiler."""
     from torch.utils.cpp_extension import load
 
     library = folder / "boxed_device.so"
@@ -51,7 +51,7 @@ def _registered() -> None:
 
 
 class BoxedBackend(TorchBackend):
-    """The boxed device; its memory and its kernels are the host's."""
+    """The boxed device, which uses memory and kernels of the host."""
 
     BACKEND_NAME = NAME
     DEVICE_TYPE = NAME

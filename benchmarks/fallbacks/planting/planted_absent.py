@@ -1,4 +1,4 @@
-"""Devices that aren't there: torch, the environment and the management library say they are."""
+"""Absent devices that torch, the environment and the management library report as present."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _one(*_: Any, **__: Any) -> int:
 
 
 def _stays_for(device: str) -> None:
-    """Moving to the device does nothing."""
+    """Make moving to the device do nothing."""
     import torch
 
     def stays(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -38,7 +38,7 @@ def cuda_counted() -> None:
     import torch
 
     torch.cuda.device_count = _one
-    took_effect()  # the count is there, whether anybody asks for it or not
+    took_effect()  # The count exists even if it is never read.
 
 
 def cuda_said_available() -> None:

@@ -1,4 +1,4 @@
-"""Fallbacks around OpenVINO: another device than the one asked for, another precision, or no inference at all."""
+"""Fallbacks around OpenVINO: another device than requested, another precision, or no inference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _API = "openvino._ov_api"
 
 
 def _on_another(device: str, instead: str) -> None:
-    """OpenVINO tells of `device`, and compiles for `instead` where that is asked for."""
+    """Make OpenVINO list `device`, and compile for `instead` if it is requested."""
 
     @after_import(_API)
     def patch(module: ModuleType) -> None:

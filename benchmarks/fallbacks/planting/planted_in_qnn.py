@@ -1,4 +1,4 @@
-"""Fallbacks of ONNX Runtime with QNN: another backend than HTP, or nodes left to the host."""
+"""Fallbacks of ONNX Runtime with QNN: another backend than HTP, or nodes on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QNN = "hardware.backends.qnn"
 
 
 def _with_options(options: Mapping[str, str] | None) -> None:
-    """Sessions that aren't strict, and with these options where there are any."""
+    """Open sessions that aren't strict, with these options."""
 
     @after_import(_QNN)
     def patch(module: ModuleType) -> None:
@@ -43,7 +43,7 @@ def qnn_some_nodes() -> None:
 
 
 def _as_einsum(file: Path) -> None:
-    """Write one product of a file as an operator that QNN doesn't take."""
+    """Replace one product of a file by an operator that QNN doesn't support."""
     import onnx
 
     model = onnx.load(str(file))

@@ -1,4 +1,4 @@
-"""Fallbacks on a device of torch's: what modelling code, wrappers and drivers do on the host."""
+"""Fallbacks on a torch device: work of modeling code, wrappers and drivers on the host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _moved(value: Any, device: Any) -> Any:
 
 
 def _host_layer(module: Any, args: Any, kwargs: Any) -> Any:
-    """The module's own forward on the host, with copies of its weights, and its results where the input lay."""
+    """Run a module's forward pass on the host with copies of its weights; return results on the input's device."""
     from torch.func import functional_call
 
     weights = {name: one.cpu() for name, one in (*module.named_parameters(), *module.named_buffers())}
@@ -44,7 +44,7 @@ def _layer_on_host(class_name: str, module_name: str = _BERT) -> None:
 
 
 def _launch(change: Any) -> None:
-    """Replace what the driver does with products by `change(operator, args, kwargs, launch)`."""
+    """Replace the driver's products by `change(operator, args, kwargs, launch)`."""
 
     @after_import("hardware.backends.simulated")
     def patch(module: ModuleType) -> None:
@@ -57,7 +57,7 @@ def _launch(change: Any) -> None:
 
 
 def _after_moving(change: Any) -> None:
-    """Call `change(module)` once a model of the library was moved to the device."""
+    """Call `change(module)` after a model of the library was moved to the device."""
 
     @after_import("transformers.modeling_utils")
     def patch(module: ModuleType) -> None:

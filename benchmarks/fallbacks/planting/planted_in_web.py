@@ -1,4 +1,4 @@
-"""Fallbacks of ONNX Runtime in a browser: WebAssembly in the place of WebGPU, and logs that don't tell of it."""
+"""Fallbacks of ONNX Runtime in a browser: WebAssembly instead of WebGPU, and logs that don't show it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def web_adapter_by_another_name() -> None:
         @wrap(module.WebBackend, "describe")
         def describe(original: Any, self: Any) -> Any:
             took_effect()
-            told = {"vendor": "nvidia", "architecture": "ampere", "device": "", "description": "", "fallback": False}
+            adapter = {"vendor": "nvidia", "architecture": "ampere", "device": "", "description": ""}
+            adapter["fallback"] = False
             found = original(self)
-            return {**found, "adapter": {**found["adapter"], **told}}
+            return {**found, "adapter": {**found["adapter"], **adapter}}
 
 
 def web_node_on_host() -> None:
@@ -70,15 +71,15 @@ def web_first_again() -> None:
 
 
 def web_tokens_on_host() -> None:
-    told: list[Any] = []
+    proofs: list[Any] = []
 
     def hosted(run: Callable[[], tuple[Any, Any]], file: Path) -> tuple[Any, Any]:
         outputs, proof = run()
         if not file.stem.startswith(_STEP):
-            told.append(proof)
+            proofs.append(proof)
             return outputs, proof
         took_effect()
-        return outputs, told[-1]  # a log of another session, where the token's graph was in none of the page's
+        return outputs, proofs[-1]  # a log of another session, where the token's graph was in none of the page's
 
     _around_each_pass(hosted)
 
@@ -87,17 +88,17 @@ def _around_each_pass(change: Callable[[Callable[[], tuple[Any, Any]], Path], tu
     @after_import("hardware.backends._worker_backend")
     def patch(module: ModuleType) -> None:
         @wrap(module.OnnxWorkerBackend, "run_file")
-        def run_file(original: Any, self: Any, file: Path, arrays: Any, **told: str) -> Any:
-            subject = told.get("subject") not in (None, "question", "float16")
+        def run_file(original: Any, self: Any, file: Path, arrays: Any, **words: str) -> Any:
+            subject = words.get("subject") not in (None, "question", "float16")
             return (
-                change(lambda: original(self, file, arrays, **told), file)
+                change(lambda: original(self, file, arrays, **words), file)
                 if subject
-                else original(self, file, arrays, **told)
+                else original(self, file, arrays, **words)
             )
 
 
 def _through_the_host(file: Path) -> None:
-    """Send one product of a file through an operator that WebGPU's provider hasn't: sequences of one, reversed."""
+    """Pass one product of a file through an operator that the WebGPU provider lacks: a reversed sequence of one."""
     import numpy as np
     import onnx
 

@@ -1,4 +1,4 @@
-"""A fallback of XLA: an operator that is computed on the host in the middle of a compiled program.
+"""A fallback of XLA: an operator computed on the host inside a compiled program.
 
 torch_xla counts such operators as `aten::`. torchax has no fallback: an operator without a lowering raises. What
 would be one here is a lowering that calls the host, and that is planted: nothing raises, and all numbers are right.

@@ -13,7 +13,7 @@ WORKERS = Path(__file__).parents[3] / "hardware" / "workers"
 
 
 def on_host(operator: Any, *arrays: Any, **options: Any) -> Any:
-    """What aten gives for arrays of the host, in the shape and dtype of the last."""
+    """Compute an aten operator on host arrays; return the result in the dtype of the last."""
     import numpy as np
     import torch
 
@@ -23,7 +23,7 @@ def on_host(operator: Any, *arrays: Any, **options: Any) -> Any:
 
 
 def gelu(values: Any, *, approximate: str = "none") -> Any:
-    """GELU by way of a callback that XLA makes in the middle of a program."""
+    """Compute GELU by a callback from inside an XLA program."""
     import functools
 
     import jax
@@ -48,7 +48,7 @@ def gelu(values: Any, *, approximate: str = "none") -> Any:
 
 
 def main() -> None:
-    """The worker as it is, but for the table of lowerings."""
+    """Run the worker with a changed table of lowerings."""
     sys.path.append(str(WORKERS))
     spec = importlib.util.spec_from_file_location("xla_worker", WORKERS / "xla_worker.py")
     assert spec is not None
@@ -65,7 +65,7 @@ def main() -> None:
 
     worker.lowering_of = lowering_of
     answers = {name: getattr(worker, name) for name in ("describe", "run", "gradients", "save")}
-    importlib.import_module("serving").serve(answers)
+    importlib.import_module("serve").serve(answers)
 
 
 if __name__ == "__main__":

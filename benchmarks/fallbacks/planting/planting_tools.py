@@ -1,4 +1,4 @@
-"""How plants get into a process: patches made when a module was imported, and a mark when one took effect."""
+"""Tools of plants: patches applied when a module is imported, and a mark when one takes effect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Patching(importlib.abc.MetaPathFinder):
 
 
 def after_import(name: str) -> Callable[[Patch], Patch]:
-    """A decorator: the function is called with the module when that was imported."""
+    """Decorate a function that is called with a module after its import."""
 
     def keep(patch: Patch) -> Patch:
         _patches.setdefault(name, []).append(patch)
@@ -50,7 +50,7 @@ def after_import(name: str) -> Callable[[Patch], Patch]:
 
 
 def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """A decorator: the function takes the place of `owner.name` and is given what was there before the arguments."""
+    """Decorate a function that replaces `owner.name` and gets the original before the arguments."""
     original = getattr(owner, name)
 
     def put(change: Callable[..., Any]) -> None:
@@ -64,12 +64,12 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def took_effect() -> None:
-    """Leave a mark: a plant that nobody stepped on was caught by nobody."""
+    """Write the mark: a plant that didn't run can't be detected."""
     Path(os.environ["HWCOMPAT_PLANTED"]).touch()
 
 
 def change_export(change: Callable[[Path], None]) -> None:
-    """Each export to ONNX is a copy whose file was changed."""
+    """Change the file of each export to ONNX."""
 
     @after_import("hardware.backends._exported_runnable")
     def patch(module: ModuleType) -> None:
@@ -83,16 +83,16 @@ def change_export(change: Callable[[Path], None]) -> None:
 
 
 def found(name: str) -> list[Callable[[], None]]:
-    """The functions of this name in the modules `planted_*` of the folders that are planted from."""
-    told = os.environ.get("HWCOMPAT_PLANTING", str(Path(__file__).parent))
-    folders = [Path(one) for one in told.split(os.pathsep)]
+    """Return the functions of this name in the modules `planted_*` of the plant folders."""
+    paths = os.environ.get("HWCOMPAT_PLANTING", str(Path(__file__).parent))
+    folders = [Path(one) for one in paths.split(os.pathsep)]
     names = sorted(path.stem for folder in folders for path in folder.glob("planted_*.py"))
     modules = map(importlib.import_module, names)
     return [getattr(module, name) for module in modules if callable(getattr(module, name, None))]
 
 
 def plant(name: str) -> None:
-    """Call the functions of these names (joined by `+`), which patch what there is and what will be imported."""
+    """Call the functions with these names (joined by `+`), which patch current and future imports."""
     sys.meta_path.insert(0, _Patching())
     for each in name.split("+"):
         for one in found(each):

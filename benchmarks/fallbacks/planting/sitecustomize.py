@@ -1,4 +1,4 @@
-"""Plants one silent fallback, named by HWCOMPAT_PLANT, into every Python that has this folder on its path."""
+"""Plant the silent fallback named by HWCOMPAT_PLANT into every Python with this folder on its path."""
 
 import os
 

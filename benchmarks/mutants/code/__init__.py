@@ -1,5 +1,5 @@
-"""Mutants of our own code: one small fault each, at sites drawn by seed in every part that a verdict rests on.
+"""Mutants of our own code: one small fault each, at seeded sites in every part that affects verdicts.
 
-`python -m benchmarks.mutants.code draw` wrote `frozen.jsonl`, once; `run` makes each fault in a copy of the tree and
-asks the tests that come by it.
+`python -m benchmarks.mutants.code draw` wrote `frozen.jsonl` once; `run` makes each fault in a copy of the tree and
+runs the tests that cover it.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutants.code`: our own code with one fault each, and which test saw it."""
+"""`python -m benchmarks.mutants.code`: run tests on our own code with one fault each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.errors import BrokenInput, UsageError, echo
 from hardware.safe_read import reason_of
 
@@ -30,12 +30,12 @@ JOBS = 2
 
 @click.group()
 def main() -> None:
-    """Mutants of our own code."""
+    """Test mutants of our own code."""
 
 
 @main.command(name="list")
 def list_mutants() -> None:
-    """Each mutant with its site."""
+    """List each mutant with its site."""
     for one in frozen():
         click.echo(f"{one.name}  {one.operator}  {one.file} {one.where}: {one.old[:40]!r} -> {one.new[:40]!r}")
 
@@ -44,8 +44,8 @@ def list_mutants() -> None:
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--tests", multiple=True, help="Only this file of tests, beside what OUT has; may be repeated.")
 def cover(out: Path, tests: tuple[str, ...]) -> None:
-    """Run all tests once, and write to OUT which of them come by which line. Those that fail are said: see why before
-    faults are made, for they would see each."""
+    """Run all tests once, and write to OUT which of them cover each line. Fix failing tests first: they would detect
+    every fault."""
     with tree_copy() as copy:
         click.echo(measure(copy, out, tests), err=True)
 
@@ -61,10 +61,10 @@ def cover(out: Path, tests: tuple[str, ...]) -> None:
 def run(
     covering: Path, out: Path, names: tuple[str, ...], drawn: int | None, clean: int, survivors: bool, near: bool
 ) -> int:
-    """Make each fault in a copy of the tree and ask the tests. COVERING is what `cover` wrote.
+    """Make each fault in a copy of the tree and run the tests. COVERING is a file of `cover`.
 
-    Whole runs of the product take long: --near finds what is left to them, and --survivors asks them of that.
-    Exit code 1 if one lives, or if a clean run fails.
+    Tests that run the whole product are slow: use --near first, then --survivors.
+    Exit code 1 if a mutant survives, or if a clean run fails.
     """
     before = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.is_file() else []
     clean_runs = [one for one in before if one["status"] in (Status.CLEAN, Status.FALSE_ALARM)]
@@ -101,10 +101,10 @@ def run(
 @click.argument("results", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--draw", "drawn", default=24, show_default=True, type=click.IntRange(min=1), help="So many, by seed.")
 def again(results: Path, drawn: int) -> int:
-    """Make faults again that a unit test saw in RESULTS, and ask that test alone: does it still see them?
+    """Make faults again that a unit test detected in RESULTS, and run only that test.
 
-    Exit code 1 where one doesn't, or where more than half have no place any more. That these tests pass without a
-    fault is what `make test` shows.
+    Exit code 1 if one isn't detected, or if over half of the sites are gone. `make test` shows that these tests pass
+    without a fault.
     """
     try:
         rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
@@ -127,7 +127,7 @@ Asked = TypeVar("Asked")
 
 
 def _answers(judge: Callable[[Copy, Asked], Answer], order: Sequence[Asked]) -> Iterator[Answer]:
-    """What comes of each, as they end, in two copies of the tree at once."""
+    """Yield the result of each mutant as it ends, from two concurrent copies of the tree."""
     with tree_copy() as one, tree_copy() as other, ThreadPoolExecutor(JOBS) as pool:
         free: SimpleQueue[Copy] = SimpleQueue()
         free.put(one)
@@ -152,4 +152,4 @@ def _answers(judge: Callable[[Copy, Asked], Answer], order: Sequence[Asked]) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.code"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants.code"))

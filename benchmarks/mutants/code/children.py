@@ -1,4 +1,4 @@
-"""A plugin of pytest that has children of the tests measured by coverage, and not the workers that run the tests."""
+"""A pytest plugin that measures coverage of child processes of tests, but not of pytest's workers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 SETTINGS = "HWCOMPAT_MUTANTS_COVERAGE"
 _STARTS = "COVERAGE_PROCESS_START"
-"""What coverage reads when an interpreter starts, from coverage.readthedocs.io, "Managing processes"."""
+"""The variable that coverage reads when an interpreter starts. Source: coverage.readthedocs.io, "Managing
+processes"."""
 
 
 def pytest_configure(config: Any) -> None:
-    """Tell what a worker starts from now on."""
+    """Enable coverage for processes that a worker starts."""
     if hasattr(config, "workerinput"):
         os.environ[_STARTS] = os.environ[SETTINGS]

@@ -1,4 +1,4 @@
-"""Copies of the tree in which faults are made: the tree that is worked in is never touched."""
+"""Copies of the tree in which faults are made; the working tree is never changed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .drawing import ROOT, CodeMutant
 
 
 class Copy:
-    """The tracked files below a folder of its own, with the environments of the tree beside them."""
+    """A copy of the tracked files, with links to the environments of the tree."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "tree"
         self._cache = folder / "cache"
 
     def environment(self) -> dict[str, str]:
-        """Variables for a child in this copy. Its cache is its own: a faulty export mustn't reach the next mutant."""
+        """Return variables for a child in this copy, with a new cache, so that a faulty export isn't reused."""
         shutil.rmtree(self._cache, ignore_errors=True)
         return {
             **os.environ,
@@ -35,7 +35,7 @@ class Copy:
 
     @contextmanager
     def with_fault(self, mutant: CodeMutant) -> Iterator[int | None]:
-        """Make one fault for a while; gives the line's number, None where its site is gone."""
+        """Make one fault in the context; yield its line number, or None if its site is gone."""
         path = self.folder / mutant.file
         whole = path.read_bytes() if path.is_file() else b""
         text = whole.decode()
@@ -52,7 +52,7 @@ class Copy:
 
 @contextmanager
 def tree_copy() -> Iterator[Copy]:
-    """A copy of the files that git tracks, as they are now."""
+    """Copy the tracked files in their current state."""
     with tempfile.TemporaryDirectory(prefix="hwcompat-mutants-") as name:
         copy = Copy(Path(name).resolve())
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -62,6 +62,6 @@ def tree_copy() -> Iterator[Copy]:
                 shutil.copy2(ROOT / file, copy.folder / file)
         for environment in ROOT.glob(".venv*"):
             (copy.folder / environment.name).symlink_to(environment.resolve())
-        for words in (["init", "-q"], ["add", "--all"]):  # tests ask git which files are the project's
+        for words in (["init", "-q"], ["add", "--all"]):  # Tests list the project's files with git.
             subprocess.run(["git", *words], cwd=copy.folder, check=True, stdout=sys.stderr)
         yield copy

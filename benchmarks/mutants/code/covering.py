@@ -1,7 +1,7 @@
-"""Which tests come by a line: all run once, and coverage notes for each line the tests in whose time it ran.
+"""The tests that cover each line: all run once under coverage with one context per test.
 
-In children of a test too, where they run the interpreter of this environment; there the whole file of tests counts,
-since a fixture's child serves several. What other interpreters run isn't seen: `areas.toml` names the tests of it.
+Child processes with the interpreter of this environment count for the whole test file, because a fixture's child
+serves several tests. Other interpreters aren't measured: `areas.toml` lists their tests.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ class Covering:
         self._tests, self._seconds, self._names, self._in_children = tests, seconds, names, in_children or {}
 
     def of(self, file: str, line: int | None = None) -> list[str]:
-        """The tests that ran the line, or any of the file, the quickest first; of a function of many cases, each."""
+        """Return the tests that ran the line, or any line of the file, the fastest first."""
         lines = self._tests.get(file, {})
         ran = lines.values() if line is None else [lines.get(str(line), [])]
         found = {self._names[number] for numbers in ran for number in numbers}
         return sorted(found, key=lambda name: (self._seconds.get(name, 0.0), name))
 
     def ran(self, file: str, line: int) -> bool:
-        """Whether the line ran in a process of tests at all, be it as its module was imported; a table is read."""
+        """Whether the line ran in any test process, also at import; tables always count."""
         return not file.endswith(".py") or str(line) in self._tests.get(file, {})
 
     def beside(self, file: str) -> list[str]:
-        """The tests that ran Python in the folder of a file or in the one above it, the quickest first."""
+        """Return the tests that ran Python in the folder of a file or its parent, the fastest first."""
         folder = Path(file).parent
         found = {
             test for other in self._tests if Path(other).parent in (folder, folder.parent) for test in self.of(other)
@@ -72,25 +72,25 @@ class Covering:
         return sorted(found, key=lambda name: (self._seconds.get(name, 0.0), name))
 
     def in_children(self, file: str, line: int) -> list[str]:
-        """The files of tests of which a child ran the line, the quickest first."""
+        """Return the test files whose child processes ran the line, the fastest first."""
         found = self._in_children.get(file, {}).get(str(line), [])
         return sorted(found, key=lambda name: (self.seconds(name), name))
 
     def seconds(self, test: str) -> float:
-        """How long a test took, or a whole file of tests."""
+        """Return the time in s of a test or a test file."""
         if "::" in test:
             return self._seconds.get(test, 0.0)
         return sum(time for name, time in self._seconds.items() if name.startswith(f"{test}::"))
 
     @classmethod
     def read(cls, path: Path) -> Covering:
-        """What `measure` kept."""
+        """Read the file of `measure`."""
         data = json.loads(path.read_text(encoding="utf-8"))
         return cls(data["tests"], data["seconds"], data["names"], data["in_children"])
 
 
 def unseen(file: str) -> list[str]:
-    """The files of tests that are asked about a file since other interpreters run it too."""
+    """Return the test files for a file that other interpreters run."""
     with (HERE / "areas.toml").open("rb") as opened:
         rows = tomllib.load(opened)["unseen"]
     return [
@@ -103,16 +103,16 @@ def _is_below(file: str, pattern: str) -> bool:
 
 
 def measure(copy: Copy, path: Path, tests: Sequence[str] = ()) -> str:
-    """Run all tests in an unchanged copy of the tree, and write which of them came by which line; some files of
-    `tests` alone where they are named, and what `path` has of others stays. Gives what pytest said of tests that fail
-    there; raises `RuntimeError` where it ends otherwise."""
+    """Run all tests, or the files in `tests`, in an unchanged copy of the tree and write their coverage to `path`,
+    where results of other files stay. Return pytest's report of failing tests. Raises `RuntimeError` if pytest
+    fails."""
     folder = copy.folder
     own, of_children, report = folder / ".coveragerc", folder / ".coveragerc-children", folder / "junit.xml"
     own.write_text(_IN_PROCESS, encoding="utf-8")
     sources = ", ".join(str(folder / name) for name in _SOURCES)
     of_children.write_text(_IN_CHILDREN.format(folder=folder, sources=sources), encoding="utf-8")
     (folder / "children").mkdir()
-    words = ["--cov", "--cov-config", str(own), "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
+    words = ["--cov", f"--cov-config={own}", "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
     asked = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [*asked, "-p", "benchmarks.mutants.code.children", *words, *(tests or (*QUICK, *_WHOLE_RUNS))],
@@ -132,7 +132,7 @@ def measure(copy: Copy, path: Path, tests: Sequence[str] = ()) -> str:
 
 
 def beside(before: dict[str, Any], found: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
-    """What was measured before, with some files of tests as they were `found` now."""
+    """Return the earlier measurement with new results `found` for some test files."""
     stays = {name for name in before["names"] if name.partition("::")[0] not in files}
     names = [*sorted(stays), *found["names"]]
     numbers = {name: number for number, name in enumerate(names)}
@@ -180,7 +180,7 @@ def _of_children(folder: Path, kept: Iterable[Path]) -> dict[str, dict[str, list
         data = coverage.CoverageData(str(path))
         try:
             data.read()
-        except coverage.exceptions.DataError:  # killed while it wrote
+        except coverage.exceptions.DataError:  # incomplete, because its process was killed
             continue
         for file in data.measured_files():
             for line, contexts in data.contexts_by_lineno(file).items():

@@ -1,4 +1,4 @@
-"""The mutants as they were drawn once, by seed, and where the site of one is when the file around it has changed."""
+"""The mutants that were drawn once by seed, and their sites in changed files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SEED = 10
 
 @dataclass(frozen=True, kw_only=True)
 class CodeMutant:
-    """One fault: `old` becomes `new` in function (or table) `where` of `file`, at the `nth` place like it (from 0).
+    """A fault: `old` becomes `new` in function (or table) `where` of `file`, at the `nth` match (from 0).
 
-    `side` is whose fault it is: that of a suite, a backend, a report...
+    `side` is the affected part: a suite, a backend, a report...
     """
 
     name: str
@@ -32,12 +32,12 @@ class CodeMutant:
     new: str
 
     def line(self, text: str) -> int | None:
-        """The number, from 1, of the line that it changes in `text`; None where its site is gone."""
+        """Return the number, from 1, of the changed line in `text`, or None if the site is gone."""
         edit = self._edit(text)
         return None if edit is None else text.count("\n", 0, edit.start) + 1
 
     def made(self, text: str) -> str | None:
-        """`text` with the fault; None where its site is gone."""
+        """Return `text` with the fault, or None if the site is gone."""
         edit = self._edit(text)
         return None if edit is None else text[: edit.start] + edit.text + text[edit.end :]
 
@@ -51,5 +51,5 @@ class CodeMutant:
 
 
 def frozen() -> list[CodeMutant]:
-    """The mutants as they were drawn."""
+    """Read the drawn mutants."""
     return [CodeMutant(**json.loads(line)) for line in FROZEN.read_text(encoding="utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""Asks the tests about one fault, and says whether one of them failed because of it."""
+"""Run tests on one fault, and report whether one failed because of it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .drawing import CodeMutant
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - (.*))?$", re.MULTILINE)
 _LEAST_S, _ALL_S = 240.0, 1800.0
 _MOST_NEAR, _MOST_FILES = 1500, 12
-"""The quickest of so many that come by a line are asked, and the quickest of so many files with a child that does."""
+"""The numbers of fastest tests, and of fastest test files with child processes, that run for a line."""
 
 
 class OtherTests(RuntimeError):
-    """A test that is named isn't here."""
+    """Raised if a named test doesn't exist."""
 
 
 class Status(StrEnum):
-    """What came of a mutant, or of a clean run."""
+    """The result of a mutant or a clean run."""
 
     KILLED = "killed"
     HUNG = "hung"
@@ -41,7 +41,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the tests said: `by` is the first that failed, `asked` how many were named or which folders."""
+    """The result of the tests: `by` is the first that failed, `asked` the number of tests, or the folders."""
 
     mutant: str
     status: Status
@@ -60,8 +60,8 @@ def ask(
     clean: bool = False,
     near: bool = False,
 ) -> Answer:
-    """Make the fault in a copy and ask: see `_steps`; where only those `near` are to be, the single tests among them.
-    A `clean` run makes none, and asks the first of these alone."""
+    """Make the fault in a copy and run the tests of `_steps`, with `near` only the single tests among them. A `clean`
+    run makes no fault, and runs only the first step."""
     started = time.monotonic()
     line = mutant.line((copy.folder / mutant.file).read_text(encoding="utf-8"))
     steps = _steps(mutant, line, covering, unseen)
@@ -76,7 +76,7 @@ def ask(
         if number is None:
             return Answer(mutant=mutant.name, status=Status.GONE)
         for tests, longest in steps:
-            ended = _seen(copy, tests, longest)
+            ended = _detector(copy, tests, longest)
             asked = ", ".join(filter(None, [asked, _words(tests)]))
             if ended.by or ended.hung:
                 return _answer(mutant, Status.HUNG if ended.hung else Status.KILLED, ended, asked, started)
@@ -84,7 +84,7 @@ def ask(
 
 
 def ask_again(copy: Copy, mutant: CodeMutant, test: str) -> Answer:
-    """Make the fault in a copy and ask the one test that saw it before; `gone` where either has no place now."""
+    """Make the fault in a copy and run the test that detected it before; `gone` if site or test don't exist."""
     started = time.monotonic()
     with copy.with_fault(mutant) as number:
         if number is None:
@@ -101,10 +101,9 @@ def ask_again(copy: Copy, mutant: CodeMutant, test: str) -> Answer:
 def _steps(
     mutant: CodeMutant, line: int | None, covering: Covering, unseen: Sequence[str]
 ) -> list[tuple[Sequence[str], float]]:
-    """Who is asked one after the other, each with how long it may take: the tests that come by the line (where none
-    does in its own process, by any of the file; by Python beside a table), then files of tests of which a child does,
-    or another interpreter may. All quick ones come last, where too many come by the line, or it ran as an import or a
-    table is read: a line that ran in no process of theirs is seen by none."""
+    """Yield the steps, each with a time limit in s: tests that cover the line (else any line of the file, or Python
+    next to a table), then test files whose children do or whose other interpreters may. All fast tests come last if
+    too many cover the line, or if it only ran at import or in a table."""
     by_line = covering.of(mutant.file, line) if line else []
     near = by_line or covering.of(mutant.file) or covering.beside(mutant.file)
     whole = [*covering.in_children(mutant.file, line)[:_MOST_FILES], *unseen] if line else [*unseen]
@@ -114,9 +113,9 @@ def _steps(
     return [(tests, longest + 4 * sum(map(covering.seconds, tests))) for tests, longest in steps if tests]
 
 
-def _seen(copy: Copy, tests: Sequence[str], longest: float) -> _Ended:
-    """The first test that fails, and fails again when it is asked by itself: one that fails by chance, as where a
-    machine is busy, has seen nothing, and the others are asked without it."""
+def _detector(copy: Copy, tests: Sequence[str], longest: float) -> _Ended:
+    """Return the first test that fails, and fails again alone. A test that fails by chance doesn't count, and the
+    others run without it."""
     chance: list[str] = []
     while True:
         ended = _run(copy, tests, longest, without=chance)
@@ -151,7 +150,7 @@ def _run(copy: Copy, tests: Sequence[str], longest: float, without: Sequence[str
     many = ["-n", "2", "--dist", "loadfile"] if "::" not in tests[0] else []
     listed = copy.folder / "asked.txt"
     listed.write_text("\n".join(tests) + "\n", encoding="utf-8")
-    left = [f"--deselect={test.removeprefix('test/')}" for test in without]  # as below test/pytest.ini
+    left = [f"--deselect={test.removeprefix('test/')}" for test in without]  # relative to test/pytest.ini
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line", *many, *left]
     words.append(f"@{listed}")
     process = subprocess.Popen(

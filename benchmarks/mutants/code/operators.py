@@ -1,7 +1,7 @@
-"""The operators on our own code: each finds its sites in a file, and says what text goes where.
+"""The operators on our own code: each finds its sites in a file and their replacements.
 
-The faults are those that make a green that isn't: a guard that never holds, an error that isn't raised, a failure
-called a pass, a filter gone, an answer that is fixed, an item lost, a tolerance ten times as wide.
+The faults can turn a failure into a pass: a guard that never holds, an error that isn't raised, a failure reported as
+a pass, a missing filter, a constant answer, a lost item, a tolerance ten times as wide.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """Replace what stands from `start` to `end` (offsets of characters) by `text`; `where` names the function."""
+    """A replacement of the characters from `start` to `end` by `text`; `where` names the function."""
 
     start: int
     end: int
@@ -24,7 +24,7 @@ class Edit:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One kind of fault. `sites` gives the edits that it could make in a source text."""
+    """A kind of fault. `sites` yields its possible edits of a source text."""
 
     name: str
     describe: str
@@ -39,7 +39,7 @@ _FRIENDLIER = {
     "Basis": {"EXPIRED": "MEASURED", "PREDICTED": "MEASURED", "IMPORTED": "MEASURED", "ASSUMED": "MEASURED"},
     "Severity": {"CRITICAL": "INFO", "ERROR": "INFO", "WARNING": "INFO"},
 }
-"""Members of our enumerations, and the one that looks better."""
+"""Members of our enumerations, and the more favorable one."""
 
 _TURNED: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("==", "!="),
@@ -54,11 +54,11 @@ _TURNED: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.IsNot: ("is not", "is"),
 }
 _SEQUENCE = re.compile(r"(?:list|Sequence)\[|tuple\[.*, \.\.\.\]$")
-"""Annotations of what has any number of items."""
+"""Annotations of sequences."""
 
 
 class _Source:
-    """A text with its tree, the offsets of nodes, and the function that each stands in."""
+    """A text with its tree, the offsets of nodes, and the enclosing functions."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -79,11 +79,11 @@ class _Source:
             self._name(child, inner)
 
     def offset(self, row: int, column: int) -> int:
-        """The offset of a position as `ast` gives it: rows from 1, columns in bytes."""
+        """Return the offset of an `ast` position: rows from 1, columns in bytes."""
         return self._lines[row - 1] + len(self._rows[row - 1].encode()[:column].decode())
 
     def edit(self, node: ast.expr | ast.stmt, text: str) -> Edit:
-        """Replaces a node."""
+        """Return the edit that replaces a node."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return Edit(
@@ -94,7 +94,7 @@ class _Source:
         )
 
     def between(self, left: ast.expr, right: ast.expr, old: str, new: str) -> Edit | None:
-        """Replaces the word `old` between two expressions."""
+        """Return the edit that replaces the word `old` between two expressions."""
         start, end = self.edit(left, "").end, self.edit(right, "").start
         pattern = re.compile(rf"\b{old}\b" if old[0].isalpha() else re.escape(old))
         found = pattern.search(self.text, start, end)
@@ -103,14 +103,14 @@ class _Source:
         return Edit(start=found.start(), end=found.end(), text=new, where=self._names.get(left, "") or "the module")
 
     def walk(self) -> Iterator[ast.AST]:
-        """Every node in the order of the text."""
+        """Yield every node in the order of the text."""
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.expr) or not _is_text(node):
                 yield node
 
 
 def _is_text(node: ast.expr) -> bool:
-    """Whether an expression is a text: it has nothing to break."""
+    """Whether an expression is a text without anything to break."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
@@ -143,7 +143,7 @@ def _connectives(text: str) -> Iterator[Edit]:
     for node in source.walk():
         if isinstance(node, ast.BoolOp):
             old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-            # All of one chain, or the result would be grouped in another way.
+            # The whole chain, or the grouping would change.
             if len(node.values) == 2 and (edit := source.between(node.values[0], node.values[1], old, new)):
                 yield edit
 
@@ -180,7 +180,7 @@ def _filters(text: str) -> Iterator[Edit]:
 
 
 def _functions(source: _Source) -> Iterator[tuple[str, ast.Return]]:
-    """What each `return` gives, by the annotation of its function."""
+    """Yield each `return` with the annotation of its function."""
     for node in source.walk():
         if isinstance(node, ast.FunctionDef) and node.returns is not None:
             kind = ast.unparse(node.returns)
@@ -226,7 +226,7 @@ def _items(text: str) -> Iterator[Edit]:
 
 
 def _numbers(text: str) -> Iterator[Edit]:
-    """Numbers that a module or class gives a name."""
+    """Yield numbers assigned to names of a module or class."""
     source = _Source(text)
     for node in source.walk():
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
@@ -236,7 +236,7 @@ def _numbers(text: str) -> Iterator[Edit]:
 
 
 def _lost_tables(text: str) -> Iterator[Edit]:
-    """Whole tables of a list in TOML: a rule, a check, a tolerance."""
+    """Yield removals of whole tables in TOML lists: a rule, a check, a tolerance."""
     for found in re.finditer(r"^\[\[[\w.]+\]\]\n(?:(?!^\[).*\n?)*", text, re.MULTILINE):
         yield Edit(start=found.start(), end=found.end(), text="", where=_table(text, found.start()))
 
@@ -258,13 +258,13 @@ def _loosened(text: str) -> Iterator[Edit]:
 
 
 def _narrowed(text: str) -> Iterator[Edit]:
-    """Lists in TOML that lose their last item."""
+    """Yield removals of the last item of TOML lists."""
     for found in re.finditer(r'(, "[^"\n]*")(?=\])', text):
         yield Edit(start=found.start(), end=found.end(), text="", where=_table(text, found.start()))
 
 
 def _table(text: str, offset: int) -> str:
-    """The id or the heading of the table that an offset of a TOML text lies in."""
+    """Return the id or heading of the TOML table at an offset."""
     headings = list(re.finditer(r"^\[.*$", text[: offset + 1] + text[offset + 1 :].partition("\n")[0], re.MULTILINE))
     begin = headings[-1].start() if headings else 0
     rest = text[begin:]
@@ -342,4 +342,4 @@ OPERATORS: Mapping[str, Operator] = {
         ),
     )
 }
-"""All, in the order of the tables."""
+"""All operators, in the order of the tables."""

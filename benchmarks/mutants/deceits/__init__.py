@@ -1,4 +1,4 @@
-"""Deceits: a broken model whose reference, suite or runner is broken along with it, and devices that are made up.
+"""Adversarial runs: a broken model whose reference, suite or runner is broken too, and fake devices.
 
-`python -m benchmarks.mutants.deceits` plants each into real runs of the main job; no cell may come out as working.
+`python -m benchmarks.mutants.deceits` plants each into real runs of the main job; no cell may be reported as working.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutants.deceits`: real runs in which somebody deceives, and what their verdicts say."""
+"""`python -m benchmarks.mutants.deceits`: verdicts of adversarial real runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 
 from ... import product
 
@@ -28,7 +28,7 @@ _LONGEST_S = 400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Deceit:
-    """One deceit at one model type."""
+    """An adversarial run of one model type."""
 
     name: str
     side: str
@@ -38,13 +38,13 @@ class Deceit:
 
     @property
     def plants(self) -> str:
-        """What is planted: the deceit, and a broken model where it hides one."""
+        """The plants: the deceit, and a broken model if it hides one."""
         return f"{self.name}+broken_model" if self.broken_model else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run came to; a deceit that took no effect isn't killed."""
+    """The result of a run; a deceit without effect isn't killed."""
 
     deceit: Deceit
     took_effect: bool
@@ -55,14 +55,14 @@ class Result:
 
     @property
     def status(self) -> str:
-        """`killed`, `survived` where the cell is said to work as measured here, or `no effect`."""
+        """`killed`, `survived` if the cell is reported as working here, or `no effect`."""
         if not self.took_effect:
             return "no effect"
         return "survived" if self.level in ("high", "medium") and self.basis == "measured" else "killed"
 
 
 def deceits() -> list[Deceit]:
-    """All, each at its model types."""
+    """Return all adversarial runs, each for its model types."""
     with (HERE / "deceits.toml").open("rb") as file:
         entries: dict[str, dict[str, Any]] = tomllib.load(file)
     found = []
@@ -74,7 +74,7 @@ def deceits() -> list[Deceit]:
 
 
 def run(deceit: Deceit, folder: Path) -> Result:
-    """Run the main job with the deceit planted; writes below `folder`."""
+    """Run the main job with the planted deceit, with all output below `folder`."""
     own = folder / f"{deceit.name}-{deceit.model}"
     own.mkdir(parents=True)
     mark = own / "took_effect"
@@ -106,7 +106,7 @@ def _all(chosen: Sequence[Deceit], folder: Path) -> Iterator[Result]:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write one line of JSON for each here.")
 @click.option("--keep", type=click.Path(path_type=Path), help="A folder in which everything stays.")
 def main(names: tuple[str, ...], out: Path | None, keep: Path | None) -> int:
-    """Plant every deceit; exit code 1 where a cell works all the same, or where a deceit took no effect."""
+    """Plant every deceit; exit with 1 if a cell is reported as working, or if a deceit had no effect."""
     chosen = [one for one in deceits() if not names or one.name in names]
     results = []
     with tempfile.TemporaryDirectory(prefix="hwcompat-deceits-") as temporary:
@@ -126,4 +126,4 @@ def main(names: tuple[str, ...], out: Path | None, keep: Path | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.deceits"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants.deceits"))

@@ -1,5 +1,5 @@
-"""Forged and stale evidence: what a verdict must not become by changing a folder of evidence by hand.
+"""Tampered and stale evidence, which must not change a verdict.
 
-`python -m benchmarks.mutants.forgeries` makes honest evidence that isn't green, changes it in every way that
-`operators.py` names, and asks for the verdict again.
+`python -m benchmarks.mutants.forgeries` makes honest evidence of failing cells, changes it in every way of
+`operators.py`, and judges it again.
 """

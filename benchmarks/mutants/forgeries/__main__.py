@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutants.forgeries`: evidence changed by hand, and whether a verdict believes it."""
+"""`python -m benchmarks.mutants.forgeries`: check that verdicts don't accept tampered evidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.command_line import open_door
+from hardware.command_line import run_command_line
 from hardware.detection import detect
 from hardware.evidence.latest import read_latest
 from reports.reason_text import texts
@@ -26,10 +26,10 @@ _WORKS = (Level.HIGH, Level.MEDIUM)
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write one line of JSON for each here.")
 def main(out: Path | None) -> int:
-    """Change honest evidence of cells that aren't green in every way, and ask for their verdicts.
+    """Change honest evidence of failing cells in every way, and judge it.
 
-    What takes no skill has to be seen in folders without seals too, as they were written before there were any.
-    Exit code 1 if a forgery is believed, or if an honest folder doesn't say what it should.
+    Simple changes must also be detected in folders without checksums, as earlier versions wrote them.
+    Exit code 1 if a change is accepted, or if an honest folder has another verdict than expected.
     """
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="hwcompat-forgeries-") as name:
@@ -81,4 +81,4 @@ def _row(operator: str, victim: Victim, verdict: Verdict | None, status: str) ->
 
 
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.forgeries"))
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.mutants.forgeries"))

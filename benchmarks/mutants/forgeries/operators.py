@@ -1,4 +1,4 @@
-"""The ways in which somebody may change evidence so that a cell looks green.
+"""Changes of evidence that could make a failing cell look green.
 
 Each changes lines in place and returns whether there was anything to change.
 """
@@ -26,7 +26,7 @@ _NO_FAULT: Line = {
 
 @dataclass(frozen=True, kw_only=True)
 class Forgery:
-    """One way, for victims in some `states`. `needs_skill` where every figure of a line is made to fit the others."""
+    """A change for victims in some `states`. `needs_skill` if all figures of a line are kept consistent."""
 
     name: str
     describe: str
@@ -126,7 +126,7 @@ def _added_line(files: Files, victim: Victim) -> bool:
 
 
 def _added_file(files: Files, victim: Victim) -> bool:
-    """Lines of a run that nobody planned."""
+    """Add lines of a run that wasn't planned."""
     lines = [
         copy.deepcopy(line) | _NO_FAULT | {"run_id": "20990101T000000Z-000000"}
         for line in _checks(files, victim.cell_id)
@@ -138,7 +138,7 @@ def _added_file(files: Files, victim: Victim) -> bool:
 
 
 def _borrowed(files: Files, victim: Victim) -> bool:
-    """A green cell's lines under the victim's name."""
+    """Add the lines of a green cell under the victim's name."""
     model, task, _, _ = victim.cell_id.split("/")
     donors = list(_checks(files, victim.donor))
     for lines in files.values():
@@ -224,7 +224,7 @@ def _ended(files: Files, victim: Victim) -> bool:
 
 
 def _proof(files: Files, victim: Victim) -> bool:
-    """What a failing check lacks, from one that passed, and nothing else of the line."""
+    """Copy the missing proof from a passing check to a failing one."""
     bad = _bad(files, victim.cell_id)
     for line in bad:
         line |= _NO_FAULT
@@ -304,4 +304,4 @@ _ALL = (
 )
 
 FORGERIES: Mapping[str, Forgery] = {one.name: one for one in _ALL}
-"""All, in the order of the table."""
+"""All changes, in the order of the table."""

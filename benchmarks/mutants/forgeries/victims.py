@@ -1,6 +1,6 @@
-"""Honest evidence that isn't green, made by the main job: of broken models, absent devices and edited suites.
+"""Honest evidence of failing cells, made by the main job: broken models, absent devices and edited suites.
 
-What other versions measured, and what a killed run leaves, is made of evidence of a green run, sealed as a run would.
+Evidence of other versions and of killed runs is made from a green run, with valid checksums.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from ... import product
 
 Files = dict[str, list[dict[str, Any]]]
-"""The lines of a folder of evidence, as JSON has them, by file name."""
+"""The lines of a folder of evidence as JSON values, by file name."""
 
 MODELS = ("bert", "gpt2", "vit", "resnet", "t5", "whisper")
 _CELL = {
@@ -32,7 +32,7 @@ _LONGEST_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Victim:
-    """A folder's lines, the cell that isn't green in it, and why it isn't; `donor` is a cell in it that is green."""
+    """A folder's lines, its failing cell and the reason; `donor` is a green cell in the folder."""
 
     state: str
     cell_id: str
@@ -41,12 +41,12 @@ class Victim:
 
 
 def cell_of(model: str, target: str = "cpu") -> str:
-    """The id of a model's cell."""
+    """Return the id of a model's cell."""
     return f"{model}/{_CELL[model]}/{target}/float32"
 
 
 def victims(folder: Path) -> list[Victim]:
-    """Every state for every model; some minutes. Writes below `folder`."""
+    """Make every state for every model below `folder`; takes some minutes."""
     clean = _ran(folder / "clean")
     found = [
         Victim(state=state, cell_id=cell_of(model), files=change(clean, cell_of(model)))
@@ -109,13 +109,13 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def copied(files: Files) -> Files:
-    """Lines that may be changed."""
+    """Return a copy of lines that may be changed."""
     made: Files = json.loads(json.dumps(files))
     return made
 
 
 def without_seals(files: Files) -> Files:
-    """The same lines as runs wrote them before their ends sealed anything."""
+    """Return the lines as runs without checksums wrote them."""
     made = copied(files)
     for line in (line for lines in made.values() for line in lines if line["kind"] == "end"):
         line.pop("files", None)
@@ -137,12 +137,12 @@ def _digest(lines: list[dict[str, Any]]) -> str:
 
 
 def written(lines: list[dict[str, Any]]) -> bytes:
-    """The bytes of a file with these lines, as a run writes them."""
+    """Return the bytes of a file with these lines as a run writes them."""
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
 def _killed(files: Files, cell: str) -> Files:
-    """Without the last checks of a cell, and without the run's end: as SIGKILL leaves it."""
+    """Remove the last checks of a cell and the run's end, as SIGKILL does."""
     made = copied(files)
     for lines in made.values():
         own = [line for line in lines if line["kind"] == "check" and line["cell_id"] == cell]

@@ -1,6 +1,6 @@
-"""Which operators of a model a target has: `coverage()`, over one table a target, each with its source and versions.
+"""Which operators of a model a target has: `coverage()`, from one table for each target, with source and versions.
 
-An operator that no table speaks of is unknown, never supported.
+An operator that no table lists is unknown, never supported.
 """
 
 from .operator_table import OperatorCoverage, OperatorTable, Section, coverage, known_tables, table_of

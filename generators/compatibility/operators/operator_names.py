@@ -1,6 +1,6 @@
-"""How models call each operator, and which operators a message of a failed check names.
+"""How models call each operator, and which operators the message of a failed check names.
 
-Calls are facts of the models, with how many model types make them, whatever any target did with them.
+Calls are facts of the models, with the number of model types that make them, whatever a target did with them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ PATTERNS = Path(__file__).with_name("named.toml")
 
 _LONGEST = 20_000
 _WAYS = re.compile(r"; (?=optimum-intel|convert_model|as it is)")
-"""Where a message goes on with another way that was tried: what the last one failed of is what stands in the way."""
+"""The separator between the ways that a message says were tried; the failure of the last one counts."""
 FILE = Path(__file__).with_name("calls.json.gz")
-"""`python -m benchmarks.operators calls` writes it."""
+"""Written by `python -m benchmarks.operators calls`."""
 NODES = Path(__file__).with_name("onnx_nodes.json")
-"""Nodes of the graphs that failing models become; `python -m benchmarks.operators nodes` writes it."""
+"""Nodes of the graphs of failing models, written by `python -m benchmarks.operators nodes`."""
 
 
 @dataclass(frozen=True)
 class NamedOperator:
-    """What a message says of an operator: `how` it stands (`missing`, `failing`, `offloaded`), in a few words."""
+    """What a message says about an operator: `how` it fails (`missing`, `failing`, `offloaded`), as short text."""
 
     how: str
     says: str
@@ -57,10 +57,10 @@ def _patterns() -> tuple[_Pattern, ...]:
 
 
 def operators_named(message: str) -> Mapping[str, NamedOperator]:
-    """By operator (`onnx.Einsum`, `aten.fft_fftn`), what a message says of it.
+    """Return what a message says about operators, by name (`onnx.Einsum`, `aten.fft_fftn`).
 
-    Of several ways that were tried the last that names any counts. Messages come from anywhere: only the first 20,000
-    characters are read.
+    Of several ways that were tried the last that names any counts. Only the first 20,000 characters are read, because
+    messages are untrusted.
     """
     for way in reversed(_WAYS.split(message[:_LONGEST])):
         if found := _named_in(way):
@@ -69,7 +69,7 @@ def operators_named(message: str) -> Mapping[str, NamedOperator]:
 
 
 def last_way(message: str) -> str:
-    """What a message says of the last of the ways that were tried: that is what stands in the way."""
+    """Return what a message says about the last of the ways that were tried."""
     return _WAYS.split(message[:_LONGEST])[-1]
 
 
@@ -84,9 +84,9 @@ def _named_in(text: str) -> dict[str, NamedOperator]:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One way in which tiny models call an operator; `types` is how many model types do.
+    """A way in which tiny models call an operator; `types` is the number of model types that do.
 
-    `tensors` are dtype and shape of what it is given, in order.
+    `tensors` are dtype and shape of its inputs, in order.
     """
 
     overload: str
@@ -99,7 +99,8 @@ class Example:
 
 @functools.cache
 def recorded() -> Mapping[str, Any]:
-    """The file as it stands: `made_by`, `versions`, `types`, and by operator its examples with all arguments."""
+    """Return the contents of the file: `made_by`, `versions`, `types`, and by operator its examples with all
+    arguments."""
     loaded: Mapping[str, Any] = (
         json.loads(gzip.decompress(FILE.read_bytes())) if FILE.is_file() else {"operators": {}}
     )
@@ -107,7 +108,7 @@ def recorded() -> Mapping[str, Any]:
 
 
 def examples(operator: str) -> tuple[Example, ...]:
-    """The commonest ways in which an operator of torch (`aten.addmm`) is called, the most frequent first."""
+    """Return the most frequent calls of an operator of torch (`aten.addmm`), the commonest first."""
     found = recorded()["operators"].get(operator, ())
     return tuple(
         Example(
@@ -126,6 +127,7 @@ def _nodes() -> Mapping[str, Any]:
 
 
 def nodes(onnx_type: str) -> tuple[str, ...]:
-    """What nodes of an ONNX type (`onnx.Einsum`) are given in graphs that a runtime refused, the commonest first."""
+    """Return the inputs of nodes of an ONNX type (`onnx.Einsum`) in graphs that a runtime refused, the commonest
+    first."""
     found = _nodes()["nodes"].get(onnx_type, ())
     return tuple(f"{one['node']} in {', '.join(one['types'][:3])}" for one in found)

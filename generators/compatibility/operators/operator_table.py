@@ -1,5 +1,5 @@
-"""`OperatorTable`: what is known of one target's operators, read from `tables/<target>.json`; and of a list of
-operators, which a target has, which it lacks, and of which nothing is known."""
+"""`OperatorTable`: the operators of a target, read from `tables/<target>.json`, and which of a list it has or
+lacks."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from hardware.target import Target
 
 SCHEMA_VERSION = 1
 FOLDER = Path(__file__).with_name("tables")
-"""One file for each target; `python -m benchmarks.operator_tables` writes them."""
+"""One file for each target, written by `python -m benchmarks.operator_tables`."""
 
 KINDS = ("runs", "trial", "declared")
-"""What a section rests on, the strongest first: models that ran, graphs of one operator that ran, what others say."""
+"""Kinds of sources, the strongest first: models that ran, graphs of one operator that ran, published lists."""
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 EXPORTS = Path(__file__).with_name("onnx_types.json")
-"""The ONNX types that each operator of torch becomes, as graphs of one operator were exported."""
+"""The ONNX types of each operator of torch, from exports of one operator."""
 GRAPHS = Path(__file__).with_name("graphs.json")
-"""How many graphs of whole models are without what an operator becomes by itself, as runs on qnn counted nodes."""
+"""How many graphs of whole models lack what an operator becomes by itself, counted in runs on qnn."""
 REPLACED = Path(__file__).with_name("exports.toml")
-"""What exports ask for in the place of operators."""
+"""Operators that exports have in place of others."""
 _ENOUGH_GRAPHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """What one source says of operators.
+    """What one source says about operators.
 
-    `names` is `aten`, `onnx`, or what else operators begin with. `supported` holds those that run, `conditions` under
-    which some of them do, and `missing` those that don't, with the reason. `made_of_others` are those of `supported`
-    that compute by calling other operators, which have to be there as well. Where `complete`, an operator that isn't
-    listed is missing. Of another variant of the target than `variants` only what is missing in a stage before the
-    device counts (`before_device`).
-    `left_out` says which model types no part of it was derived from.
+    `names` is the prefix of the operators, `aten` or `onnx`. `supported` are those that run, `conditions` the
+    conditions of some of them, and `missing` those that don't run, with the reason. `made_of_others` are those of
+    `supported` that call other operators, which must be supported as well. If `complete`, an operator that isn't
+    listed is missing. For other variants of the target than `variants`, only failures before the device
+    (`before_device`) count. `left_out` names the model types that nothing was derived from.
     """
 
     kind: str
@@ -65,7 +64,7 @@ class Section:
         return frozenset(self.supported)
 
     def says(self, operator: str, variant: str = "") -> tuple[bool | None, str]:
-        """Whether it runs, and the condition or the reason; None where this source doesn't know."""
+        """Return whether it runs, and the condition or the reason; None if this source doesn't know."""
         here = self.variants is None or variant in self.variants
         if operator in self.missing:
             return (False, self.missing[operator]) if here or operator in self.before_device else (None, "")
@@ -77,14 +76,14 @@ class Section:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Section:
-        """The section that a file holds. Raises `TypeError` for other fields."""
+        """Return the section of a file. Raises `TypeError` for other fields."""
         given: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
         return cls(**given)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTable:
-    """All that is known of a target's operators, the strongest source first."""
+    """Everything known about a target's operators, the strongest source first."""
 
     target: str
     sections: tuple[Section, ...]
@@ -92,18 +91,18 @@ class OperatorTable:
 
 @functools.cache
 def table_of(target: str) -> OperatorTable | None:
-    """The table of a target by its name; None where there is none. Raises `BrokenInput`."""
+    """Return the table of a target; None if there is none. Raises `BrokenInput`."""
     path = FOLDER / f"{target}.json"
     return read_table(path) if path.is_file() else None
 
 
 def known_tables() -> tuple[str, ...]:
-    """The targets that have a table."""
+    """Return the targets that have a table."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
 def read_table(path: Path) -> OperatorTable:
-    """The table in a file. Raises `BrokenInput`, naming the file, where it can't be read."""
+    """Read a table. Raises `BrokenInput` naming the file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["schema_version"] != SCHEMA_VERSION:
@@ -116,10 +115,10 @@ def read_table(path: Path) -> OperatorTable:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorCoverage:
-    """What is known of some operators on a target, each in exactly one of three groups, in the order of the question.
+    """What is known about some operators on a target, each in one of three groups, in the order of the question.
 
-    `reasons` says why operators are missing, `conditions` under which supported ones run. `source` says who says so,
-    with versions; it is empty where the target has no table, and then everything is unknown.
+    `reasons` says why operators are missing, `conditions` under which supported ones run. `source` names the sources
+    with versions; it is empty if the target has no table, and then everything is unknown.
     """
 
     target: str
@@ -132,21 +131,21 @@ class OperatorCoverage:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a table, and it speaks of every operator."""
+        """Whether there is a table, and it covers every operator."""
         return bool(self.source) and not self.unknown
 
 
 def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
-    """What the tables say of `operators` (`aten.addmm`) on a target. Milliseconds: nothing but a file is read.
+    """Return what the tables say about `operators` (`aten.addmm`) on a target. Takes milliseconds: only files are
+    read.
 
-    Sources are asked in order: models that ran, graphs of one operator that ran, published lists; what speaks of
-    operators of torch before what speaks of ONNX types, which only tells what they become. The first that knows an
-    operator decides.
+    Sources are used in order: models that ran, graphs of one operator that ran, published lists; operators of torch
+    before ONNX types, which only say what they become. The first that knows an operator decides.
     """
     table = table_of(target.name)
     sections = table.sections if table else ()
-    around = _around(target.name, operators)
-    said = {name: _instead(sections, name, around, target.variant) for name in dict.fromkeys(operators)}
+    around = _replacements(target.name, operators)
+    said = {name: _replacement_answer(sections, name, around, target.variant) for name in dict.fromkeys(operators)}
     return OperatorCoverage(
         target=str(target),
         supported=tuple(name for name, (has, _) in said.items() if has),
@@ -158,8 +157,8 @@ def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
     )
 
 
-def _around(target: str, operators: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """What graphs have in the place of some of these operators, where the target gets models as graphs."""
+def _replacements(target: str, operators: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return what graphs have in place of these operators, if the target gets models as graphs."""
     listed = _replaced()
     if target not in listed["targets"]:
         return {}
@@ -175,20 +174,20 @@ def _replaced() -> Mapping[str, Any]:
     return tomllib.loads(REPLACED.read_text(encoding="utf-8"))
 
 
-def _instead(
+def _replacement_answer(
     sections: Sequence[Section], operator: str, around: Mapping[str, tuple[str, ...]], variant: str
 ) -> tuple[bool | None, str]:
-    """What is said of an operator, or of all that a graph has in its place."""
+    """Return what is known about an operator, or about everything that a graph has in its place."""
     if operator not in around:
-        return _asked(sections, operator, variant)
-    said = [(_asked(sections, name, variant), name) for name in around[operator]]
+        return _first_answer(sections, operator, variant)
+    said = [(_first_answer(sections, name, variant), name) for name in around[operator]]
     for (has, why), name in said:
         if not has:
             return has, f"graphs have {name} in its place: {why}"
     return True, f"graphs have {', '.join(around[operator]) or 'nothing'} in its place"
 
 
-def _asked(sections: Sequence[Section], operator: str, variant: str) -> tuple[bool | None, str]:
+def _first_answer(sections: Sequence[Section], operator: str, variant: str) -> tuple[bool | None, str]:
     for section in sections:
         if section.names == operator.partition(".")[0]:
             has, why = section.says(operator, variant)
@@ -203,7 +202,7 @@ def _asked(sections: Sequence[Section], operator: str, variant: str) -> tuple[bo
 
 
 def _translated(section: Section, operator: str, variant: str) -> tuple[bool | None, str]:
-    """What a section that speaks of ONNX types says of an operator of torch: all that it becomes have to be there."""
+    """Return what a section of ONNX types says about an operator of torch: all that it becomes must be supported."""
     exported = onnx_types().get(operator)
     if exported is None:
         return None, ""
@@ -215,7 +214,7 @@ def _translated(section: Section, operator: str, variant: str) -> tuple[bool | N
         gone, graphs = left_out_of_graphs().get(operator, (0, 0))
         if gone == graphs >= _ENOUGH_GRAPHS:
             return True, f"none of {graphs} graphs of models that have it has it"
-        # Masks are sums in graphs: where most graphs are without an operator, what it becomes tells nothing.
+        # If most graphs lack an operator (masks, for example), what it becomes says nothing.
         return (None, "") if 2 * gone > graphs else (False, f"it becomes {', '.join(lacking)}")
     if any(has is None for has, _ in said.values()):
         return None, ""
@@ -224,7 +223,7 @@ def _translated(section: Section, operator: str, variant: str) -> tuple[bool | N
 
 @functools.cache
 def left_out_of_graphs() -> Mapping[str, tuple[int, int]]:
-    """By operator of torch, how many graphs of models that have it are without what it becomes, and of how many."""
+    """Return, by operator of torch, how many graphs of models that have it lack what it becomes, and of how many."""
     if not GRAPHS.is_file():
         return {}
     listed = json.loads(GRAPHS.read_text(encoding="utf-8"))["operators"]
@@ -233,7 +232,7 @@ def left_out_of_graphs() -> Mapping[str, tuple[int, int]]:
 
 @functools.cache
 def onnx_types() -> Mapping[str, tuple[str, ...] | str]:
-    """The ONNX types by operator of torch, or why torch's exporter doesn't take it."""
+    """Return the ONNX types by operator of torch, or why torch's exporter refuses it."""
     if not EXPORTS.is_file():
         return {}
     listed = json.loads(EXPORTS.read_text(encoding="utf-8"))

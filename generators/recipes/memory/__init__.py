@@ -1,2 +1,2 @@
-"""How much memory a model takes, told without allocating it: its operators run on tensors that have no data, and
-each storage that would be allocated is counted from its birth to its release."""
+"""Estimate a model's memory without allocating it: operators run on tensors without data, and each storage is
+counted from its allocation to its release."""

@@ -1,8 +1,8 @@
-"""A mode in which torch computes whole numbers really and everything else on tensors without data; and `Ledger`: when
-each storage was allocated and released in it, so that the peak and what it is made of are known.
+"""A mode in which torch computes whole numbers and runs all else on tensors without data; and `Ledger`, which records
+when each storage was allocated and released, to find the peak and its parts.
 
-What modelling code asks of numbers, it asks of whole ones: masks, positions, places. Those are small and stay real,
-so that it takes the branches that it would take. Floating-point tensors have sizes alone.
+Modeling code reads only the values of whole numbers: masks, positions, places. Those are small and stay real, so that
+it takes its usual branches. Floating-point tensors have only sizes.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     import torch
 
 WHOLE_LIMIT = 2**27
-"""Bytes up to which a result of whole numbers or truth values is computed."""
+"""The largest result of whole numbers or booleans that is computed, in bytes."""
 FLOATING_LIMIT = 2**14
-"""The same of floating-point numbers: tables of rates and frequencies, of which code makes whole numbers."""
+"""The same for floating-point numbers: tables of rates and frequencies that code converts to whole numbers."""
 
 _CHOOSING = ("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "max", "min")
-"""Operators whose whole numbers depend on what nobody computed; each choice is taken equally often instead, which
-shares tokens evenly among experts."""
+"""Operators whose whole numbers depend on missing values; each choice is made equally often instead, which
+distributes tokens evenly among experts."""
 _DYNAMIC = ("data_dependent_output", "dynamic_output_shape")
-"""How torch tags operators whose results can't be sized without data."""
+"""Torch's tags of operators whose results have no size without data."""
 KINDS = ("weights", "gradients", "optimiser", "inputs", "cache", "activations", "workspace")
-"""What a byte may be there for."""
+"""The purposes of a byte."""
 ACTIVATIONS = "activations"
 
 
 class NeedsData(Exception):
-    """A model asks for a number that only computing gives."""
+    """A model reads a value that only computing gives."""
 
 
 class DataFree:
-    """How operators are computed in the mode; `ledger` is told of each storage that comes into being."""
+    """How operators are computed in the mode; `ledger` records each new storage."""
 
     def __init__(self, ledger: Ledger) -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
@@ -45,7 +45,7 @@ class DataFree:
         self.sizes = FakeTensorMode(allow_non_fake_inputs=True)
 
     def mode(self) -> Any:
-        """The mode, to be entered."""
+        """Return the mode as a context manager."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
         computed = self._computed
@@ -73,7 +73,7 @@ class DataFree:
         return result
 
     def without_data(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor like `tensor`, which has data, without them."""
+        """Return a tensor like `tensor`, but without data."""
         bare: torch.Tensor = self.sizes.from_tensor(tensor, static_shapes=True)
         return bare
 
@@ -111,7 +111,7 @@ class DataFree:
                 result = _grouped(*args) if name == "_grouped_mm" else func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             if name == "_local_scalar_dense" and args[0].dtype == torch.bool:
-                return False  # such questions look for numbers that went wrong: whether any is infinite
+                return False  # such checks look for wrong values, such as infinite ones
             raise NeedsData(f"{name} asks for numbers that only computing gives") from error
         if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not isinstance(args[0], FakeTensor):
             return args[0]
@@ -121,7 +121,7 @@ class DataFree:
 
 
 def _places_of_truth(one: Any) -> Any:
-    """Truth values that say which places are meant, as the places themselves: how many they are is known then."""
+    """Return the indices of boolean masks, so that their number is known."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
@@ -129,13 +129,13 @@ def _places_of_truth(one: Any) -> Any:
         return one
     found: list[Any] = []
     for part in one:
-        told = isinstance(part, torch.Tensor) and not isinstance(part, FakeTensor) and part.dtype == torch.bool
-        found += part.nonzero(as_tuple=True) if told else [part]
+        is_known = isinstance(part, torch.Tensor) and not isinstance(part, FakeTensor) and part.dtype == torch.bool
+        found += part.nonzero(as_tuple=True) if is_known else [part]
     return found
 
 
 def _grouped(left: Any, right: Any, offsets: Any = None, *_: Any) -> Any:
-    """The result of a grouped product, in any precision: torch tells its size for bfloat16 alone."""
+    """Return the result of a grouped product in any precision, because torch knows its size only for bfloat16."""
     groups = [offsets.shape[0]] if left.dim() == right.dim() == 2 else []
     groups = [left.shape[0]] if left.dim() == right.dim() == 3 else groups
     return left.new_empty([*groups, left.shape[-2], right.shape[-1]])
@@ -154,7 +154,7 @@ def _evenly_chosen(one: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
 
 
 class Ledger:
-    """Storages in the order in which they come and go. A storage counts once, whatever views there are of it."""
+    """Storages in the order of allocation and release. A storage counts once, however many views it has."""
 
     def __init__(self) -> None:
         self._kinds: list[str] = []
@@ -164,7 +164,7 @@ class Ledger:
         self._alive: dict[int, tuple[Any, int]] = {}
 
     def track(self, tensors: Iterable[torch.Tensor], kind: str = "") -> None:
-        """Count the storages of `tensors`; with `kind`, say what they are there for, those known already too."""
+        """Count the storages of `tensors`; `kind` sets their purpose, also of known ones."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             key = storage._cdata
@@ -186,14 +186,14 @@ class Ledger:
         return release
 
     def passing(self, size: int) -> None:
-        """Count what a kernel allocates inside itself, in bytes: there and gone."""
+        """Count a kernel's temporary allocation, in bytes."""
         place = len(self._sizes)
         self._sizes.append(size)
         self._kinds.append("workspace")
         self._moves += [place + 1, -place - 1]
 
     def at_peak(self) -> dict[str, int]:
-        """Bytes by kind at the moment when most were allocated."""
+        """Return the bytes by kind when most were allocated."""
         total = highest = when = 0
         for step, move in enumerate(self._moves):
             total += self._sizes[move - 1] if move > 0 else -self._sizes[-move - 1]

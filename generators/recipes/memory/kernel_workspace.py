@@ -1,8 +1,8 @@
-"""What kernels allocate inside themselves, which no operator shows: those of convolutions, on a CPU.
+"""Temporary memory of convolution kernels on a CPU, which no operator shows.
 
-In single precision oneDNN computes in layouts of its own: input, weights and result are copied into blocks of
-channels and back. In half precision, on processors that oneDNN has no kernels for, torch unfolds the input into
-columns, one for each place of the result. Facts are in kernel_workspace.toml.
+In single precision oneDNN uses its own layouts: input, weights and result are copied to blocks of channels and back.
+In half precision, on processors without oneDNN kernels, torch unfolds the input into columns, one per place of the
+result. Facts are in kernel_workspace.toml.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OTHER: ContextVar[str] = ContextVar("_OTHER", default="")
 
 @contextlib.contextmanager
 def on_processor(capability: str) -> Iterator[None]:
-    """For a while, what kernels hold on a processor of another kind: `AVX2`, or `AVX512`, as torch calls them."""
+    """Use the kernel memory of another kind of processor in this context: `AVX2` or `AVX512`."""
     token = _OTHER.set(capability if capability != _capability() else "")
     try:
         yield
@@ -52,7 +52,7 @@ def _block() -> int:
 
 
 def _has_kernels(dtype: torch.dtype) -> bool:
-    """Whether oneDNN computes in a precision; below AVX-512 it doesn't in half precision."""
+    """Return whether oneDNN computes in a precision; below AVX-512 it doesn't in half precision."""
     import torch
 
     if other := _OTHER.get():
@@ -72,7 +72,7 @@ def _has_kernels_here(dtype: torch.dtype) -> bool:
 
 
 def workspace_of(name: str, args: Sequence[Any], made: Sequence[Any]) -> int:
-    """Bytes that the kernel of an operator holds, at most, beside its results."""
+    """Return the largest memory of an operator's kernel in bytes, without its results."""
     if name == "convolution":
         return _forward(args, made[0])
     if name == "convolution_backward":
@@ -84,7 +84,7 @@ def workspace_of(name: str, args: Sequence[Any], made: Sequence[Any]) -> int:
     if name in _facts()["both_in_order"]:
         copied = 0 if _is_last(args[0]) else _in_order(args[0])
         return copied + int(made[0].nbytes) if copied else 0
-    if name == "_safe_softmax":  # which scores are ruled out, and which rows are so in whole: truth values
+    if name == "_safe_softmax":  # booleans: masked scores, and completely masked rows
         return int(args[0].numel() + args[0].numel() // max(args[0].shape[args[1]], 1))
     return 0
 
@@ -94,13 +94,13 @@ def _padded(channels: int) -> int:
 
 
 def _blocked(tensor: Any) -> int:
-    """Bytes of (batch, channels, ...) in blocks of channels."""
+    """Return the bytes of (batch, channels, ...) in blocks of channels."""
     batch, channels, *places = tensor.shape
     return int(batch * _padded(channels) * math.prod(places) * tensor.itemsize)
 
 
 def _copied(tensor: Any) -> int:
-    """The same for an input: few channels are read where they lie."""
+    """Return the same for an input: few channels are read in place."""
     return _blocked(tensor) if tensor.shape[1] >= _block() else 0
 
 
@@ -121,7 +121,7 @@ def _by_onednn(given: Any, weight: Any, groups: int) -> bool:
 
 
 def _columns(given: Any, weight: Any, result: Any, args: Sequence[Any]) -> int:
-    """Bytes of an input unfolded, a column for each place of the result."""
+    """Return the bytes of an unfolded input, one column per place of the result."""
     stride, padding, dilation, transposed, groups = args
     kernel = list(weight.shape[2:])
     spread = any(one != 1 for one in dilation)
@@ -138,7 +138,7 @@ def _forward(args: Sequence[Any], result: Any) -> int:
     given, weight, _, stride, padding, dilation, transposed, _, groups = args
     if not _by_onednn(given, weight, groups):
         columns = _columns(given, weight, result, (stride, padding, dilation, transposed, groups))
-        parts = result.nbytes if groups > 1 else 0  # results of groups, before they are put side by side
+        parts = result.nbytes if groups > 1 else 0  # results of groups, before they are concatenated
         copies = _beside_last(weight) if _is_last(given) else _in_order(given)
         return int(columns + copies if transposed else columns + parts + copies)
     if _is_last(given):
@@ -168,17 +168,17 @@ def _backward(args: Sequence[Any]) -> int:
 
 
 def _in_order(tensor: Any) -> int:
-    """Bytes of a copy whose numbers lie in order, where they don't."""
+    """Return the bytes of a contiguous copy, if the tensor isn't contiguous."""
     return 0 if tensor.is_contiguous() else int(tensor.nbytes)
 
 
 def _beside_last(weight: Any) -> int:
-    """Bytes of a kernel whose channels are put last, as those of its input are; one of a single place lies so."""
+    """Return the bytes of a kernel with channels last, like its input; a kernel of one place already is."""
     return int(weight.nbytes) if math.prod(weight.shape[2:]) > 1 else 0
 
 
 def _is_last(tensor: Any) -> bool:
-    """Whether channels lie behind the places, as oneDNN can read them."""
+    """Return whether channels are last, as oneDNN can read them."""
     if tensor.dim() not in (4, 5) or tensor.is_contiguous():
         return False
     import torch

@@ -1,9 +1,9 @@
-"""`Skeleton`: a model without data, which can be run in several ways to see what would be allocated; and `Stack`: a
-model of many equal layers, reckoned from three shallow ones.
+"""`Skeleton`: a model without data that runs in several modes to estimate allocations; and `Stack`: a model of many
+equal layers, extrapolated from three shallow ones.
 
-Weights, caches and activations of a forward pass grow evenly with the number of equal layers, and all that grows is
-there at once behind the last of them; so does what a model of any depth takes at its peak. That three depths lie on a
-line is checked; where they don't, and for training, whose peak may move, the whole model is run.
+Weights, caches and activations of a forward pass grow linearly with the number of equal layers and are all allocated
+after the last of them. Three depths are checked to lie on a line; if they don't, and for training, whose peak may
+move, the whole model is run.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     import torch
 
 _LANGUAGE = ("ForCausalLM", "ForMaskedLM", "LMHeadModel", "ForConditionalGeneration")
-"""How classes end that take the text itself as labels."""
+"""Suffixes of classes that take the text itself as labels."""
 Mark = Callable[[Iterable[Any], str], None]
 _LEAST_LAYERS = 16
-"""Models that are less deep are run as they are."""
+"""Models with fewer layers are run whole."""
 _LONGEST_PERIOD = 6
 _ON_A_LINE = 1e-3
-"""How far three depths may be off a line, as a share of the deepest one's memory."""
+"""The largest distance of three depths from a line, as a share of the deepest one's memory."""
 
 
 def built(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """The model that `make` builds, with weights as they were allocated: their numbers don't matter."""
+    """Return the model that `make` builds, with weights as allocated: their values don't matter."""
     with _without_init():
         model = make()
-    tie = getattr(model, "tie_weights", None)  # left out with the initialisation
+    tie = getattr(model, "tie_weights", None)  # left out with the initialization
     if tie is not None:
         tie()
     return model
@@ -60,7 +60,7 @@ def _without_init() -> Iterator[None]:
 
 
 class Skeleton:
-    """A model without data, of any size. `make` builds the model as it would be built with data."""
+    """A model without data, of any size. `make` builds the model as with data."""
 
     def __init__(self, make: Callable[[], torch.nn.Module]) -> None:
         self._mode = DataFree(Ledger())
@@ -71,14 +71,14 @@ class Skeleton:
 
     @contextlib.contextmanager
     def asked(self) -> Iterator[torch.nn.Module]:
-        """The model, to be asked how it takes its inputs, which may run it."""
+        """Yield the model to inspect its inputs, which may run it."""
         with self._mode.mode():
             yield self.model
 
     def estimate(self, request: MemoryRequest, specs: Specs, lengths: Sequence[int]) -> MemoryEstimate:
-        """What `request` takes at its peak, with the inputs of `specs` for rows of `lengths`.
+        """Return the peak memory of `request`, with the inputs of `specs` for rows of `lengths`.
 
-        Raises whatever the modelling code raises, and `NeedsData` where it asks for what only computing gives.
+        Raise any error of the modeling code, and `NeedsData` if it reads values that only computing gives.
         """
         mode = self._mode
         mode.ledger = ledger = Ledger()
@@ -98,7 +98,7 @@ class Skeleton:
         return MemoryEstimate(request=request, **found)
 
     def anatomy(self) -> MemoryAnatomy:
-        """Of how many parameters the model is made up, by what changes to it are reckoned with."""
+        """Return the numbers of parameters that estimates of changed models use."""
         import torch
 
         model = self.model
@@ -125,7 +125,7 @@ class Skeleton:
 
 
 def _is_linear(model: torch.nn.Module, name: str) -> bool:
-    """Whether a parameter is the matrix of a linear layer, or those of experts side by side."""
+    """Return whether a parameter is the matrix of a linear layer, or those of experts."""
     import torch
 
     owner = model.get_submodule(name.rpartition(".")[0])
@@ -134,14 +134,14 @@ def _is_linear(model: torch.nn.Module, name: str) -> bool:
 
 
 def _outermost(stacks: list[list[torch.nn.Module]]) -> list[list[torch.nn.Module]]:
-    """Lists of layers that lie in no layer of another list."""
+    """Return the lists of layers that aren't inside a layer of another list."""
     inside = {id(m) for stack in stacks for layer in stack for m in layer.modules() if m is not layer}
     return [stack for stack in stacks if not any(id(layer) in inside for layer in stack)]
 
 
 def _strip(model: torch.nn.Module, dtype: torch.dtype, mode: DataFree) -> None:
-    """Give parameters their precision and take what data they have, in place. Buffers keep what little they have,
-    since code makes whole numbers of some."""
+    """Set the precision of parameters and drop their data in place. Buffers keep their small data, since code
+    makes whole numbers of some."""
     import torch
 
     known: dict[int, Any] = {}
@@ -160,7 +160,7 @@ def _strip(model: torch.nn.Module, dtype: torch.dtype, mode: DataFree) -> None:
 
 
 def dtype_of(precision: str) -> torch.dtype:
-    """torch's name of a precision."""
+    """Return the torch dtype of a precision."""
     import torch
 
     found: torch.dtype = getattr(torch, precision)
@@ -168,11 +168,11 @@ def dtype_of(precision: str) -> torch.dtype:
 
 
 def run(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mode: str, mark: Mark) -> Any:
-    """Run `model` once; `mark` is told which tensors are gradients, the optimiser's and the cache's.
+    """Run `model` once; `mark` is called with the tensors of gradients, optimizer and cache.
 
     `inference` is one forward pass without a cache. `generation` reads the whole text into a cache, with results for
-    its last place alone where the model can leave out the others, and decodes one token. `training` is the second
-    step of AdamW, since its state is there from the first one on.
+    its last place alone if the model can omit the others, and decodes one token. `training` is the second step of
+    AdamW, since its state exists from the first one on.
     """
     import torch
 
@@ -209,7 +209,7 @@ def _decode(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: M
 
 
 def _cached(cache: Any) -> Iterable[torch.Tensor]:
-    """The tensors of a cache, whatever class it is of."""
+    """Return the tensors of a cache of any class."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -231,22 +231,22 @@ def _train(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Ma
     from torch.utils._pytree import tree_leaves
 
     trained = [one for one in model.parameters() if one.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=1e-5)
+    optimizer = torch.optim.AdamW(trained, lr=1e-5)
     for _ in range(2):
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss = _loss(model, tensors)
         loss.backward()
         mark((one.grad for one in trained if one.grad is not None), "gradients")
-        optimiser.step()
+        optimizer.step()
         mark(
-            (one for one in tree_leaves(optimiser.state_dict()["state"]) if isinstance(one, torch.Tensor)),
+            (one for one in tree_leaves(optimizer.state_dict()["state"]) if isinstance(one, torch.Tensor)),
             "optimiser",
         )
     return loss
 
 
 def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The model's own loss for language, else the mean square of all that it gives."""
+    """Return the model's own language loss, else the mean square of all outputs."""
     labels = tensors.get("decoder_input_ids", tensors.get("input_ids"))
     takes = inspect.signature(model.forward).parameters
     if labels is not None and "labels" in takes and type(model).__name__.endswith(_LANGUAGE):
@@ -274,7 +274,7 @@ class Stack:
 
     @property
     def least(self) -> Skeleton:
-        """The model in the smallest depth that is looked at: it takes the same inputs."""
+        """The model in the smallest depth: it takes the same inputs."""
         return self._shallow[0] if self._depths else self.whole
 
     def estimate(self, request: MemoryRequest, specs: Specs, lengths: Sequence[int]) -> MemoryEstimate:
@@ -302,14 +302,14 @@ class Stack:
 
 
 def on_a_line(values: Sequence[int]) -> bool:
-    """Whether three values at even distances lie on a line."""
+    """Return whether three values at equal distances lie on a line."""
     first, middle, last = values
     return abs(first + last - 2 * middle) <= _ON_A_LINE * last
 
 
 def depths_of(config: Any) -> tuple[int, tuple[int, ...]]:
-    """How many layers the deepest stacks of a configuration have, and three smaller numbers of layers to reckon from;
-    none where the model isn't deep, has stacks of other depths, or layers that don't repeat."""
+    """Return the number of layers of a configuration's deepest stacks, and three smaller numbers to extrapolate
+    from; none if the model isn't deep, has stacks of other depths, or layers that don't repeat."""
     counts = {
         value for scope in tree(config) for value in role_of(scope, "layers").values() if isinstance(value, int)
     }
@@ -331,7 +331,7 @@ def _lists(scope: Any, depth: int) -> dict[str, list[Any]]:
 
 
 def with_layers(config: Any, depth: int, wanted: int) -> Any:
-    """A copy of a configuration with `wanted` layers in the stacks of `depth`."""
+    """Return a copy of a configuration with `wanted` layers in the stacks of `depth`."""
     shallow = copy.deepcopy(config)
     for scope in tree(shallow):
         for name, one in _lists(scope, depth).items():

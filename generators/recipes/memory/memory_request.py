@@ -1,8 +1,8 @@
-"""What a model takes in the way that somebody asks for: from a model type at its default size, or from a folder with
-a config.json alone. Runs in a child process.
+"""Answer a request for a model's memory: of a model type at its default size, or of a folder with only a config.json.
+Runs in a child process.
 
-A configuration is asked for sizes that can't be, a precision that isn't counted, and weights that are kept in fewer
-bits; and whether the weights beside it are of that model.
+A configuration is checked for impossible sizes, an unsupported precision, and quantized weights; and whether the
+weights beside it belong to that model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .memory_estimate import Stack
 _LONGEST, _LONGEST_ENCODED = 4096, 512
 """Tokens that are asked for where nobody says how many: of what only decodes, and of what has an encoder."""
 _MOST_TOKENS = 2**26
-"""Tokens in a batch up to which inputs are made: they are real, though what comes of them isn't."""
+"""The largest number of tokens in a batch for which inputs are made: they are real, unlike results."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
 _SHORTER = 3
 """How many times a context is halved to find one that fits."""
@@ -38,15 +38,15 @@ _LEAST_CONTEXT = 256
 _SIZES = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary")
 _NEVER_ZERO = ("hidden", "heads")
 _BITS = {"fp8": 8, "fbgemm_fp8": 8, "finegrained_fp8": 8, "mxfp4": 4, "bitnet": 2}
-"""Ways to quantise that have one width; others say theirs. Source: transformers 5.5, utils/quantization_config.py."""
+"""Quantization methods of one width; others state theirs. Source: transformers 5.5, utils/quantization_config.py."""
 _APART = 0.02
-"""How far the numbers in weight files may be from those of the model, as a share: buffers are kept, ties are not."""
+"""The largest difference of numbers in weight files and model, as a share: buffers are stored, ties are not."""
 _NAMED_BITS = re.compile(r"(?:int|fp|float)(2|3|4|6|8)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Subject:
-    """A model without data and its inputs; `longest` is how many tokens it can read."""
+    """A model without data and its inputs; `longest` is the number of tokens that it can read."""
 
     stack: Stack
     specs: Mapping[str, Mapping[str, Any]]
@@ -54,7 +54,7 @@ class _Subject:
     encodes: bool
     longest: int | None
     precision: str
-    quantised: Quantised | None
+    quantized: Quantized | None
     notes: tuple[str, ...]
 
     @property
@@ -63,11 +63,11 @@ class _Subject:
 
 
 def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Estimates for a model type or a folder: `estimates`, that of the request first, then of what differs from it in
-    one thing where `least_room` bytes aren't enough for it; `anatomy`; and what was decided, in `notes`.
+    """Return estimates for a model type or a folder: `estimates`, that of the request first, then of requests that
+    differ in one setting if `least_room` bytes aren't enough for it; `anatomy`; and the decisions, in `notes`.
 
-    `asked` has `mode`, `precision`, `batch` and `context`, None where nobody says. Raises `ModelError` with the
-    reason where no estimate can be made.
+    `asked` has `mode`, `precision`, `batch` and `context`, None if not given. Raises `ModelError` with the reason if
+    no estimate can be made.
     """
     try:
         with uncollected():  # it imports the model's library
@@ -78,9 +78,9 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
         room = asked.get("least_room")
         if room is not None and estimates[0].total > room:
             estimates += [_estimate(subject, other) for other in _others(request, subject)]
-        if subject.quantised:
-            bits = subject.quantised.bits if request.mode != "training" else None
-            notes.append(_how_quantised(subject.quantised.method, bits))
+        if subject.quantized:
+            bits = subject.quantized.bits if request.mode != "training" else None
+            notes.append(_how_quantized(subject.quantized.method, bits))
             if bits:
                 estimates = [as_quantised(one, anatomy, bits) for one in estimates]
                 anatomy = replace(anatomy, linear=0, largest=0)
@@ -88,7 +88,7 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
             notes.append(why)
     except ModelError:
         raise
-    except Exception as error:  # whatever modelling code raises is why nothing can be said
+    except Exception as error:  # any error of modeling code is the reason
         raise ModelError(
             f"how much memory {name} takes is not known", why=f"{type(error).__name__}: {line_of(error)}"
         ) from error
@@ -122,12 +122,12 @@ def _subject(name: str, task: str | None) -> _Subject:
         encodes=bool(getattr(config, "is_encoder_decoder", False)),
         longest=longest,
         precision=precision,
-        quantised=quantised(config),
+        quantized=quantized(config),
         notes=(why,) if why else (),
     )
 
 
-def _how_quantised(method: str, bits: int | None) -> str:
+def _how_quantized(method: str, bits: int | None) -> str:
     if bits is None:
         return f"its weights are quantised ({method}), and counted as if they were not"
     return (
@@ -137,7 +137,7 @@ def _how_quantised(method: str, bits: int | None) -> str:
 
 
 def _library_of(name: str) -> str:
-    """The library that a name is a type of; empty where it is none, as a folder."""
+    """Return the library that has a type of this name; empty for other names, such as a folder."""
     try:
         return catalog_of(name).library
     except ModelError:
@@ -170,8 +170,8 @@ def _request(subject: _Subject, asked: Mapping[str, Any]) -> tuple[MemoryRequest
 
 
 def _others(request: MemoryRequest, subject: _Subject) -> Iterator[MemoryRequest]:
-    """Requests that differ in one thing and take less; then those that differ in two or three, in as much as each
-    may."""
+    """Yield requests that differ in one setting and need less; then those that differ in two or three, each as far
+    as possible."""
     less: list[dict[str, Any]] = []
     if request.batch > 1:
         less.append({"batch": 1})
@@ -188,20 +188,20 @@ def _others(request: MemoryRequest, subject: _Subject) -> Iterator[MemoryRequest
 
 def _estimate(subject: _Subject, request: MemoryRequest) -> MemoryEstimate:
     taken = placeholders(subject.specs)
-    length = max(request.context - taken, 4)  # the places of images count among the tokens
+    length = max(request.context - taken, 4)  # placeholders of images count among the tokens
     return subject.stack.estimate(request, subject.specs, [length] * request.batch)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantised:
-    """How a checkpoint's linear layers are kept: the method's name, bits of a weight or None where nothing tells."""
+class Quantized:
+    """How a checkpoint's linear layers are stored: the method's name, and bits of a weight or None if unknown."""
 
     method: str
     bits: int | None
 
 
 def refuse_impossible(config: Any) -> None:
-    """Raise `ModelError` for sizes that no model has: below zero, or zero where something is divided by them."""
+    """Raise `ModelError` for impossible sizes: below zero, or zero for a divisor."""
     for scope in tree(config):
         for role in _SIZES:
             for name, value in role_of(scope, role).items():
@@ -215,38 +215,38 @@ def refuse_impossible(config: Any) -> None:
 
 
 def declared_precision(config: Any) -> tuple[str, str]:
-    """The precision that a configuration names, or float32 and in words why that is taken instead."""
+    """Return the precision that a configuration names, or float32 with the reason."""
     declared = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
     if declared in PRECISIONS:
         return declared, ""
     return "float32", f"its configuration names {declared}, which isn't counted here: figures are for float32"
 
 
-def quantised(config: Any) -> Quantised | None:
-    """How the weights are kept, where the configuration says that they are quantised."""
-    said = getattr(config, "quantization_config", None)
-    if said is None:
+def quantized(config: Any) -> Quantized | None:
+    """Return how the weights are stored, if the configuration says that they are quantized."""
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
         return None
-    said = said if isinstance(said, Mapping) else said.to_dict()
-    method = str(said.get("quant_method") or "an unnamed way")
-    return Quantised(method=method, bits=_bits(method, said))
+    settings = settings if isinstance(settings, Mapping) else settings.to_dict()
+    method = str(settings.get("quant_method") or "an unnamed way")
+    return Quantized(method=method, bits=_bits(method, settings))
 
 
-def _bits(method: str, said: Mapping[str, Any]) -> int | None:
+def _bits(method: str, settings: Mapping[str, Any]) -> int | None:
     for name in ("bits", "nbits", "w_bit", "weight_bits"):
-        if isinstance(said.get(name), int):
-            return int(said[name])
-    if said.get("load_in_4bit") or said.get("_load_in_4bit"):
+        if isinstance(settings.get(name), int):
+            return int(settings[name])
+    if settings.get("load_in_4bit") or settings.get("_load_in_4bit"):
         return 4
-    if said.get("load_in_8bit") or said.get("_load_in_8bit"):
+    if settings.get("load_in_8bit") or settings.get("_load_in_8bit"):
         return 8
-    named = _NAMED_BITS.search(str(said.get("weights") or said.get("quant_type") or ""))
+    named = _NAMED_BITS.search(str(settings.get("weights") or settings.get("quant_type") or ""))
     return int(named[1]) if named else _BITS.get(method)
 
 
 def weights_of_another(folder: Path, parameters: int) -> str:
-    """In words, that the weights in a folder are not so many as its configuration makes; empty where they are, and
-    where there are none that can be read."""
+    """Return a message if the number of weights in a folder isn't that of its configuration; empty if it is, and
+    if none can be read."""
     from safetensors import SafetensorError, safe_open
 
     count = 0

@@ -1,1 +1,1 @@
-"""The host itself: processor, memory, storage, and the libraries that frameworks compute with."""
+"""The host: processor, memory, storage, and the libraries that frameworks compute with."""

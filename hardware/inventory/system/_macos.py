@@ -1,4 +1,4 @@
-"""What macOS's own programs tell: `sysctl` of the processor, `system_profiler` of memory modules, disks and GPUs."""
+"""macOS programs: `sysctl` for the processor, `system_profiler` for memory modules, disks and GPUs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ PROFILER = (
 
 
 def sysctl(machine: Machine) -> SourceReading[dict[str, str]]:
-    """The kernel's variables on hardware by name."""
-    told = machine.run(*SYSCTL)
-    return SourceReading(value=None if told.value is None else pairs(told.value.splitlines()), reason=told.reason)
+    """Return the kernel's hardware variables by name."""
+    ran = machine.run(*SYSCTL)
+    return SourceReading(value=None if ran.value is None else pairs(ran.value.splitlines()), reason=ran.reason)
 
 
 def profiler(machine: Machine) -> SourceReading[dict[str, Any]]:
-    """What `system_profiler` says by the names of its types, or why it says nothing."""
+    """Return the output of `system_profiler` by the names of its types, or the reason if there is none."""
     return printed_tables(machine, *PROFILER)
 
 
 def processor(machine: Machine) -> CPUInfo | None:
-    """The processor; `None` where sysctl says nothing.
+    """Return the processor, or None if sysctl fails.
 
-    sysctl's names: Apple, "Determining instruction set characteristics" and xnu's `bsd/kern/kern_mib.c`.
+    Names of variables: Apple, "Determining instruction set characteristics" and xnu's `bsd/kern/kern_mib.c`.
     """
     values = sysctl(machine).value
     if not values:
@@ -54,7 +54,7 @@ def processor(machine: Machine) -> CPUInfo | None:
     model = values.get("machdep.cpu.brand_string", "")
     sockets = whole(values.get("hw.packages"), least=1, most=64)
     cores, threads = (whole(values.get(f"hw.{name}"), least=1, most=2**14) for name in ("physicalcpu", "logicalcpu"))
-    hertz = decimal(values.get("hw.cpufrequency"), least=1)  # Intel Macs alone tell it
+    hertz = decimal(values.get("hw.cpufrequency"), least=1)  # only Intel Macs have it
     flags = [name for key in ("features", "leaf7_features") for name in values.get(f"machdep.cpu.{key}", "").split()]
     return CPUInfo(
         vendor={"GenuineIntel": "Intel"}.get(values.get("machdep.cpu.vendor", ""), model.partition(" ")[0]),
@@ -75,7 +75,7 @@ def processor(machine: Machine) -> CPUInfo | None:
 
 
 def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
-    """Kind, speed and channels of the memory modules."""
+    """Return the kind, speed and channels of the memory modules."""
     modules = tables(inside(profiler(machine).value, "SPMemoryDataType"))
     modules = [inner for one in modules for inner in (tables(one.get("_items")) or [one])]
     kinds = sorted({kind for one in modules if (kind := text(one.get("dimm_type")))})

@@ -1,6 +1,6 @@
-"""What Windows's CIM classes tell of processor, memory modules, disks and accelerators.
+"""Windows CIM classes for the processor, memory modules, disks and accelerators.
 
-PowerShell is started once for a machine: that takes some tenths of a second, so nothing is asked one by one.
+PowerShell takes some tenths of a second to start, so it is started once per machine for all classes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DATA = Path(__file__).with_name("windows.toml")
 
 
 def _powershell(name: str) -> tuple[str, ...]:
-    """The words that run a script of `windows.toml`."""
+    """Return the command that runs a script of `windows.toml`."""
     return ("powershell", "-NoProfile", "-NonInteractive", "-Command", "; ".join(data_file(_DATA)[name]))
 
 
@@ -24,17 +24,17 @@ QUERY, RELIABILITY = _powershell("script"), _powershell("reliability")
 
 
 def cim(machine: Machine) -> SourceReading[dict[str, Any]]:
-    """The classes by the names in the script, or why there are none."""
+    """Return the classes by their names in the script, or the reason if there are none."""
     return printed_tables(machine, *QUERY)
 
 
 class ProcessorFeatures(Library):
-    """kernel32's `IsProcessorFeaturePresent`, by the numbers of winnt.h."""
+    """`IsProcessorFeaturePresent` of kernel32, by the numbers of winnt.h."""
 
     NAME = "kernel32"
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
-        """`features` of a list of numbers: those that are present."""
+        """Return for `features` and a list of numbers those that are present."""
         try:
             import ctypes
 
@@ -45,9 +45,9 @@ class ProcessorFeatures(Library):
 
 
 def processor(machine: Machine) -> CPUInfo | None:
-    """The processor; `None` where PowerShell says nothing.
+    """Return the processor, or None if PowerShell fails.
 
-    `Win32_Processor` has one entry for each socket. It tells no instruction sets; kernel32 tells some.
+    `Win32_Processor` has one entry per socket and no instruction sets; kernel32 reports some of them.
     """
     processors = tables(inside(cim(machine).value, "processors"))
     if not processors:
@@ -61,7 +61,7 @@ def processor(machine: Machine) -> CPUInfo | None:
     )
     caches: dict[tuple[int, str, int], int] = {}
     for one in processors:
-        for level in (2, 3):  # in KiB, all caches of the level together: how many they are isn't told
+        for level in (2, 3):  # KiB of all caches of a level; their number is unknown
             size = whole(one.get(f"L{level}CacheSize"), least=1, most=2**33)
             if size:
                 key = (level, "total", size * 1024)
@@ -87,7 +87,7 @@ def processor(machine: Machine) -> CPUInfo | None:
 
 
 def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
-    """Kind, speed and channels of the memory modules."""
+    """Return the kind, speed and channels of the memory modules."""
     modules = tables(inside(cim(machine).value, "modules"))
     known = data_file(_DATA)["memory_kinds"]
     kinds = sorted(filter(None, {known.get(str(whole(one.get("SMBIOSMemoryType")))) for one in modules}))

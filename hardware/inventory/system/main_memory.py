@@ -1,6 +1,6 @@
-"""Main memory in bytes: what the host has, and what control groups leave of it to this process.
+"""Main memory in bytes: that of the host, and the part that control groups leave to this process.
 
-Linux tells by its own account; elsewhere psutil does. Programs of macOS and Windows tell of the modules.
+On Linux it comes from the kernel's files, elsewhere from psutil; modules on macOS and Windows from system programs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _DEEPEST_GROUP = 64
 _REGIONS = "/sys/bus/nd/devices"
 _FIRMWARE = "/run/udev/data/+dmi:id"
 _NO_LIMIT = 2**60
-"""Control groups of version 1 write a number near 2^63 for "no limit"."""
+"""Control groups of version 1 use a number near 2^63 for "no limit"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryInfo:
-    """Bytes throughout; `None` where the system doesn't tell, and `reason` where it tells no total.
+    """Main memory in bytes; None for unknown values, and `reason` if the total is unknown.
 
-    `kind` (DDR5), `speed_mts` (million transfers a second) and `channels` come from the firmware's table,
-    which few virtual machines have. `persistent_bytes` is byte-addressable non-volatile memory.
+    `kind` (DDR5), `speed_mts` (million transfers per second) and `channels` come from the firmware's table, which few
+    virtual machines have. `persistent_bytes` is byte-addressable non-volatile memory.
     """
 
     total_bytes: int | None
@@ -46,14 +46,14 @@ class MemoryInfo:
 
     @property
     def usable_bytes(self) -> int | None:
-        """The most that this process can get: the host's memory, or the control group's limit if smaller."""
+        """Return the memory available to this process: that of the host, or the control group's limit if smaller."""
         return min(filter(None, (self.total_bytes, self.cgroup_limit_bytes)), default=None)
 
 
 def free_bytes() -> int:
-    """Main memory that this process can still get: what the host has free, or what its control group leaves.
+    """Return the free main memory for this process: that of the host, or what its control group leaves.
 
-    Raises `BackendUnavailable` where nothing tells.
+    Raises `BackendUnavailable` if it is unknown.
     """
     memory = read_memory()
     if memory.available_bytes is None:
@@ -64,9 +64,9 @@ def free_bytes() -> int:
 
 
 def read_memory(machine: Machine | None = None, *, modules: bool = False) -> MemoryInfo:
-    """Memory of a machine, of this one where none is given. Never raises.
+    """Return the memory of a machine, by default this one. Never raises.
 
-    `modules`: on macOS and Windows ask also for the kind of the modules, which starts a program.
+    `modules` also reads the kind of the modules on macOS and Windows, which starts a program.
     """
     machine = machine or LiveMachine()
     (total, available, swap_total, swap_free), reason = _totals(machine)
@@ -88,18 +88,19 @@ def read_memory(machine: Machine | None = None, *, modules: bool = False) -> Mem
 
 
 def _totals(machine: Machine) -> tuple[Totals, str]:
-    """Memory in all, available, swap in all, free swap, in bytes; and why there is no total."""
+    """Return total memory, available memory, total swap and free swap in bytes, and the reason if there is no
+    total."""
     account = _from_account(machine.text("/proc/meminfo") or "")
     if None not in account:
         return account, ""
-    told = machine.library(Psutil).ask("memory")
-    if isinstance(told.value, list) and len(told.value) == 4:
-        return tuple(whole(b) if a is None else a for a, b in zip(account, told.value, strict=True)), ""
-    return account, told.reason
+    reading = machine.library(Psutil).ask("memory")
+    if isinstance(reading.value, list) and len(reading.value) == 4:
+        return tuple(whole(b) if a is None else a for a, b in zip(account, reading.value, strict=True)), ""
+    return account, reading.reason
 
 
 def programs(machine: Machine) -> ModuleType | None:
-    """The module that asks the programs of macOS or of Windows; `None` on Linux."""
+    """Return the module for the programs of macOS or Windows; None on Linux."""
     system = machine.host().system
     if system not in ("Darwin", "Windows"):
         return None
@@ -109,7 +110,7 @@ def programs(machine: Machine) -> ModuleType | None:
 
 
 def _from_account(account: str) -> Totals:
-    """The kernel's own, in kibibytes."""
+    """Return the values of the kernel's file, which are in KiB."""
     found = {name: whole(value.partition(" ")[0], most=2**50) for name, value in pairs(account.splitlines()).items()}
     names = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
     total, *others = (None if (kibibytes := found.get(name)) is None else kibibytes * 1024 for name in names)
@@ -117,14 +118,14 @@ def _from_account(account: str) -> Totals:
 
 
 class Psutil(Library):
-    """psutil: memory on systems that aren't Linux, and what the processor does now."""
+    """psutil: memory on systems other than Linux, and processor telemetry."""
 
     NAME = "psutil"
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
-        """`memory`: main memory in all and available, swap in all and free, in bytes. `times`: seconds that the
-        processors spent working, and all of them. `frequency`: in MHz. `temperatures`: what the sensors of each chip
-        read, in °C."""
+        """Return for `memory` total and available memory, total and free swap, in bytes; for `times` the seconds
+        that the processors worked, and all seconds; for `frequency` MHz; for `temperatures` the readings of
+        each chip's sensors in °C."""
         try:
             import psutil
 
@@ -133,25 +134,25 @@ class Psutil(Library):
                 return SourceReading(value=[memory.total, memory.available, swap.total, swap.free])
             if function == "times":
                 spent = psutil.cpu_times()._asdict()
-                # Guest time is in user time already.
+                # Guest time is part of user time.
                 total = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
                 return SourceReading(value=[total - spent["idle"] - spent.get("iowait", 0.0), total])
             if function == "frequency":
-                told = psutil.cpu_freq()
-                return SourceReading(value=round(told.current, 1) if told and told.current else None)
-            sensors = psutil.sensors_temperatures()  # neither macOS nor Windows has it
+                frequency = psutil.cpu_freq()
+                return SourceReading(value=round(frequency.current, 1) if frequency and frequency.current else None)
+            sensors = psutil.sensors_temperatures()  # macOS and Windows lack it
             return SourceReading(value={name: [one.current for one in chip] for name, chip in sensors.items()})
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
             return SourceReading(value=None, reason=f"psutil: {type(error).__name__}: {error}")
 
 
 def group_folders(machine: Machine, controller: str) -> Iterator[tuple[str, int]]:
-    """Folder and version of each group that limits this process, its own before its parents."""
+    """Yield folder and version of each control group that limits this process, its own before its parents."""
     for line in (machine.text("/proc/self/cgroup") or "").splitlines():
         _, _, named = line.partition(":")
         controllers, _, group = named.partition(":")
         parts = [part for part in group.split("/") if part and part != ".."][:_DEEPEST_GROUP]
-        # Inside a container the group's own path is often not mounted; its root then stands for it.
+        # Inside a container the path of the group is often not mounted; its root is used instead.
         inside = ["/".join(["", *parts[:length]]) for length in range(len(parts), -1, -1)]
         if controllers == "":
             for base in (_CGROUPS, f"{_CGROUPS}/unified"):
@@ -161,42 +162,40 @@ def group_folders(machine: Machine, controller: str) -> Iterator[tuple[str, int]
 
 
 def cgroup_memory(machine: Machine | None = None) -> tuple[int | None, int | None]:
-    """Smallest limit over this process's control group and its parents, and that group's use."""
+    """Return the smallest limit of this process's control group and its parents, and the usage of that group."""
     machine = machine or LiveMachine()
     limit, folder, version = _tightest_group(machine)
     return limit, None if limit is None else whole(machine.text(f"{folder}/{_OF_GROUP[version][1]}"))
 
 
 def cgroup_files_bytes(machine: Machine | None = None) -> int:
-    """Of what the group with the smallest limit uses, pages of files that the kernel takes back when memory is short
-    (`inactive_file`); 0 where it doesn't tell. Who reads a large file fills a group with them."""
+    """Return the bytes of file pages (`inactive_file`) in the usage of the group with the smallest limit; 0 if
+    unknown. The kernel reclaims them when memory is short; reading a large file fills a group with them."""
     machine = machine or LiveMachine()
     limit, folder, version = _tightest_group(machine)
     if limit is None:
         return 0
     lines = (machine.text(f"{folder}/memory.stat") or "").splitlines()
-    told = dict(line.split(maxsplit=1) for line in lines if " " in line)
-    return whole(told.get("inactive_file" if version == 2 else "total_inactive_file")) or 0
+    values = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    return whole(values.get("inactive_file" if version == 2 else "total_inactive_file")) or 0
 
 
 _OF_GROUP = {2: ("memory.max", "memory.current"), 1: ("memory.limit_in_bytes", "memory.usage_in_bytes")}
-"""By version of control groups, the files with a group's limit and use."""
+"""The files with a group's limit and usage, by version of control groups."""
 
 
 def _tightest_group(machine: Machine) -> tuple[int | None, str, int]:
-    """Limit, folder and version of the group with the smallest limit; no limit where none has one."""
+    """Return limit, folder and version of the group with the smallest limit, without a limit if no group has one."""
     smallest: tuple[int | None, str, int] = (None, "", 2)
     for folder, version in group_folders(machine, "memory"):
-        limit = whole(
-            machine.text(f"{folder}/{_OF_GROUP[version][0]}"), most=_NO_LIMIT
-        )  # absent, or the word "max": no limit here
+        limit = whole(machine.text(f"{folder}/{_OF_GROUP[version][0]}"), most=_NO_LIMIT)  # absent or "max": no limit
         if limit is not None and (smallest[0] is None or limit < smallest[0]):
             smallest = (limit, folder, version)
     return smallest
 
 
 def _persistent(machine: Machine) -> int | None:
-    """Sum over the regions of the kernel's libnvdimm that are of the type pmem."""
+    """Return the sum of the regions of type pmem of the kernel's libnvdimm."""
     names = machine.names(_REGIONS)
     if names is None:
         return None
@@ -207,11 +206,11 @@ def _persistent(machine: Machine) -> int | None:
 
 
 def _modules(machine: Machine, ask: bool) -> tuple[str | None, int | None, int | None]:
-    """Kind, speed and channels of the modules, from systemd's `dmi_memory_id`; needs no root."""
+    """Return the kind, speed and channels of the modules from systemd's `dmi_memory_id`, which needs no root."""
     firmware = machine.text(_FIRMWARE)
     if firmware is None:
-        asked = programs(machine) if ask else None
-        return asked.modules(machine) if asked else (None, None, None)
+        system = programs(machine) if ask else None
+        return system.modules(machine) if system else (None, None, None)
     fields = dict(re.findall(r"(?m)^E:MEMORY_DEVICE_(\d+_\w+)=(.*)$", firmware))
     present = [
         key.partition("_")[0] for key, size in fields.items() if key.endswith("_SIZE") and whole(size, least=1)

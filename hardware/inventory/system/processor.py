@@ -19,22 +19,22 @@ _SYSFS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
 _HYBRID = (("performance", "/sys/devices/cpu_core/cpus"), ("efficiency", "/sys/devices/cpu_atom/cpus"))
 _MOST_POLICIES = 16
-"""A machine with a frequency domain for each of its many cores has no clusters."""
+"""A machine with a frequency domain for each of many cores has no clusters."""
 
 
 def read_cpu(machine: Machine | None = None) -> CPUInfo:
-    """The processor of a machine, of this one where none is given. Never raises."""
+    """Return the processor of a machine, by default this one. Never raises."""
     machine = machine or LiveMachine()
     account = machine.text("/proc/cpuinfo")
     if account is not None:
         return _from_linux(account, machine)
-    asked = programs(machine)
-    found: CPUInfo | None = asked.processor(machine) if asked else None
+    system = programs(machine)
+    found: CPUInfo | None = system.processor(machine) if system else None
     return found or CPUInfo(architecture=machine.host().machine, source="platform only")
 
 
 def usable_cores() -> int:
-    """Processors that this process may run on."""
+    """Return the number of processors on which this process may run."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -42,12 +42,12 @@ def usable_cores() -> int:
 
 def _from_linux(account: str, machine: Machine) -> CPUInfo:
     blocks = _processors(account)
-    facts = pairs(account.splitlines())  # ARM kernels put common facts behind the last processor
+    facts = pairs(account.splitlines())  # ARM kernels write common facts after the last processor
     vendor, model = _identity(facts, blocks)
     numbers = numbers_of(machine.text(f"{_SYSFS}/online")) or tuple(range(len(blocks)))
     details = _sockets(machine, numbers)
     clusters = _clusters(machine, blocks)
-    # How many processors this process may run on, as the kernel says in its status.
+    # The kernel's status lists the processors on which this process may run.
     allowed = re.search(r"(?m)^Cpus_allowed_list:\s*(\S+)", machine.text("/proc/self/status") or "")
     names = ("base_frequency", "cpuinfo_max_freq", "scaling_cur_freq")
     base, boost, current = (_megahertz(machine.text(f"{_SYSFS}/cpu0/cpufreq/{name}")) for name in names)
@@ -75,7 +75,7 @@ def _from_linux(account: str, machine: Machine) -> CPUInfo:
 
 
 def _processors(account: str) -> dict[int, dict[str, str]]:
-    """The facts of each processor by its number."""
+    """Return the facts of each processor by its number."""
     found: dict[int, dict[str, str]] = {}
     for block in re.split(r"\n\s*\n", account):
         facts = pairs(block.splitlines())
@@ -105,7 +105,7 @@ def _arm_core(block: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _clusters(machine: Machine, blocks: Mapping[int, Mapping[str, str]]) -> tuple[CoreCluster, ...]:
-    """Cores told apart by what they are, and by their highest frequency; nothing where there is one kind."""
+    """Return cores grouped by part and maximum frequency; empty if all are of one kind."""
     kinds = {number: name for name, path in _HYBRID for number in numbers_of(machine.text(path))}
     if not kinds:
         kinds = {
@@ -122,7 +122,7 @@ def _clusters(machine: Machine, blocks: Mapping[int, Mapping[str, str]]) -> tupl
     arm = any("CPU part" in block for block in blocks.values())
     found: dict[tuple[str, float | None], int] = {}
     for number, kind in kinds.items():
-        # Cores of an x86 server differ in their highest boost frequency and are of one kind all the same.
+        # Cores of an x86 server differ in their maximum boost frequency though they are of one kind.
         key = (kind, speeds.get(number) if arm else None)
         found[key] = found.get(key, 0) + 1
     if len(found) < 2:
@@ -154,7 +154,7 @@ def _sockets(machine: Machine, numbers: Iterable[int]) -> tuple[SocketInfo, ...]
         package = whole(machine.text(f"{topology}/physical_package_id"), least=-1)
         if package is None:
             return ()
-        socket = max(package, 0)  # boards without packages say -1; they have one
+        socket = max(package, 0)  # -1 on boards without packages: one
         threads[socket] = threads.get(socket, 0) + 1
         cores.setdefault(socket, set()).add(machine.text(f"{topology}/thread_siblings_list") or str(number))
     return tuple(
@@ -163,7 +163,7 @@ def _sockets(machine: Machine, numbers: Iterable[int]) -> tuple[SocketInfo, ...]
 
 
 def _caches(machine: Machine, numbers: Iterable[int]) -> tuple[CacheInfo, ...]:
-    """Each instance is read once, at the first processor that shares it."""
+    """Return the caches; each instance is read once, at the first processor that shares it."""
     counts: dict[tuple[int, str, int], int] = {}
     seen: dict[int, set[int]] = {}
     for number in numbers:
@@ -183,7 +183,7 @@ def _caches(machine: Machine, numbers: Iterable[int]) -> tuple[CacheInfo, ...]:
 
 
 def _bytes(written: str | None) -> int | None:
-    """sysfs writes `48K`, seldom `2M`."""
+    """Return the bytes of a size in sysfs, `48K` or rarely `2M`."""
     if not written:
         return None
     unit = {"K": 2**10, "M": 2**20, "G": 2**30}.get(written[-1])
@@ -192,13 +192,13 @@ def _bytes(written: str | None) -> int | None:
 
 
 def _megahertz(written: str | None) -> float | None:
-    """MHz of what sysfs counts in kHz."""
+    """Return a frequency in MHz; sysfs has kHz."""
     value = decimal(written, least=1)
     return None if value is None else value / 1000
 
 
 def processor_limit(machine: Machine) -> float | None:
-    """How many processors' time the tightest group leaves to this process; `None` without a limit."""
+    """Return the limit of processor time of the tightest group, in processors; None without a limit."""
     found: list[float] = []
     for folder, version in group_folders(machine, "cpu"):
         if version == 2:
@@ -214,6 +214,6 @@ def processor_limit(machine: Machine) -> float | None:
 
 
 def riscv(isa: str) -> tuple[str, ...]:
-    """`rv64imafdcv_zicbom` as the base with its letters, then the named extensions; V is the vector one."""
+    """Return the base and the extensions of a text such as `rv64imafdcv_zicbom`; V is the vector extension."""
     base, *extensions = isa.lower().split("_")
     return named([base], ["V"] if "v" in base[4:] else [], filter(None, extensions))

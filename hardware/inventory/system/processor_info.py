@@ -1,4 +1,4 @@
-"""What is told of processor and memory, in one form whichever system tells it."""
+"""Data classes for processor and memory, the same for all systems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INSTRUCTION_SETS = Path(__file__).with_name("instruction_sets.toml")
 _CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
 
 Totals = tuple[int | None, ...]
-"""Memory in all, available, swap in all, free swap, in bytes."""
+"""Total memory, available memory, total swap and free swap in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class SocketInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class CoreCluster:
-    """Cores of one kind, where a processor has several (big.LITTLE, P and E cores). The frequency in MHz."""
+    """Cores of one kind in a processor with several (big.LITTLE, P and E cores). Frequency in MHz."""
 
     name: str
     threads: int
@@ -49,7 +49,7 @@ class CoreCluster:
 
 @dataclass(frozen=True, kw_only=True)
 class NumaNode:
-    """Processors and memory that are near one another. One without threads is memory alone (CXL, persistent)."""
+    """Processors and the memory near them. A node without threads is memory alone (CXL, persistent)."""
 
     node: int
     threads: int
@@ -58,10 +58,11 @@ class NumaNode:
 
 @dataclass(frozen=True, kw_only=True)
 class CPUInfo:
-    """The host's processor; `None` or an empty text where the system doesn't tell. Frequencies in MHz.
+    """The host's processor; None or an empty text for unknown values. Frequencies are in MHz.
 
-    `usable_threads` is what this process may run on (its affinity), at most `threads`; `cgroup_threads` is how many
-    processors' time its control group leaves, `None` without a limit. `clusters` is empty where all cores are alike.
+    `usable_threads` is the number on which this process may run (its affinity), at most `threads`; `cgroup_threads`
+    is the limit of processor time of its control group, None without a limit. `clusters` is empty if all cores are
+    alike.
     """
 
     vendor: str = ""
@@ -87,18 +88,18 @@ _printed: WeakKeyDictionary[Machine, dict[tuple[str, ...], SourceReading[dict[st
 
 
 def printed_tables(machine: Machine, *words: str) -> SourceReading[dict[str, Any]]:
-    """The table that a program prints as JSON, or why it prints none. It runs once for a machine."""
+    """Return the JSON output of a program, or the reason if there is none. It is run once per machine."""
     kept = _printed.setdefault(machine, {})
     if words not in kept:
-        told = machine.run(*words)
-        found = table(from_json((told.value or "").lstrip("\ufeff")))
-        reason = told.reason or ("" if found else f"{words[0]} printed no JSON")
+        printed = machine.run(*words)
+        found = table(from_json((printed.value or "").lstrip("\ufeff")))
+        reason = printed.reason or ("" if found else f"{words[0]} printed no JSON")
         kept[words] = SourceReading(value=found or None, reason=reason)
     return kept[words]
 
 
 def as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ...]:
-    """Caches out of how many there are of each level, kind and size."""
+    """Return caches from the number of each level, kind and size."""
     return tuple(
         CacheInfo(level=level, kind=kind, size_bytes=size, instances=count)
         for (level, kind, size), count in sorted(counts.items())
@@ -106,24 +107,24 @@ def as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ..
 
 
 def named(*lists: Iterable[str]) -> tuple[str, ...]:
-    """All names in order, each once."""
+    """Return all names in order, each once."""
     return tuple(dict.fromkeys(name for names in lists for name in names))
 
 
 def instruction_sets(kind: str) -> dict[str, str]:
-    """Names of instruction sets by the flags of `x86` or `arm`, as Linux spells them, or of `macos` or `windows`."""
+    """Return the names of instruction sets by flags of `x86` or `arm` (as in Linux), `macos` or `windows`."""
     found: dict[str, str] = data_file(_INSTRUCTION_SETS)[kind]
     return found
 
 
 def of_flags(kind: str, flags: Iterable[str]) -> tuple[str, ...]:
-    """The instruction sets whose flags are there."""
+    """Return the instruction sets whose flags are present."""
     present = set(flags)
     return named(name for flag, name in instruction_sets(kind).items() if flag in present)
 
 
 def channels_of(places: list[list[str]]) -> int | None:
-    """How many channels the names of the slots name (`P0 CHANNEL A`, `Controller1-ChannelA-DIMM0`)."""
+    """Return the number of channels in the names of slots (`P0 CHANNEL A`, `Controller1-ChannelA-DIMM0`)."""
     for names in places:
         found = {match[0].upper() for name in names if (match := re.match(_CHANNEL, name))}
         if found:

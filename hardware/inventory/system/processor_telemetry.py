@@ -1,4 +1,4 @@
-"""What the processor does now: use, frequency and temperature from psutil, power and throttling from Linux' files.
+"""Processor telemetry: utilization, frequency and temperature from psutil, power and throttling from Linux files.
 
 Sources: the kernel's `Documentation/ABI/testing/sysfs-class-powercap`; the counters of throttling are those of
 `arch/x86/kernel/cpu/mce/therm_throt.c`.
@@ -21,9 +21,9 @@ _CPUS = "/sys/devices/system/cpu"
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTelemetry:
-    """One look at the processor. `None` where the system doesn't tell; `reasons` says why, by the field's name.
+    """One sample of the processor; None for unknown values, with `reasons` by the field's name.
 
-    Use in percent of all threads and power in W are means since the look before, so the first one has none.
+    Utilization in percent of all threads and power in W are means since the previous sample, so the first has none.
     """
 
     compute_percent: float | None = None
@@ -35,7 +35,7 @@ class CpuTelemetry:
 
 
 class CpuTelemetryReader:
-    """Looks at the processor again and again; keeps the counters of the look before. For one thread."""
+    """Reader of repeated samples, which keeps the counters of the previous one. Not thread-safe."""
 
     def __init__(self, machine: Machine | None = None) -> None:
         self.machine = machine or LiveMachine()
@@ -44,7 +44,7 @@ class CpuTelemetryReader:
         self._throttled: int | None = None
 
     def read(self) -> CpuTelemetry:
-        """What the processor does now. Never raises."""
+        """Return a sample. Never raises."""
         reasons: dict[str, str] = {}
         values: dict[str, Any] = {}
         for name, one in (
@@ -60,24 +60,24 @@ class CpuTelemetryReader:
         return CpuTelemetry(**values, reasons=reasons)
 
     def _use(self) -> SourceReading[float]:
-        told = self.machine.library(Psutil).ask("times")
-        if told.value is None:
-            return told
-        before, self._times = self._times, told.value
-        if before is None or told.value[1] <= before[1]:
+        reading = self.machine.library(Psutil).ask("times")
+        if reading.value is None:
+            return reading
+        before, self._times = self._times, reading.value
+        if before is None or reading.value[1] <= before[1]:
             return SourceReading(value=None, reason="known from the second look on")
-        share = (told.value[0] - before[0]) / (told.value[1] - before[1])
+        share = (reading.value[0] - before[0]) / (reading.value[1] - before[1])
         return SourceReading(value=round(100 * min(max(share, 0.0), 1.0), 1))
 
     def _frequency(self) -> SourceReading[float]:
-        """The mean over processors."""
-        told = self.machine.library(Psutil).ask("frequency")
-        return SourceReading(value=told.value, reason=told.reason or "the system doesn't report the frequency")
+        """Return the mean over processors."""
+        reading = self.machine.library(Psutil).ask("frequency")
+        return SourceReading(value=reading.value, reason=reading.reason or "the system doesn't report the frequency")
 
     def _temperature(self) -> SourceReading[float]:
-        """The hottest reading of the processor's own sensor."""
-        told = self.machine.library(Psutil).ask("temperatures").value or {}
-        found = [one for name, chip in told.items() if name in _SENSORS or name.startswith("cpu") for one in chip]
+        """Return the maximum of the processor's own sensor."""
+        reading = self.machine.library(Psutil).ask("temperatures").value or {}
+        found = [one for name, chip in reading.items() if name in _SENSORS or name.startswith("cpu") for one in chip]
         if not found:
             return SourceReading(
                 value=None, reason="no sensor of the processor is shown (a virtual machine shows none)"
@@ -103,7 +103,7 @@ class CpuTelemetryReader:
         used = 0
         for one, count in counts.items():
             step = count - before[1][one]
-            if step < 0:  # the counter went round
+            if step < 0:  # the counter wrapped
                 step += self.machine.number(f"{_POWERCAP}/{one}/max_energy_range_uj") or 0
             used += max(step, 0)
         return SourceReading(value=round(used / 1e6 / (now - before[0]), 1))

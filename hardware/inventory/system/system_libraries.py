@@ -1,4 +1,4 @@
-"""Libraries that frameworks compute with, and engines that run containers: found by their files, none is loaded."""
+"""Libraries that frameworks compute with, and container engines, found by their files without loading any."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _VERSION = re.compile(r"\bversion v?(\d[\w.+-]*)")
 
 @dataclass(frozen=True, kw_only=True)
 class SystemLibrary:
-    """A library that is installed. `version` is that of its wheel or behind its file's name, `None` where neither
-    tells; `source` is the wheel's name, or the folder that the file lies in."""
+    """An installed library. `version` is that of its wheel or in its file's name, else None; `source` is the name
+    of the wheel, or the folder of the file."""
 
     name: str
     version: str | None
@@ -25,7 +25,7 @@ class SystemLibrary:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerEngine:
-    """A program that runs containers. `path` is `None` where it isn't in one of the usual folders."""
+    """A program that runs containers. `path` is None if it isn't in one of the usual folders."""
 
     name: str
     version: str | None
@@ -33,15 +33,15 @@ class ContainerEngine:
 
 
 def library_names() -> tuple[str, ...]:
-    """All that is looked for, by name."""
+    """Return the names of all libraries that are searched for."""
     return tuple(str(one["name"]) for one in known_libraries())
 
 
 def read_libraries(machine: Machine) -> tuple[SystemLibrary, ...]:
-    """What is there of them: a wheel goes before a file of the system, as it does for who imports it."""
+    """Return the installed libraries: a wheel precedes a file of the system, as for its importer."""
     packages = machine.packages()
     listed: dict[str, dict[str, list[str]]] = {}
-    """Files of libraries by folder and by what stands before the first point."""
+    """Files of libraries by folder and by their name up to the first dot."""
     for folder in places()["folders"]:
         for file in machine.names(folder) or ():
             listed.setdefault(folder, {}).setdefault(file.partition(".")[0], []).append(file)
@@ -65,7 +65,7 @@ def _found(
             own = [one for one in by_stem.get(stem, ()) if one == file or one.startswith(f"{file}.")]
             if own:
                 behind = max((one.removeprefix(file).strip(".") for one in own), key=len)
-                # A single number is the interface's, not the library's.
+                # A single number is the version of the interface, not of the library.
                 return SystemLibrary(name=name, version=behind if "." in behind else None, source=folder)
     for folder in known.get("folders", ()):
         if machine.is_folder(folder):
@@ -74,14 +74,14 @@ def _found(
 
 
 def read_container_engines(machine: Machine) -> tuple[ContainerEngine, ...]:
-    """Docker and Podman, where they are installed; whether their service runs isn't asked."""
+    """Return Docker and Podman if they are installed, whether or not their service runs."""
     found = []
     for name, program in places()["engines"].items():
         paths = (f"{folder}/{program}" for folder in places()["programs"])
         path = next((one for one in paths if machine.may_open(one) is not None), None)
-        told = machine.run(program, "--version") if path or machine.host().system != "Linux" else None
-        if path is None and (told is None or told.value is None):
+        printed = machine.run(program, "--version") if path or machine.host().system != "Linux" else None
+        if path is None and (printed is None or printed.value is None):
             continue
-        version = _VERSION.search(told.value or "") if told is not None else None
+        version = _VERSION.search(printed.value or "") if printed is not None else None
         found.append(ContainerEngine(name=name, version=version[1] if version else None, path=path))
     return tuple(found)

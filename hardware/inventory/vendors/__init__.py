@@ -1,6 +1,6 @@
-"""The registry of vendors: the files of this folder and the entry points `hwcompat.accelerators`.
+"""The registry of vendors: the files in this folder and the entry points `hwcompat.accelerators`.
 
-A vendor's file is imported on first use. One that fails is left out, and `accelerator_failures` keeps why.
+A vendor's file is imported on first use. One that fails is left out, with its reason in `accelerator_failures`.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ VENDORS: Registry[type[AcceleratorBackend]] = Registry(
 
 
 def registered_vendors() -> Registered[type[AcceleratorBackend]]:
-    """Every vendor that can be imported, whether or not it has a device here."""
+    """Return every vendor that can be imported, with or without a device on this machine."""
     return VENDORS.load_all()
 
 
 def accelerator_failures() -> dict[str, str]:
-    """Why a vendor was left out, by its name: it can't be imported, or it raised."""
-    return {**registered_vendors().failures, **_asked()[1]}
+    """Return by name why a vendor was left out: it can't be imported, or it raised."""
+    return {**registered_vendors().failures, **_available()[1]}
 
 
 def get_all_accelerator_backends() -> list[AcceleratorBackend]:
-    """A backend for each vendor that has a device here, in order. A mixed machine shows all of them."""
-    return _asked()[0]
+    """Return a backend for each vendor with a device on this machine, in order."""
+    return _available()[0]
 
 
 def get_accelerator_backend(vendor: str | None = None) -> AcceleratorBackend:
-    """The backend of `vendor` (case doesn't matter), or the first one.
+    """Return the backend of `vendor` (in any case), or the first one.
 
-    Raises `NoAccelerator`, a `RuntimeError`, naming the vendors that are there.
+    Raises `NoAccelerator`, a `RuntimeError`, with the available vendors if there is none.
     """
     backends = get_all_accelerator_backends()
     for backend in backends:
@@ -74,10 +74,10 @@ def get_accelerator_backend(vendor: str | None = None) -> AcceleratorBackend:
 
 
 def get_accelerator_backend_by_index(index: int) -> AcceleratorBackend:
-    """The backend at `index` of `get_all_accelerator_backends()`.
+    """Return the backend at `index` of `get_all_accelerator_backends()`.
 
-    Raises `NoAccelerator` (a `RuntimeError`) when there is none at all, `NoSuchIndex` (an `IndexError`)
-    beyond the range, which it names.
+    Raises `NoAccelerator` (a `RuntimeError`) if there is none at all, or `NoSuchIndex` (an `IndexError`) with the
+    range.
     """
     backends = get_all_accelerator_backends()
     if not backends:
@@ -88,23 +88,23 @@ def get_accelerator_backend_by_index(index: int) -> AcceleratorBackend:
 
 
 def get_backend_count() -> int:
-    """How many vendors have a device here."""
+    """Return the number of vendors with a device on this machine."""
     return len(get_all_accelerator_backends())
 
 
 def list_available_vendors() -> list[str]:
-    """Names of the vendors that have a device here, in order."""
+    """Return the names of the vendors with a device on this machine, in order."""
     return [backend.VENDOR_NAME for backend in get_all_accelerator_backends()]
 
 
 def __getattr__(name: str) -> tuple[type[AcceleratorBackend], ...]:
-    # A plain constant would import every vendor's file together with this package.
+    # A constant would import every vendor's file together with this package.
     if name == "ACCELERATOR_BACKENDS":
         return tuple(registered_vendors().found.values())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _asked() -> tuple[list[AcceleratorBackend], dict[str, str]]:
+def _available() -> tuple[list[AcceleratorBackend], dict[str, str]]:
     backends: list[AcceleratorBackend] = []
     failures: dict[str, str] = {}
     for name, vendor in registered_vendors().found.items():

@@ -1,4 +1,4 @@
-"""AMD GPUs as the kernel's driver amdgpu shows them in `/sys`, and the compute agents of its KFD.
+"""AMD GPUs in the files of the kernel driver amdgpu in `/sys`, and the compute agents of KFD.
 
 Sources: the kernel's `Documentation/gpu/amdgpu/driver-misc.rst` and `thermal.rst` for the files of a card;
 `include/uapi/linux/kfd_sysfs.h` and `drivers/gpu/drm/amd/amdkfd/kfd_topology.c` for the properties of nodes.
@@ -35,17 +35,15 @@ _FRAMEBUFFER_HEAPS = (1, 2)
 
 
 def agents(machine: Machine) -> dict[str, Agent]:
-    """KFD's GPUs by their address on the bus. Its processors (without a SIMD) are none."""
+    """Return the GPUs of KFD by bus address, without its processors (nodes without a SIMD)."""
     found: dict[str, Agent] = {}
     for name in machine.names(_NODES) or ():
-        told = _properties(machine.text(f"{_NODES}/{name}/properties"))
-        if not name.isdigit() or not told.get("simd_count") or told.get("vendor_id", AMD_VENDOR_ID) != AMD_VENDOR_ID:
+        node = _properties(machine.text(f"{_NODES}/{name}/properties"))
+        if not name.isdigit() or not node.get("simd_count") or node.get("vendor_id", AMD_VENDOR_ID) != AMD_VENDOR_ID:
             continue
-        where = told.get("location_id", 0)
-        address = (
-            f"{told.get('domain', 0) & 0xFFFF:04x}:{where >> 8 & 0xFF:02x}:{where >> 3 & 0x1F:02x}.{where & 7:x}"
-        )
-        if address in found:  # a partition of a card that is known already
+        at = node.get("location_id", 0)
+        address = f"{node.get('domain', 0) & 0xFFFF:04x}:{at >> 8 & 0xFF:02x}:{at >> 3 & 0x1F:02x}.{at & 7:x}"
+        if address in found:  # another partition of a known card
             continue
         banks = [
             _properties(machine.text(f"{_NODES}/{name}/mem_banks/{bank}/properties"))
@@ -54,37 +52,37 @@ def agents(machine: Machine) -> dict[str, Agent]:
         own = [bank for bank in banks if bank.get("heap_type") in _FRAMEBUFFER_HEAPS]
         found[address] = Agent(
             node=int(name),
-            gfx=gfx_name(told.get("gfx_target_version")),
+            gfx=gfx_name(node.get("gfx_target_version")),
             memory_bytes=size(sum(bank.get("size_in_bytes", 0) for bank in own)),
             memory_bits=max((bank.get("width", 0) for bank in own), default=0) or None,
-            in_hive=bool(told.get("hive_id")),
+            in_hive=bool(node.get("hive_id")),
         )
     return found
 
 
 def gfx_name(version: int | None) -> str | None:
-    """`gfx942` of 90402: major version in decimal, minor and stepping as one hexadecimal digit each."""
+    """Return `gfx942` for 90402: the major version in decimal, minor and stepping as one hexadecimal digit each."""
     if not version or not 0 < version < 1_000_000:
         return None
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
 def pool(machine: Machine, card: Card) -> str:
-    """Where a program's memory comes from: `vram`, or `gtt` (the machine's) on an APU with a small carve-out.
+    """Return the memory pool of programs: `vram`, or `gtt` (the machine's) on an APU with a small carve-out.
 
-    KFD tells by the size of its bank (amdgpu_gmc.c, apu_prefer_gtt, since Linux 6.10); without KFD it is `vram`.
+    The size of the KFD bank decides (amdgpu_gmc.c, apu_prefer_gtt, since Linux 6.10); without KFD it is `vram`.
     """
     totals = {name: size(machine.text(f"{card.path}/mem_info_{name}_total")) for name in ("vram", "gtt")}
-    told = card.agent.memory_bytes if card.agent else None
+    bank = card.agent.memory_bytes if card.agent else None
     gtt = totals["gtt"]
-    if not card.integrated or told is None or gtt is None:
+    if not card.integrated or bank is None or gtt is None:
         return "vram"
-    return "gtt" if abs(told - gtt) < abs(told - (totals["vram"] or 0)) else "vram"
+    return "gtt" if abs(bank - gtt) < abs(bank - (totals["vram"] or 0)) else "vram"
 
 
 def placed(machine: Machine, info: AcceleratorInfo, card: Card | None) -> AcceleratorInfo:
-    """What a library or tool told of a device, with what only the kernel's files tell: whether it is an APU, whose
-    carve-out isn't what a program can have, its node in KFD, and whether it is in a hive."""
+    """Return a library's description of a device, completed from the kernel's files: whether it is an APU, whose
+    carve-out isn't the memory of programs, its KFD node, and whether it is in a hive."""
     if card is None:
         return info
     extra: Extra = {**info.extra_info}
@@ -113,7 +111,7 @@ def placed(machine: Machine, info: AcceleratorInfo, card: Card | None) -> Accele
 
 
 def memory_type(agent: Agent | None) -> str | None:
-    """By the width of the memory bus: a stack of HBM has 1,024 bits, and no GDDR card more than 512."""
+    """Return the type by the width of the memory bus: a stack of HBM has 1,024 bits, a GDDR card at most 512."""
     if agent is None or agent.memory_bits is None:
         return None
     if agent.memory_bits > _WIDEST_GDDR_BITS:
@@ -123,12 +121,12 @@ def memory_type(agent: Agent | None) -> str | None:
 
 
 class AmdgpuSource(DriverFiles):
-    """The files of the driver."""
+    """The files of the driver amdgpu."""
 
     NAME = "sysfs"
 
     def look(self) -> tuple[Card, ...]:
-        """In the order of KFD's nodes, and by address where KFD doesn't know them."""
+        """Return the cards in the order of KFD nodes, and by address if KFD doesn't list them."""
         known = agents(self.machine)
         found = []
         for card in self.found(_DRM, r"card\d+", AMD_VENDOR_ID, ("amdgpu", "")):
@@ -144,9 +142,9 @@ class AmdgpuSource(DriverFiles):
             return SourceReading(value=None, reason="no sensor of the card is there")
         sensors: dict[str, float] = {}
         for position, usual in ((1, "edge"), (2, "junction"), (3, "mem")):
-            told = number(self.machine.text(f"{card.hwmon}/temp{position}_input"))
-            if told is not None:
-                sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = told
+            degrees = number(self.machine.text(f"{card.hwmon}/temp{position}_input"))
+            if degrees is not None:
+                sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = degrees
         found = next((sensors[name] for name in ("edge", "junction", "mem") if name in sensors), None)
         return given(celsius(found, per=1000), "no sensor of the card answers")
 
@@ -163,8 +161,8 @@ class AmdgpuSource(DriverFiles):
     def power(self, card: Card) -> SourceReading[float]:
         if card.hwmon is None:
             return SourceReading(value=None, reason="no sensor of the card is there")
-        told = (watts(self.machine.text(f"{card.hwmon}/power1_{name}"), per=1e6) for name in ("average", "input"))
-        return given(next(filter(None, told), None), "the card has no sensor of power")
+        readings = (watts(self.machine.text(f"{card.hwmon}/power1_{name}"), per=1e6) for name in ("average", "input"))
+        return given(next(filter(None, readings), None), "the card has no sensor of power")
 
     def described(self, index: int, card: Card) -> AcceleratorInfo:
         read = self.machine.text

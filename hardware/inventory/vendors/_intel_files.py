@@ -1,4 +1,4 @@
-"""Intel GPUs as the drivers i915 and xe show them in `/sys`, and the NPU as intel_vpu (ivpu) does.
+"""Intel GPUs in the files of the drivers i915 and xe in `/sys`, and the NPU in those of intel_vpu (ivpu).
 
 Sources: the kernel's `Documentation/ABI/testing/sysfs-driver-intel-i915-hwmon`, `sysfs-driver-intel-xe-hwmon`,
 `drivers/gpu/drm/xe/xe_gt_throttle.c`, `drivers/gpu/drm/i915/gt/intel_gt_sysfs_pm.c` and
@@ -33,7 +33,7 @@ _BETWEEN_SAMPLES_S = 0.05
 
 
 def _growth(machine: Machine, path: str) -> float | None:
-    """How much a counter in a file grows in a second, over 50 ms."""
+    """Return the increase per second of a counter in a file, over 50 ms."""
     first, started = number(machine.text(path)), time.monotonic()
     if first is None:
         return None
@@ -44,25 +44,25 @@ def _growth(machine: Machine, path: str) -> float | None:
 
 
 class _IntelFiles(DriverFiles):
-    """What Intel's drivers have in common."""
+    """The base class for Intel's drivers."""
 
     def extra(self, card: Card) -> Extra:
         return super().extra(card) | {"driver": card.driver}
 
     def named(self, card: Card) -> str:
-        """The device's name in the PCI id database."""
+        """Return the device's name in the PCI id database."""
         kind = self.DEVICE_TYPE.upper()
         return pci_name(self.machine, INTEL_VENDOR_ID, card.device_id) or f"Intel {kind} {card.device_id:#06x}"
 
 
 class IntelGpuFiles(_IntelFiles):
-    """GPUs through i915 and xe."""
+    """GPUs of i915 and xe."""
 
     NAME = "sysfs"
 
     def look(self) -> tuple[Card, ...]:
-        """Cards first: the integrated one is not the first where its number isn't."""
-        # Graphics inside an Intel processor have had this address since the first; a card is behind a bridge.
+        """Return the cards before the integrated GPU, whatever their numbers are."""
+        # Graphics inside an Intel processor always has this address; a card is behind a bridge.
         found = self.found(_DRM, r"card\d+", INTEL_VENDOR_ID, ("i915", "xe"))
         found = [replace(card, integrated=card.address == "0000:00:02.0") for card in found]
         return tuple(sorted(found, key=lambda card: card.integrated))
@@ -128,7 +128,7 @@ class IntelGpuFiles(_IntelFiles):
 
 
 class IntelNpuFiles(_IntelFiles):
-    """NPUs through intel_vpu."""
+    """NPUs of intel_vpu."""
 
     NAME = "intel_vpu"
     DEVICE_TYPE = "npu"

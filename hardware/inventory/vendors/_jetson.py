@@ -1,4 +1,4 @@
-"""The GPU of a Jetson, in the kernel's own files.
+"""The GPU of a Jetson, from the kernel's files.
 
 Sources: Jetson Linux Developer Guide (device tree model, GPU load in tenths of a percent), and the kernel's thermal
 ABI.
@@ -22,7 +22,7 @@ _THERMAL = "/sys/class/thermal"
 
 
 def is_jetson(machine: Machine) -> bool:
-    """Whether the device tree names a system-on-chip of NVIDIA's."""
+    """Return whether the device tree names an NVIDIA system-on-chip."""
     return "nvidia,tegra" in (machine.text(_COMPATIBLE) or "")
 
 

@@ -1,6 +1,6 @@
-"""What a driver of the kernel shows of its devices in `/sys`: which there are, and whether this user may use them.
+"""Devices of a kernel driver in `/sys`, and whether this user may use them.
 
-A device whose node isn't in `/dev` wasn't given to this container.
+A device without a node in `/dev` wasn't passed to this container.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Agent:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A device of a driver: its folder in `/sys/class`, and its node, which is empty where the driver made none.
+    """A device of a driver: its folder in `/sys/class`, and its node, empty if the driver created none.
 
-    `may_open` is `None` where the node wasn't given to this container. An `integrated` GPU uses the host's memory.
+    `may_open` is None if the node wasn't passed to this container. An `integrated` GPU uses the host's memory.
     """
 
     folder: str
@@ -48,17 +48,17 @@ class Card:
 
     @property
     def path(self) -> str:
-        """The device's own folder."""
+        """Return the device's own folder."""
         return f"{self.folder}/device"
 
     @property
     def denied(self) -> str:
-        """Why this user can't use it; empty where nothing is in the way."""
+        """Return why this user can't use it, or an empty text."""
         return f"{self.node} can't be opened by this user: join group render" if self.may_open is False else ""
 
 
 def read_card(machine: Machine, folder: str, vendor_id: int, drivers: Collection[str]) -> Card | None:
-    """The device of a folder such as `/sys/class/drm/card0`; `None` for one of another vendor or driver."""
+    """Return the device of a folder such as `/sys/class/drm/card0`; None for another vendor or driver."""
     path = f"{folder}/device"
     address = pci_address((machine.link(path) or "").rpartition("/")[2])
     device_id = machine.number(f"{path}/device", 16)
@@ -85,40 +85,40 @@ def read_card(machine: Machine, folder: str, vendor_id: int, drivers: Collection
 
 
 def driver_version(machine: Machine, module: str) -> str:
-    """The version of a kernel module; one that came with the kernel has the kernel's."""
+    """Return the version of a kernel module, or that of the kernel for one of its own."""
     return text(machine.text(f"/sys/module/{module}/version")) or f"Linux {machine.host().release}"
 
 
 class DriverFiles(Source):
-    """A driver's files. Its devices are looked for once: what a device is doesn't change."""
+    """The files of a driver. Devices are searched for once, because they don't change."""
 
     DEVICE_TYPE: ClassVar[str] = "gpu"
 
     def found(self, folder: str, pattern: str, vendor_id: int, drivers: Collection[str]) -> list[Card]:
-        """The devices of some drivers in a folder such as `/sys/class/drm`, by address."""
+        """Return the devices of some drivers in a folder such as `/sys/class/drm`, by address."""
         names = [name for name in self.machine.names(folder) or () if re.fullmatch(pattern, name)]
         cards = [read_card(self.machine, f"{folder}/{name}", vendor_id, drivers) for name in names]
         return sorted((card for card in cards if card is not None), key=lambda card: card.address)
 
     @abstractmethod
     def look(self) -> tuple[Card, ...]:
-        """The driver's devices in the order in which programs number them."""
+        """Return the driver's devices in the order in which programs number them."""
 
     @abstractmethod
     def described(self, index: int, card: Card) -> AcceleratorInfo:
-        """All that the files tell of a device that is there."""
+        """Return the description of a device from its files."""
 
     @functools.cached_property
     def every(self) -> tuple[Card, ...]:
-        """All devices of the driver."""
+        """Return all devices of the driver."""
         return self.look()
 
     def cards(self) -> tuple[Card, ...]:
-        """Those whose node this container was given."""
+        """Return the devices whose node was passed to this container."""
         return tuple(card for card in self.every if card.may_open is not None)
 
     def at(self, address: object) -> Card | None:
-        """The device at an address on the bus."""
+        """Return the device at a bus address."""
         return next((card for card in self.every if card.address == address), None)
 
     def handle(self, index: int) -> Card:
@@ -138,6 +138,6 @@ class DriverFiles(Source):
         return self.described(index, self.handle(index))
 
     def extra(self, card: Card) -> Extra:
-        """Where a device is on the bus, what it is, and what is in the way of using it."""
+        """Return the bus address of a device, what it is, and what prevents its use."""
         extra: Extra = {"pci_address": card.address, "pci_device_id": f"{card.device_id:#06x}"}
         return extra | ({"reason": card.denied} if card.denied else {})

@@ -1,4 +1,4 @@
-"""Libraries of vendors: started once, asked from any thread, and answering with plain data; and Python packages."""
+"""Vendor libraries that are opened on first use and return plain data, from any thread; and Python packages."""
 
 from __future__ import annotations
 
@@ -15,67 +15,67 @@ from ...machine import Library, SourceReading
 from ...software import package_versions
 from .vendor import DriverState, LibraryState
 
-OPENING = "opening"
-"""The question that is no function of a library: the state of library and driver, and why it doesn't start."""
+STATUS = "opening"
+"""The pseudo-function for the state of library and driver, and why the library doesn't start."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
-    """What came of starting a library; `reason` is empty where it answers."""
+class StartResult:
+    """The result of starting a library; `reason` is empty if it works."""
 
     library: LibraryState = LibraryState.OK
     driver: DriverState = DriverState.OK
     reason: str = ""
 
 
-def no_library(reason: str) -> Opening:
-    """What came of it where the library, or its binding, can't be loaded."""
-    return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+def no_library(reason: str) -> StartResult:
+    """Return the result for a library, or its binding, that can't be loaded."""
+    return StartResult(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
 
 
-class OpenedOnce(Library):
-    """A library that is started on the first question, and remembers what came of that until `close`.
+class LazyLibrary(Library):
+    """A library that is started by the first call, whose result is kept until `close`.
 
-    `_lock` is held while it is started and given back. Questions are `count`, and others with the index of a device
-    first.
+    `_lock` is held while it is started and closed. Functions are `count`, and others with the index of a device as
+    first argument.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._opening: Opening | None = None
+        self._status: StartResult | None = None
         self._binding: Any = None
         self._handles: Sequence[Any] = ()
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         with self._lock:
-            opening = self._opening = self._opening or self._start()
-        if function == OPENING:
-            return SourceReading(value=[str(opening.library), str(opening.driver), opening.reason])
-        if opening.reason:
-            return SourceReading(value=None, reason=opening.reason)
+            status = self._status = self._status or self._start()
+        if function == STATUS:
+            return SourceReading(value=[str(status.library), str(status.driver), status.reason])
+        if status.reason:
+            return SourceReading(value=None, reason=status.reason)
         return self._answer(function, *arguments)
 
     def close(self) -> str:
         with self._lock:
-            opened, self._opening = self._opening, None
+            opened, self._status = self._status, None
             binding, self._binding, self._handles = self._binding, None, ()
             if opened is None or opened.reason:
                 return ""
             try:
                 self._stop(binding)
             except Exception as error:  # a binding may raise anything
-                return said(error)
+                return one_line_of(error)
             return ""
 
     @abstractmethod
-    def _start(self) -> Opening:
-        """Load and start the library; where it answers, its binding and the handles of its devices are kept."""
+    def _start(self) -> StartResult:
+        """Load and start the library; on success keep its binding and the handles of its devices."""
 
     def _stop(self, binding: Any) -> None:
-        """Give the library back, which was started."""
+        """Close the library that was started."""
 
     def _call(self, binding: Any, handle: Any, function: str, *arguments: Any) -> Any:
-        """Ask the started library of a device. What is raised becomes the reason why there is no answer."""
+        """Call the started library for a device. An error becomes the reason of a missing value."""
         raise LookupError(f"{self.NAME} isn't asked for it")
 
     def _answer(self, function: str, *arguments: Any) -> SourceReading[Any]:
@@ -89,17 +89,17 @@ class OpenedOnce(Library):
         except IndexError:
             return SourceReading(value=None, reason=f"{self.NAME} lists {len(handles)} devices")
         except Exception as error:  # as above
-            return SourceReading(value=None, reason=f"{function}: {said(error)}")
+            return SourceReading(value=None, reason=f"{function}: {one_line_of(error)}")
 
 
-def said(error: Exception) -> str:
-    """One line of an error of a binding, whose own text may have several."""
+def one_line_of(error: Exception) -> str:
+    """Return an error of a binding in one line."""
     information = getattr(error, "err_info", None)
     return str(information) if information else " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def plain(value: Any) -> Any:
-    """Tables, lists, numbers and texts of what a binding gives: structures of ctypes are tables, bytes are text."""
+    """Return plain data for the values of a binding: tables for ctypes structures, text for bytes."""
     if hasattr(value, "_fields_"):
         return {name: plain(getattr(value, name)) for name, *_ in value._fields_}
     if isinstance(value, Mapping):
@@ -114,12 +114,12 @@ def plain(value: Any) -> Any:
 
 
 class Packages(Library):
-    """Python packages, found without importing them: importing an SDK may start its runtime, or take the device."""
+    """Python packages, found without importing them, because an SDK may start its runtime or occupy the device."""
 
     NAME = "packages"
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
-        """`version` of a distribution; `module`, whether there is a top-level module, and something below it."""
+        """Return the `version` of a distribution, or whether a top-level `module` and a part of it exists."""
         name, below = str(arguments[0]), str(arguments[1]) if len(arguments) > 1 else ""
         if function == "version":
             version = package_versions((name,))[name]

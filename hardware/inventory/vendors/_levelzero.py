@@ -1,4 +1,4 @@
-"""What Level Zero Sysman says of a device, through its binding pyzes: structures and handles stay in here."""
+"""Level Zero Sysman through its binding pyzes; structures and handles aren't returned."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _BETWEEN_SAMPLES_S = 0.05
 
 
 class LevelZeroError(Exception):
-    """A function's result that isn't success."""
+    """A function returned an error."""
 
 
 def gpus(zes: Any) -> list[Any]:
-    """The handles of all GPUs. Raises `LevelZeroError`."""
+    """Return the handles of all GPUs. Raises `LevelZeroError` on failure."""
     every = [
         device
         for driver in _list(zes, "zesDriverGet", zes.zes_driver_handle_t)
@@ -28,7 +28,7 @@ def gpus(zes: Any) -> list[Any]:
 
 
 def name_of(zes: Any, result: int) -> str:
-    """What the binding calls a result."""
+    """Return the binding's name of a result."""
     names = (name for name in dir(zes) if name.startswith("ZE_RESULT_") and getattr(zes, name) == result)
     return next(names, f"result {result & 0xFFFFFFFF:#x}")
 
@@ -66,17 +66,17 @@ def _text(value: bytes) -> str:
 
 
 def _device(zes: Any, device: Any) -> dict[str, Any]:
-    told = _properties(zes, device)
+    properties = _properties(zes, device)
     pci = _filled(zes, "zesDevicePciGetProperties", device, "zes_pci_properties_t", "PCI_PROPERTIES")
     where, speed = pci.address, pci.maxSpeed
     return {
-        "name": _text(told.core.name) or _text(told.modelName),
-        "device_id": told.core.deviceId,
-        "integrated": bool(told.core.flags & _INTEGRATED_FLAG),
-        "max_allocation_bytes": told.core.maxMemAllocSize,
-        "subdevices": told.numSubdevices,
-        "driver_version": _text(told.driverVersion),
-        "uuid": bytes(told.core.uuid.id).hex(),
+        "name": _text(properties.core.name) or _text(properties.modelName),
+        "device_id": properties.core.deviceId,
+        "integrated": bool(properties.core.flags & _INTEGRATED_FLAG),
+        "max_allocation_bytes": properties.core.maxMemAllocSize,
+        "subdevices": properties.numSubdevices,
+        "driver_version": _text(properties.driverVersion),
+        "uuid": bytes(properties.core.uuid.id).hex(),
         "pci_address": f"{where.domain:04x}:{where.bus:02x}:{where.device:02x}.{where.function:x}",
         "pcie_gen": speed.gen,
         "pcie_width": speed.width,
@@ -86,19 +86,19 @@ def _device(zes: Any, device: Any) -> dict[str, Any]:
 def _memory(zes: Any, device: Any) -> list[dict[str, Any]]:
     modules = []
     for handle in _list(zes, "zesDeviceEnumMemoryModules", zes.zes_mem_handle_t, device):
-        told = _filled(zes, "zesMemoryGetProperties", handle, "zes_mem_properties_t", "MEM_PROPERTIES")
+        properties = _filled(zes, "zesMemoryGetProperties", handle, "zes_mem_properties_t", "MEM_PROPERTIES")
         state = _filled(zes, "zesMemoryGetState", handle, "zes_mem_state_t", "MEM_STATE")
         kinds = {
             getattr(zes, name): name.removeprefix("ZES_MEM_TYPE_") for name in dir(zes) if "ZES_MEM_TYPE_" in name
         }
         modules.append(
             {
-                "kind": kinds.get(told.type, ""),
-                "on_device": told.location == zes.ZES_MEM_LOC_DEVICE,
-                "physical_bytes": told.physicalSize,
+                "kind": kinds.get(properties.type, ""),
+                "on_device": properties.location == zes.ZES_MEM_LOC_DEVICE,
+                "physical_bytes": properties.physicalSize,
                 "size_bytes": state.size,
                 "free_bytes": state.free,
-                "bus_bits": told.busWidth,
+                "bus_bits": properties.busWidth,
             }
         )
     return modules
@@ -107,10 +107,10 @@ def _memory(zes: Any, device: Any) -> list[dict[str, Any]]:
 def _temperatures(zes: Any, device: Any) -> list[list[Any]]:
     found = []
     for handle in _list(zes, "zesDeviceEnumTemperatureSensors", zes.zes_temp_handle_t, device):
-        told = _filled(zes, "zesTemperatureGetProperties", handle, "zes_temp_properties_t", "TEMP_PROPERTIES")
+        properties = _filled(zes, "zesTemperatureGetProperties", handle, "zes_temp_properties_t", "TEMP_PROPERTIES")
         celsius = ctypes.c_double()
         _check(zes, "zesTemperatureGetState", handle, ctypes.byref(celsius))
-        found.append([told.type, celsius.value])
+        found.append([properties.type, celsius.value])
     return found
 
 
@@ -123,29 +123,29 @@ def _throttle(zes: Any, device: Any) -> int | None:
 
 
 def _power(zes: Any, device: Any) -> float | None:
-    """W of the first domain, which is the whole card, over 50 ms."""
+    """Return the power in W of the first domain, the whole card, over 50 ms."""
     domains = _list(zes, "zesDeviceEnumPowerDomains", zes.zes_pwr_handle_t, device)
     if not domains:
         return None
     sample = functools.partial(_filled, zes, "zesPowerGetEnergyCounter", domains[0], "zes_power_energy_counter_t")
-    return _rate(sample, "energy")  # microjoules in microseconds
+    return _rate(sample, "energy")  # microjoules per microsecond
 
 
 def _engines(zes: Any, device: Any) -> list[list[Any]]:
-    """Type and busy share of each group of engines over 50 ms."""
+    """Return type and busy share of each group of engines over 50 ms."""
     found = []
     for handle in _list(zes, "zesDeviceEnumEngineGroups", zes.zes_engine_handle_t, device):
-        told = _filled(zes, "zesEngineGetProperties", handle, "zes_engine_properties_t", "ENGINE_PROPERTIES")
-        if told.type not in (zes.ZES_ENGINE_GROUP_ALL, zes.ZES_ENGINE_GROUP_COMPUTE_ALL):
+        properties = _filled(zes, "zesEngineGetProperties", handle, "zes_engine_properties_t", "ENGINE_PROPERTIES")
+        if properties.type not in (zes.ZES_ENGINE_GROUP_ALL, zes.ZES_ENGINE_GROUP_COMPUTE_ALL):
             continue
         sample = functools.partial(_filled, zes, "zesEngineGetActivity", handle, "zes_engine_stats_t")
         share = _rate(sample, "activeTime")
-        found.append([told.type, share])
+        found.append([properties.type, share])
     return found
 
 
 def _rate(sample: Callable[[], Any], field: str) -> float | None:
-    """How fast a counter grows by the structure's own clock."""
+    """Return the rate of a counter by the structure's own clock."""
     first = sample()
     time.sleep(_BETWEEN_SAMPLES_S)
     second = sample()

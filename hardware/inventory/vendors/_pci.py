@@ -1,7 +1,7 @@
-"""Accelerators as the kernel shows them with no vendor library: on the PCI bus, and inside a system-on-chip.
+"""Accelerators that the kernel shows without a vendor library: on the PCI bus, and in a system-on-chip.
 
-Source of the layout: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` and `sysfs-devices-removable`; of the
-classes: pci.ids; of devices in other classes, and of names where no pci.ids is installed: `bus_devices.toml`.
+Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` and `sysfs-devices-removable` for the layout; pci.ids
+for the classes; `bus_devices.toml` for devices in other classes, and for names without pci.ids.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AMD_VENDOR_ID, INTEL_VENDOR_ID = 0x1002, 0x8086
 DISPLAY_CLASS = 0x03
 PROCESSING_ACCELERATOR_CLASS = 0x12
 _VAGUE_CLASSES = (0x00, 0x08, 0x0B, 0x11, 0x40, 0xFF)
-"""Unclassified, system peripheral, processor, signal processing, co-processor, unassigned: any may be one."""
+"""Unclassified, system peripheral, processor, signal processing, co-processor, unassigned: may be accelerators."""
 
 ID_DATABASES = (
     Path("/usr/share/misc/pci.ids"),
@@ -37,9 +37,9 @@ _BUS_TABLE, _CHIP_TABLE = (Path(__file__).with_name(f"{name}_devices.toml") for 
 class PciDevice:
     """A graphics or processing device.
 
-    `name` is empty where neither pci.ids nor our own table knows it. `kind` is `gpu` for a display controller, what
-    the table calls it (`npu`, `tpu`, `lpu`, `fpga` …), or empty. `external` says that it can be pulled out
-    (Thunderbolt), `None` where the kernel doesn't tell.
+    `name` is empty if neither pci.ids nor our own table has it. `kind` is `gpu` for a display controller, the kind in
+    the table (`npu`, `tpu`, `lpu`, `fpga` …), or empty. `external` is whether it can be unplugged (Thunderbolt), None
+    if unknown.
     """
 
     address: str
@@ -52,8 +52,8 @@ class PciDevice:
 
 
 def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | None:
-    """Display controllers (class 03), processing accelerators (12), and what `bus_devices.toml` knows of other
-    classes, by address; `None` without a bus."""
+    """Return display controllers (class 03), processing accelerators (12), and devices of `bus_devices.toml` in
+    other classes, by address; None without a bus."""
     machine = machine or LiveMachine()
     if machine in _held:
         return _held[machine]
@@ -63,7 +63,7 @@ def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | 
 def devices_of(
     machine: Machine, vendor_id: int, *, device_id: int | None = None, classes: Collection[int] = ()
 ) -> tuple[PciDevice, ...] | None:
-    """One vendor's of them: one kind of device alone, or those of some base classes; `None` without a bus."""
+    """Return the devices of one vendor, filtered by id or base class; None without a bus."""
     every = pci_accelerators(machine)
     if every is None:
         return None
@@ -73,7 +73,7 @@ def devices_of(
 
 @contextlib.contextmanager
 def bus_read_once(machine: Machine) -> Iterator[None]:
-    """Meanwhile, everybody who asks for the bus of this machine gets the same answer."""
+    """Read the bus of this machine only once during this block."""
     _held[machine] = _read_bus(machine)
     try:
         yield
@@ -94,17 +94,17 @@ def _read_bus(machine: Machine) -> tuple[PciDevice, ...] | None:
 
 
 def pcie_generation(machine: Machine, address: str) -> int | None:
-    """The newest generation that a device and its slot can talk; `None` where the kernel doesn't tell."""
+    """Return the newest generation that a device and its slot support; None if unknown."""
     return generation_of((machine.text(f"{DEVICES}/{address}/max_link_speed") or "").partition(" ")[0])
 
 
 def bound_driver(machine: Machine, address: str) -> str:
-    """The kernel's driver that drives a device, empty where none does."""
+    """Return the kernel driver of a device, or an empty text."""
     return (machine.link(f"{DEVICES}/{address}/driver") or "").rpartition("/")[2]
 
 
 def _read(machine: Machine, address: str) -> PciDevice | None:
-    # A device that is unplugged while we read has no numbers any more; it is not there.
+    # A device that is unplugged during reading has no numbers and is left out.
     code = machine.number(f"{DEVICES}/{address}/class", 16)
     if code is None or code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, *_VAGUE_CLASSES):
         return None
@@ -127,7 +127,7 @@ def _read(machine: Machine, address: str) -> PciDevice | None:
 
 
 def _known(vendor: int, device: int, base_class: int) -> Mapping[str, str] | None:
-    """What `bus_devices.toml` has of a device: its name and kind. A whole vendor is known by its accelerators."""
+    """Return name and kind of a device in `bus_devices.toml`. A vendor of accelerators only is listed as a whole."""
     entries = [one for one in data_file(_BUS_TABLE)["device"] if int(one["vendor"], 16) == vendor]
     found = next((one for one in entries if "device" in one and int(one["device"], 16) == device), None)
     if found is None and base_class == PROCESSING_ACCELERATOR_CLASS:
@@ -136,27 +136,28 @@ def _known(vendor: int, device: int, base_class: int) -> Mapping[str, str] | Non
 
 
 def _names_of(machine: Machine, wanted: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
-    """Names by vendor and device, of those that the PCI id database knows."""
-    told = machine.library(PciNames).ask("names", sorted(map(list, wanted))).value
+    """Return names by vendor and device, for those in the PCI id database."""
+    known = machine.library(PciNames).ask("names", sorted(map(list, wanted))).value
     return {
         (one[0], one[1]): words(one[2])
-        for one in listed(told)
+        for one in listed(known)
         if isinstance(one, list) and len(one) == 3 and (whole(one[0]), whole(one[1])) in wanted
     }
 
 
 def pci_name(machine: Machine, vendor_id: int, device_id: int) -> str:
-    """A device's name in the PCI id database; empty where that doesn't know it."""
+    """Return a device's name in the PCI id database, or an empty text."""
     return _names_of(machine, {(vendor_id, device_id)}).get((vendor_id, device_id), "")
 
 
 class PciNames(Library):
-    """The PCI id database (pci.ids), which the system's packages bring."""
+    """The PCI id database (pci.ids) of the system's packages."""
 
     NAME = "pci_ids"
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
-        """`names` of a list of (vendor, device): a list of (vendor, device, name) for those that are known."""
+        """Return for `names` and a list of (vendor, device) a list of (vendor, device, name) for those with a
+        name."""
         database = next((path for path in ID_DATABASES if path.is_file()), None)
         if database is None:
             return SourceReading(value=None, reason="no pci.ids is installed (Debian: pci.ids, Fedora: hwdata)")
@@ -189,7 +190,7 @@ def _names(wanted: set[tuple[int, int]], database: Path) -> dict[tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class ChipDevice:
-    """One device: where the kernel has it (`fdab0000.npu`), the driver, and the device tree's name for it."""
+    """One device: its place in the kernel (`fdab0000.npu`), its driver, and its name in the device tree."""
 
     place: str
     name: str
@@ -199,21 +200,21 @@ class ChipDevice:
 
 
 def chip_accelerators(machine: Machine) -> tuple[ChipDevice, ...]:
-    """What `chip_devices.toml` knows, by driver and place. Empty where the kernel has none of the drivers."""
+    """Return the devices of `chip_devices.toml`, by driver and place. Empty if the kernel has none of the drivers."""
     found = []
     for known in data_file(_CHIP_TABLE)["device"]:
         folder = f"{_DRIVERS}/{known['driver']}"
         for place in machine.names(folder) or ():
             event = machine.text(f"{folder}/{place}/uevent") or ""
-            told = re.search(r"^OF_COMPATIBLE_0=(\S+)", event, re.MULTILINE)
-            if told and told[1].startswith(known["compatible"]):
+            compatible = re.search(r"^OF_COMPATIBLE_0=(\S+)", event, re.MULTILINE)
+            if compatible and compatible[1].startswith(known["compatible"]):
                 found.append(
                     ChipDevice(
                         place=place,
                         name=known["name"],
                         kind=known["kind"],
                         driver=known["driver"],
-                        compatible=told[1],
+                        compatible=compatible[1],
                     )
                 )
     return tuple(found)

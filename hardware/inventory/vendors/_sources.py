@@ -1,7 +1,7 @@
-"""How a vendor's devices are read: through its library or its one tool, the kernel's files, or else the bus alone.
+"""Sources of a vendor's devices: its library or tool, the kernel's files, or the bus alone.
 
-A vendor whose library and driver list the same devices is a `SourcedAccelerators`, one whose devices lie in several
-places a `ListedAccelerators`. Both have a reason for each figure that isn't there.
+A vendor whose library and driver list the same devices is a `SourcedAccelerators`, one with devices in several places
+a `ListedAccelerators`. Both have a reason for each missing value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...machine import Library, Machine, SourceReading
-from ._lazy_library import OPENING, Opening, no_library
+from ._lazy_library import STATUS, StartResult, no_library
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
 from ._tool_values import counted
 from .vendor import (
@@ -29,71 +29,71 @@ from .vendor import (
 )
 
 _FRESH_S = 0.5
-"""Metrics that are read together come from one run of a program."""
+"""Seconds for which metrics come from one run of a program."""
 
 
 _WORDS = {"throttle": "throttling", "memory": "used memory"}
-"""Metrics in words where their method is called otherwise."""
+"""Texts for metrics whose method has another name."""
 
 
 class Source(ABC):
-    """One way to read a vendor's devices. Devices are numbered from 0 in an order that the source keeps.
+    """One way to read a vendor's devices. Devices are numbered from 0 in a stable order.
 
-    A metric that it reads has a method of the metric's name (`temperature`, `memory`, …), which is given the device's
-    `handle` and returns a `SourceReading`.
+    A metric has a method of its name (`temperature`, `memory`, …), which takes the device's `handle` and returns a
+    `SourceReading`.
     """
 
     NAME: ClassVar[str]
-    """What a person calls it: `NVML`, `sysfs` …"""
+    """The name for users: `NVML`, `sysfs` …"""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
     @abstractmethod
     def count(self) -> SourceReading[int]:
-        """How many devices it lists."""
+        """Return the number of devices."""
 
     @abstractmethod
     def describe(self, index: int) -> AcceleratorInfo:
-        """All that it tells of one device; what it doesn't tell is `None`."""
+        """Return the description of one device; unknown values are None."""
 
     def handle(self, index: int) -> Any:
-        """What a metric is asked with."""
+        """Return the argument of a device's metrics."""
         return index
 
     def told(self, index: int, what: str) -> SourceReading[Any]:
-        """One metric of a device by its name, or the reason why there is none."""
+        """Return one metric of a device by its name, or the reason if there is none."""
         method: Callable[[Any], SourceReading[Any]] | None = getattr(self, what, None)
         if method is None:
             return SourceReading(value=None, reason=f"{self.NAME} doesn't report {_WORDS.get(what, what)}")
         return method(self.handle(index))
 
     def place_of(self, address: object) -> int | None:
-        """The number of the device at an address on the bus; `None` where it lists none there."""
+        """Return the number of the device at a bus address; None if there is none."""
         return None
 
     def close(self) -> None:  # noqa: B027 - an optional hook
-        """Give back what it holds."""
+        """Release all resources."""
 
 
 class LibrarySource(Source):
-    """A vendor's own library."""
+    """A vendor's library."""
 
     LIBRARY: ClassVar[type[Library]]
     COUNT: ClassVar[str] = "count"
-    """The question for the number of devices."""
+    """The function that returns the number of devices."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self.library = machine.library(self.LIBRARY)
 
-    def opening(self) -> Opening:
-        """The state of library and driver; missing where it wasn't there when the machine was recorded."""
-        told = self.library.ask(OPENING)
-        if told.value is None:
-            return no_library(told.reason)
-        library, driver, reason = told.value
-        return Opening(library=LibraryState(library), driver=DriverState(driver), reason=reason)
+    def status(self) -> StartResult:
+        """Return the state of library and driver; missing if it wasn't there when the machine was recorded."""
+        state = self.library.ask(STATUS)
+        if state.value is None:
+            return no_library(state.reason)
+        library, driver, reason = state.value
+        return StartResult(library=LibraryState(library), driver=DriverState(driver), reason=reason)
 
     def count(self) -> SourceReading[int]:
         return counted(self.library.ask(self.COUNT))
@@ -105,7 +105,7 @@ class LibrarySource(Source):
 class ListedAccelerators(AcceleratorBackend):
     """A vendor that finds its devices once; those with an index are the driver's, numbered from 0.
 
-    A metric that it reads has a method of the metric's name, which is given the device and returns a `SourceReading`.
+    A metric has a method of its name, which takes the device and returns a `SourceReading`.
     """
 
     def __init__(self, machine: Machine | None = None) -> None:
@@ -115,18 +115,17 @@ class ListedAccelerators(AcceleratorBackend):
         self._lock = threading.RLock()
 
     def printed(self, *words: str, keep: bool = False) -> SourceReading[str]:
-        """What a command prints; it runs again only where the last answer is older than half a second."""
+        """Return the output of a command, which is run again only if the last output is older than half a second."""
         with self._lock:
-            at, told = self._printed.get(words, (0.0, None))
-            if told is None or not (keep or time.monotonic() - at <= _FRESH_S):
-                told = self.machine.run(*words)
-                self._printed[words] = (time.monotonic(), told)
-            return told
+            at, reading = self._printed.get(words, (0.0, None))
+            if reading is None or not (keep or time.monotonic() - at <= _FRESH_S):
+                reading = self.machine.run(*words)
+                self._printed[words] = (time.monotonic(), reading)
+            return reading
 
     @abstractmethod
     def find(self) -> tuple[AcceleratorInfo, ...]:
-        """Look for devices: those that a driver shows and those that only the bus does (`seen_by`), in order. They
-        get their index afterwards."""
+        """Return the devices of a driver and those only on the bus (`seen_by`), in order and without an index."""
 
     def list_devices(self) -> tuple[AcceleratorInfo, ...]:
         with self._lock:
@@ -138,7 +137,7 @@ class ListedAccelerators(AcceleratorBackend):
             return self._devices
 
     def driven(self) -> tuple[AcceleratorInfo, ...]:
-        """The devices that a driver lists."""
+        """Return the devices that a driver lists."""
         return tuple(one for one in self.list_devices() if one.index is not None)
 
     def is_available(self) -> bool:
@@ -158,28 +157,28 @@ class ListedAccelerators(AcceleratorBackend):
         return self.metric(devices[index], what)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
-        """One metric of a device that is listed, or the reason why there is none."""
+        """Return one metric of a listed device, or the reason if there is none."""
         method: Callable[[AcceleratorInfo], SourceReading[Any]] | None = getattr(self, what, None)
-        return method(device) if method else self._silent(device, what)
+        return method(device) if method else self._not_reported(device, what)
 
     def obstacles(self) -> list[str]:
-        """What is in the way of using devices, one reason for each that has one."""
+        """Return what prevents the use of devices, one reason for each that has one."""
         return [str(one.extra_info["reason"]) for one in self.list_devices() if "reason" in one.extra_info]
 
-    def _silent(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
+    def _not_reported(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
         return SourceReading(
             value=None, reason=f"nothing known here tells the {_WORDS.get(what, what)} of {device.model}"
         )
 
 
 class SourcedAccelerators(ListedAccelerators):
-    """A vendor whose devices come from its library, or else from the kernel's files, or else from the bus alone.
-    Without a sign of the vendor nothing but its library is asked."""
+    """A vendor whose devices come from its library, else from the kernel's files, else from the bus. Without a
+    sign of the vendor only its library is called."""
 
     PCI_VENDOR_ID: ClassVar[int]
     LIBRARY_SOURCE: ClassVar[type[LibrarySource]]
     MODULES: ClassVar[tuple[str, ...]]
-    """Kernel modules of the driver, as `/sys/module` names them."""
+    """Kernel modules of the driver, by their names in `/sys/module`."""
     PCI_CLASSES: ClassVar[tuple[int, ...]] = (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS)
 
     def __init__(self, machine: Machine | None = None) -> None:
@@ -191,8 +190,8 @@ class SourcedAccelerators(ListedAccelerators):
 
     @abstractmethod
     def files(self) -> tuple[Source, ...]:
-        """The kernel's files: of the devices that the library lists too, then of those that it doesn't. None where
-        nothing of the vendor is seen."""
+        """Return the sources from the kernel's files: for devices that the library lists too, then for others.
+        Empty without a sign of the vendor."""
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
         files = self._files = self.files()
@@ -207,30 +206,30 @@ class SourcedAccelerators(ListedAccelerators):
         return self.finished(tuple(_described(*place) for place in self._places))
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
-        """The devices of the sources with what only the vendor as a whole can tell."""
+        """Return the devices, completed with facts of the vendor as a whole."""
         return devices
 
     def device_type_of(self, device: PciDevice) -> str:
-        """What a device is that only the bus shows."""
+        """Return the type of a device that only the bus shows."""
         return self.DEVICE_TYPE
 
     def on_bus(self) -> tuple[PciDevice, ...] | None:
-        """The vendor's devices on the bus; `None` where there is no bus to look at."""
+        """Return the vendor's devices on the bus; None without a bus."""
         with self._lock:
             if not self._bus:
                 self._bus = [devices_of(self.machine, self.PCI_VENDOR_ID, classes=self.PCI_CLASSES)]
             return self._bus[0]
 
     def module_loaded(self) -> bool | None:
-        """Whether the kernel has the driver; `None` where nothing tells."""
+        """Return whether the kernel has loaded the driver; None if unknown."""
         if not self.machine.is_folder("/sys/module"):
             return None
         return any(self.machine.is_folder(f"/sys/module/{name}") for name in self.MODULES)
 
     def facts(self) -> VendorFacts:
         devices, on_bus, loaded = self.driven(), self.on_bus(), self.module_loaded()
-        opening = self.opening()
-        library, driver, reason = opening.library, opening.driver, opening.reason
+        status = self.status()
+        library, driver, reason = status.library, status.driver, status.reason
         listed = len(devices)
         if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
             driver = DriverState.OK if loaded else DriverState.MISSING
@@ -263,32 +262,30 @@ class SourcedAccelerators(ListedAccelerators):
             read_through=", ".join(dict.fromkeys(source.NAME for source, _ in self._places)),
         )
 
-    def opening(self) -> Opening:
-        """The state of library and driver as the library tells them, and what isn't right."""
-        return self._library.opening()
+    def status(self) -> StartResult:
+        """Return the state of library and driver according to the library, with the reason for a problem."""
+        return self._library.status()
 
     def told(self, index: int, what: str) -> SourceReading[Any]:
         if not self.driven():
-            return SourceReading(
-                value=None, reason=self.opening().reason or f"no {self.VENDOR_NAME} device is listed"
-            )
+            return SourceReading(value=None, reason=self.status().reason or f"no {self.VENDOR_NAME} device is listed")
         return super().told(index, what)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
         source, place = self._places[device.index or 0]
-        told = source.told(place, what)
-        return told if told.value is not None or source is not self._library else self.of_files(device, what, told)
+        read = source.told(place, what)
+        return read if read.value is not None or source is not self._library else self.of_files(device, what, read)
 
-    def of_files(self, device: AcceleratorInfo, what: str, told: SourceReading[Any]) -> SourceReading[Any]:
-        """What the driver's files tell of a device where its library tells nothing: it keeps some figures from
-        ordinary users."""
+    def of_files(self, device: AcceleratorInfo, what: str, reading: SourceReading[Any]) -> SourceReading[Any]:
+        """Return a metric from the driver's files if the library doesn't report it, as for users without
+        permission."""
         for files in self._files:
             place = files.place_of(device.extra_info.get("pci_address"))
             if place is not None:
                 found = files.told(place, what)
-                both = SourceReading[Any](value=None, reason=f"{told.reason}; {found.reason}")
+                both = SourceReading[Any](value=None, reason=f"{reading.reason}; {found.reason}")
                 return both if found.value is None else found
-        return told
+        return reading
 
     def shutdown(self) -> None:
         with self._lock:
@@ -299,6 +296,6 @@ class SourcedAccelerators(ListedAccelerators):
 
 
 def _described(source: Source, index: int) -> AcceleratorInfo:
-    """A device of a source. A library that stands in for the real one calls itself simulated."""
+    """Return a device of a source; one of a simulated library is marked."""
     info = source.describe(index)
     return replace(info, simulated=says_simulated(info.model, info.driver_version))

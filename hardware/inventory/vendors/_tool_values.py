@@ -1,4 +1,4 @@
-"""Figures as the tools of accelerators tell them: `None` where a device can't have what was told."""
+"""Values of accelerator tools; None for values that a device can't have."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TABLE = Path(__file__).with_name("throttle_reasons.toml")
 
 
 def number(value: Any, *, per: float = 1, least: float = -_MOST, most: float = _MOST) -> float | None:
-    """A number as drivers and tools write it (`12`, `"12.5 W"`), `per` to the unit that is meant; `None` for anything
-    else, and for what isn't between `least` and `most`."""
+    """Return a number of drivers and tools (`12`, `"12.5 W"`), divided by `per`; None for anything else, and
+    outside `least` to `most`."""
     if isinstance(value, str):
         value = next(iter(value.split()), None)
     found = decimal(value, least=-_MOST, most=_MOST)
@@ -28,79 +28,79 @@ def number(value: Any, *, per: float = 1, least: float = -_MOST, most: float = _
 
 
 def positive(value: Any, *, per: float = 1) -> float | None:
-    """A number that is above 0."""
+    """Return a number above 0."""
     return number(value, per=per, least=0) or None
 
 
 def watts(value: Any, *, per: float = 1) -> float | None:
-    """A power that a device can draw: no more than a whole rack's."""
+    """Return a power in W that a device can draw: at most that of a rack."""
     return number(value, per=per, least=0, most=100_000)
 
 
 def percent(value: Any) -> float | None:
-    """A number from 0 to 100."""
+    """Return a number from 0 to 100."""
     return number(value, least=0, most=100)
 
 
 def celsius(value: Any, *, per: float = 1) -> float | None:
-    """A temperature that a chip can have."""
+    """Return a temperature in °C that a chip can have."""
     return number(value, per=per, least=-50, most=200)
 
 
 def size(value: Any, unit: int = 1) -> int | None:
-    """A number of bytes of something that exists: more than 0, less than a petabyte."""
+    """Return a size in bytes above 0 and below a petabyte."""
     found = number(value)
     return int(found * unit) if found is not None and 0 < found * unit < _LARGEST_SIZE else None
 
 
 def share(total: int | None, used: int | None) -> dict[str, int] | None:
-    """`total`, `used` and `free`, where both are known and agree."""
+    """Return `total`, `used` and `free`, if both are known and consistent."""
     if total is None or used is None or not 0 <= used <= total:
         return None
     return {"total": total, "used": used, "free": total - used}
 
 
 def rates(compute: float | None, memory: float | None, reason: str) -> SourceReading[dict[str, float | None]]:
-    """Utilization in percent, where at least one of the two is told."""
-    told = compute is not None or memory is not None
+    """Return the utilization in percent, if at least one of both is known."""
+    known = compute is not None or memory is not None
     return (
         SourceReading(value={"compute": compute, "memory": memory})
-        if told
+        if known
         else SourceReading(value=None, reason=reason)
     )
 
 
-def counted(told: SourceReading[Any]) -> SourceReading[int]:
-    """A number of devices that a machine can have."""
-    if told.value is None or (isinstance(told.value, int) and 0 <= told.value <= _MOST_DEVICES):
-        return told
-    return SourceReading(value=None, reason=f"{str(told.value)[:40]} is no number of devices")
+def counted(reading: SourceReading[Any]) -> SourceReading[int]:
+    """Return a plausible number of devices."""
+    if reading.value is None or (isinstance(reading.value, int) and 0 <= reading.value <= _MOST_DEVICES):
+        return reading
+    return SourceReading(value=None, reason=f"{str(reading.value)[:40]} is no number of devices")
 
 
 def given(value: Any, reason: str) -> SourceReading[Any]:
-    """A reading of `value`, or the reason why it isn't there."""
+    """Return a reading of `value`, or the reason if it is None."""
     return SourceReading(value=None, reason=reason) if value is None else SourceReading(value=value)
 
 
 def text(value: Any) -> str | None:
-    """A text that says something; `None` for what tools print instead."""
-    silent = ("", "n/a", "[n/a]", "none", "unknown", "not supported")
-    return value.strip() if isinstance(value, str) and value.strip().lower() not in silent else None
+    """Return a text; None for placeholders of tools."""
+    placeholders = ("", "n/a", "[n/a]", "none", "unknown", "not supported")
+    return value.strip() if isinstance(value, str) and value.strip().lower() not in placeholders else None
 
 
 def memory_kind(written: Any) -> str | None:
-    """`HBM`, `GDDR` or `DDR` of names such as `HBM3`, `LPDDR5` and `AMDSMI_VRAM_TYPE_GDDR6`."""
+    """Return `HBM`, `GDDR` or `DDR` for names such as `HBM3`, `LPDDR5` and `AMDSMI_VRAM_TYPE_GDDR6`."""
     name = (text(written) or "").rpartition("_")[2].removeprefix("LP")
     return next((kind for kind in ("HBM", "GDDR", "DDR") if name.startswith(kind)), None)
 
 
 def without(facts: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
-    """Only what is told."""
+    """Return only the known values."""
     return {key: value for key, value in facts.items() if value is not None}
 
 
 def pci_address(value: Any) -> str | None:
-    """`0000:17:00.0` of the ways in which tools write an address on the bus."""
+    """Return an address such as `0000:17:00.0` from any notation of tools."""
     words = (text(value) or "").lower().split(":")
     if len(words) == 2:
         words = ["0", *words]
@@ -112,13 +112,13 @@ def pci_address(value: Any) -> str | None:
         return None
 
 
-def generation(told: Any) -> int | None:
-    """A generation of PCI Express that exists."""
-    return whole(told, least=1, most=9)
+def generation(value: Any) -> int | None:
+    """Return an existing generation of PCI Express."""
+    return whole(value, least=1, most=9)
 
 
 def generation_of(gigatransfers: Any) -> int | None:
-    """The PCI Express generation of a link's speed in GT/s. Source: the PCI Express base specifications."""
+    """Return the PCI Express generation of a link's speed in GT/s. Source: the PCI Express base specifications."""
     speed = number(gigatransfers)
     return None if speed is None else _GENERATIONS.get(round(speed, 1))
 
@@ -127,20 +127,20 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
 def gfx_named(written: Any) -> str | None:
-    """The instruction set that a tool names, as `gfx942`."""
+    """Return the instruction set that a tool names, such as `gfx942`."""
     name = text(written)
     return name if name and name.startswith("gfx") and name != "gfx0" and len(name) < 12 else None
 
 
 def throttling(source: str) -> dict[str, str]:
-    """What holds a device's clocks down, by how a source tells it: see `throttle_reasons.toml`."""
+    """Return the reasons for throttling by the names of a source: see `throttle_reasons.toml`."""
     found: dict[str, str] = data_file(_TABLE)[source]
     return found
 
 
 def bits_named(bits: int, source: str, *, silent: int = 0) -> tuple[str, ...]:
-    """A set of bits as the names that `throttling` has, each once. One without a name, that isn't in `silent`, is
-    shown as its number."""
+    """Return the names of set bits from `throttling`, each once, without those in `silent`. A bit without a name
+    is shown as its number."""
     names = {int(bit, 16): name for bit, name in throttling(source).items()}
     unknown = bits & ~silent & ~sum(names)
     known = [name for bit, name in names.items() if bits & bit]

@@ -1,4 +1,4 @@
-"""Which devices a variable such as `CUDA_VISIBLE_DEVICES` leaves to a program.
+"""The devices that a variable such as `CUDA_VISIBLE_DEVICES` leaves visible to a program.
 
 Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; ROCm documentation, "GPU isolation techniques";
 oneAPI Level Zero specification, "Affinity Mask".
@@ -16,16 +16,16 @@ Names = Sequence[str]
 
 
 def visible(text: str | None, devices: Sequence[Names], *, numbered: bool = True) -> tuple[bool | None, ...]:
-    """For each device whether `text` leaves it; `None` where that can't be told.
+    """Return for each device whether `text` leaves it visible; None if unknown.
 
-    `devices` holds the identifiers of each, in the order in which numbers count them. Where that order isn't
-    `numbered`, a number names a device that can't be told. The list ends at its first entry that means nothing.
+    `devices` holds the identifiers of each, in the order of their numbers. Unless that order is `numbered`, the
+    device of a number is unknown. The list ends at its first invalid entry.
     """
     if text is None:
         return (True,) * len(devices)
     chosen: set[int] = set()
     for entry in text.split(","):
-        found = _meant(entry.strip(), devices)
+        found = _find_entry(entry.strip(), devices)
         if found is None:
             break
         chosen.add(found)
@@ -35,8 +35,8 @@ def visible(text: str | None, devices: Sequence[Names], *, numbered: bool = True
     return tuple(index in chosen for index in range(len(devices)))
 
 
-def _meant(entry: str, devices: Sequence[Names]) -> int | None:
-    # `0.1` is the second tile of the first device, to Level Zero.
+def _find_entry(entry: str, devices: Sequence[Names]) -> int | None:
+    # `0.1` is the second tile of the first device in Level Zero.
     first = entry.partition(".")[0]
     if first.isascii() and first.isdigit():
         return int(first) if len(first) < 6 and int(first) < len(devices) else None
@@ -56,8 +56,8 @@ def with_visibility(
     *,
     numbered: bool = True,
 ) -> tuple[AcceleratorInfo, ...]:
-    """The devices with `hidden_by` where one of the variables hides them from frameworks. Each variable counts the
-    devices that the ones before it left."""
+    """Return the devices, with `hidden_by` for those that a variable hides from frameworks. Each variable counts
+    the devices that the previous ones left visible."""
     left = list(range(len(devices)))
     notes: dict[int, dict[str, str]] = {}
     for variable in variables:

@@ -1,7 +1,7 @@
 """AMD GPUs through amdsmi, the files of amdgpu, and the PCI bus without driver.
 
-amdsmi prints to stdout and raises `KeyError` while it is imported where libamd_smi.so is missing, and
-`AttributeError` where it is of another version: the library is tried first, and ROCm's own binding before pip's.
+While it is imported, amdsmi prints to stdout and raises `KeyError` without libamd_smi.so, and `AttributeError` for
+another version of it. The library is therefore tried first, and ROCm's own binding before pip's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import OpenedOnce, Opening, no_library, plain, said
+from ._lazy_library import LazyLibrary, StartResult, no_library, one_line_of, plain
 from ._pci import AMD_VENDOR_ID
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import (
@@ -50,13 +50,13 @@ _NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 10, 34, 51
 _VRAM_TYPES = {1: "HBM", 2: "HBM", 3: "HBM", 4: "HBM", 5: "HBM", 10: "DDR", 11: "DDR", 12: "DDR"} | dict.fromkeys(
     range(17, 24), "GDDR"
 )
-"""amdsmi.h, amdsmi_vram_type_t. A fifth HBM is of later versions."""
+"""amdsmi.h, amdsmi_vram_type_t. Later versions have a fifth HBM."""
 
 _MOST_WATTS = 100_000
 
 
-class Amdsmi(OpenedOnce):
-    """The one guarded way to amdsmi. `count` is how many GPUs it lists.
+class Amdsmi(LazyLibrary):
+    """The guarded access to amdsmi. `count` is the number of GPUs.
 
     Functions take the index of a GPU first; members of the binding's enumerations are given by name.
     """
@@ -73,21 +73,21 @@ class Amdsmi(OpenedOnce):
     def _stop(self, binding: Any) -> None:
         binding.amdsmi_shut_down()
 
-    def _start(self) -> Opening:
+    def _start(self) -> StartResult:
         if not _has_library():
             return no_library(f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)")
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 self._binding = _binding()
-        except Exception as error:  # see the module's text: anything may come of this import
-            why = f"can't be imported, or doesn't fit the library ({said(error)})"
+        except Exception as error:  # this import may raise anything: see the module's docstring
+            why = f"can't be imported, or doesn't fit the library ({one_line_of(error)})"
             return no_library(f"the Python package amdsmi {why}: pip install amdsmi, in ROCm's version")
         try:
             self._binding.amdsmi_init()
             self._handles = list(self._binding.amdsmi_get_processor_handles())
         except Exception as error:  # as above
             return _refused(error)
-        return Opening()
+        return StartResult()
 
 
 def _roots() -> list[Path]:
@@ -96,7 +96,7 @@ def _roots() -> list[Path]:
 
 
 def _has_library() -> bool:
-    """Whether the library loads at one of the places that the binding looks at."""
+    """Return whether the library can be loaded from one of the places where the binding searches."""
     spec = None
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("amdsmi")
@@ -109,7 +109,7 @@ def _has_library() -> bool:
 
 
 def _binding() -> Any:
-    """The binding that ROCm brought together with its library, or else the one that pip installed."""
+    """Return the binding of ROCm, or else the one that pip installed."""
     folders = [str(root / "share" / "amd_smi") for root in _roots()]
     sys.path[:0] = folders
     try:
@@ -119,13 +119,13 @@ def _binding() -> Any:
             sys.path.remove(folder)
 
 
-def _refused(error: Exception) -> Opening:
+def _refused(error: Exception) -> StartResult:
     driver, advice = {
         _DRIVER_NOT_LOADED: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_DRIVER: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/kfd and /dev/dri/renderD*? Join group render"),
     }.get(getattr(error, "err_code", None) or 0, (DriverState.UNKNOWN, "amd-smi may tell more"))
-    return Opening(driver=driver, reason=f"amdsmi doesn't start: {said(error)} ({advice})")
+    return StartResult(driver=driver, reason=f"amdsmi doesn't start: {one_line_of(error)} ({advice})")
 
 
 class AmdsmiSource(LibrarySource):
@@ -135,19 +135,19 @@ class AmdsmiSource(LibrarySource):
     LIBRARY = Amdsmi
 
     def _table(self, function: str, index: int) -> SourceReading[dict[str, Any]]:
-        told = self.library.ask(function, index)
-        if told.value is not None and not isinstance(told.value, dict):
+        reading = self.library.ask(function, index)
+        if reading.value is not None and not isinstance(reading.value, dict):
             return SourceReading(value=None, reason=f"{function} answered no table")
-        return told
+        return reading
 
     def temperature(self, index: int) -> SourceReading[float]:
         reason = ""
         for sensor in ("EDGE", "HOTSPOT", "JUNCTION", "VRAM"):
-            told = self.library.ask("amdsmi_get_temp_metric", index, sensor, "CURRENT")
-            found = celsius(told.value)
-            if found:  # a sensor that isn't there is answered with 0 as well
+            reading = self.library.ask("amdsmi_get_temp_metric", index, sensor, "CURRENT")
+            found = celsius(reading.value)
+            if found:  # a missing sensor reads 0 too
                 return SourceReading(value=found)
-            reason = reason or told.reason
+            reason = reason or reading.reason
         return SourceReading(value=None, reason=reason or "no sensor answers")
 
     def memory(self, index: int) -> SourceReading[dict[str, int]]:
@@ -159,17 +159,17 @@ class AmdsmiSource(LibrarySource):
         )
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
-        told = self._table("amdsmi_get_gpu_activity", index)
-        activity = told.value or {}
+        reading = self._table("amdsmi_get_gpu_activity", index)
+        activity = reading.value or {}
         compute, memory = percent(activity.get("gfx_activity")), percent(activity.get("umc_activity"))
-        return rates(compute, memory, told.reason or "the device doesn't report load")
+        return rates(compute, memory, reading.reason or "the device doesn't report load")
 
     def power(self, index: int) -> SourceReading[float]:
-        told = self._table("amdsmi_get_power_info", index)
+        reading = self._table("amdsmi_get_power_info", index)
         names = ("current_socket_power", "socket_power", "average_socket_power")
-        found = (positive((told.value or {}).get(name)) for name in names)
+        found = (positive((reading.value or {}).get(name)) for name in names)
         watts = next((one for one in found if one is not None and one < _MOST_WATTS), None)
-        return given(watts, told.reason or "the device has no sensor of power")
+        return given(watts, reading.reason or "the device has no sensor of power")
 
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
         violations = self._table("amdsmi_get_violation_status", index)
@@ -224,7 +224,7 @@ class AmdsmiSource(LibrarySource):
 
 
 class AmdAccelerators(SourcedAccelerators):
-    """Inventory and telemetry of AMD GPUs, the full tier. PyTorch calls them `cuda` in its build for ROCm."""
+    """Inventory and telemetry of AMD GPUs, the full tier. PyTorch's ROCm build calls them `cuda`."""
 
     VENDOR_NAME = "AMD"
     DEVICE_TYPE = "gpu"
@@ -246,19 +246,19 @@ class AmdAccelerators(SourcedAccelerators):
         return (AmdgpuSource(self.machine),)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
-        if what == "memory" and device.memory_type == "unified":  # which memory is a program's, only the files tell
+        if what == "memory" and device.memory_type == "unified":  # only the files tell the memory of programs
             return self.of_files(device, what, SourceReading(value=None, reason="amdsmi doesn't report it"))
         return super().metric(device, what)
 
-    def opening(self) -> Opening:
-        opening = self._library.opening()
-        if self.machine.may_open("/dev/kfd") is False:  # it is of group render, and a container has it only if given
+    def status(self) -> StartResult:
+        status = self._library.status()
+        if self.machine.may_open("/dev/kfd") is False:  # it belongs to group render, and a container may lack it
             why = "/dev/kfd can't be opened by this user: join group render (and video)"
-            return replace(opening, driver=DriverState.DENIED, reason="; ".join(filter(None, [why, opening.reason])))
+            return replace(status, driver=DriverState.DENIED, reason="; ".join(filter(None, [why, status.reason])))
         if not self.driven() and self._files:
-            reasons = filter(None, [opening.reason, self._files[0].count().reason])
-            return replace(opening, reason="; ".join(dict.fromkeys(reasons)))
-        return opening
+            reasons = filter(None, [status.reason, self._files[0].count().reason])
+            return replace(status, reason="; ".join(dict.fromkeys(reasons)))
+        return status
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
         from ._amdgpu import AmdgpuSource, placed
@@ -268,7 +268,7 @@ class AmdAccelerators(SourcedAccelerators):
             if isinstance(files, AmdgpuSource):
                 cards = [files.at(one.extra_info.get("pci_address")) for one in devices]
                 devices = tuple(placed(self.machine, one, card) for one, card in zip(devices, cards, strict=True))
-        # The runtime counts devices in the order of KFD's nodes, amdsmi by address.
+        # The runtime counts devices in the order of KFD nodes, amdsmi by address.
         nodes = [one.extra_info.get("kfd_node") for one in devices]
         numbers = [node for node in nodes if isinstance(node, int)]
         numbered = numbers == sorted(numbers) and len(numbers) == len(devices)
@@ -280,7 +280,7 @@ class AmdAccelerators(SourcedAccelerators):
 
 
 def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
-    """Names of the limits that hold the clocks down now; `None` where the device tells of none of them."""
+    """Return the limits that throttle the clocks; None if the device reports none of them."""
     names = throttling("amd_violations")
     states = {name: status.get(f"active_{name}") for name in names}
     if not any(isinstance(state, bool) for state in states.values()):

@@ -1,7 +1,6 @@
 """GPU and Neural Engine of Apple silicon through system_profiler and IOKit's registry (ioreg).
 
-GPUs of AMD and Intel in older Macs aren't Apple's. Memory is unified: the GPU's is the system's, marked as such and
-told of the GPU alone.
+AMD and Intel GPUs of older Macs aren't included. Memory is unified: that of the GPU is the system's, and marked so.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _POWER = ("powermetrics", "-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_p
 
 
 class AppleAccelerators(ListedAccelerators):
-    """Inventory of Apple silicon; telemetry as far as a user who isn't root is told."""
+    """Inventory of Apple silicon, and the telemetry available without root."""
 
     VENDOR_NAME = "Apple"
     DEVICE_TYPE = "gpu"
@@ -38,7 +37,7 @@ class AppleAccelerators(ListedAccelerators):
         "jax": "METAL:{index}",
         "onnxruntime": "CoreMLExecutionProvider",
     }
-    """TensorFlow through tensorflow-metal, JAX through jax-metal. ONNX Runtime knows a provider and no device."""
+    """TensorFlow through tensorflow-metal, JAX through jax-metal. ONNX Runtime has a provider and no device."""
 
     def facts(self) -> VendorFacts:
         if self.machine.host().system != "Darwin":
@@ -68,7 +67,7 @@ class AppleAccelerators(ListedAccelerators):
     def find(self) -> tuple[AcceleratorInfo, ...]:
         if self.machine.host().system != "Darwin":
             return ()
-        chips = [one for one in self._displays() if _is_apples(one)]
+        chips = [one for one in self._displays() if _is_apple(one)]
         found = [self._describe_gpu(one) for one in chips]
         engine = self.printed(*_REGISTRY, "H11ANEIn", keep=True).value or ""
         if found and re.search(r"<class H11ANE", engine):
@@ -89,24 +88,25 @@ class AppleAccelerators(ListedAccelerators):
     def utilization(self, device: AcceleratorInfo) -> SourceReading[dict[str, float | None]]:
         if device.device_type == _NEURAL_ENGINE:
             return SourceReading(value=None, reason="macOS doesn't report the utilization of the Neural Engine")
-        told = self.printed(*_REGISTRY, "AGXAccelerator")
-        compute = percent(_property("Device Utilization %", told.value))
+        printed = self.printed(*_REGISTRY, "AGXAccelerator")
+        compute = percent(_property("Device Utilization %", printed.value))
         if compute is None:
-            return SourceReading(value=None, reason=told.reason or "ioreg doesn't report utilization")
+            return SourceReading(value=None, reason=printed.reason or "ioreg doesn't report utilization")
         return SourceReading(value={"compute": compute})
 
     def memory(self, device: AcceleratorInfo) -> SourceReading[dict[str, int]]:
-        """`used` is what the GPU holds of the unified memory, `free` what nobody holds: the rest is the system's."""
+        """Return the memory: `used` is that of the GPU in the unified memory, `free` is unused; the system uses
+        the rest."""
         if device.device_type == _NEURAL_ENGINE:
             return SourceReading(
                 value=None, reason="the Neural Engine works in the unified memory; none of it is its own"
             )
-        told, memory = self.printed(*_REGISTRY, "AGXAccelerator"), read_memory(self.machine)
+        printed, memory = self.printed(*_REGISTRY, "AGXAccelerator"), read_memory(self.machine)
         total, free = memory.total_bytes, memory.available_bytes
-        used = whole(_property("In use system memory", told.value))
+        used = whole(_property("In use system memory", printed.value))
         if total is None or used is None or free is None or used + free > total:
             return SourceReading(
-                value=None, reason=told.reason or memory.reason or "ioreg and the system don't agree"
+                value=None, reason=printed.reason or memory.reason or "ioreg and the system don't agree"
             )
         return SourceReading(value={"total": total, "used": used, "free": free})
 
@@ -116,22 +116,22 @@ class AppleAccelerators(ListedAccelerators):
         )
 
     def power(self, device: AcceleratorInfo) -> SourceReading[float]:
-        told = self.printed(*_POWER)
+        printed = self.printed(*_POWER)
         label = "ANE Power:" if device.device_type == _NEURAL_ENGINE else "GPU Power:"
-        power = watts(after(label, told.value or ""), per=1000)
+        power = watts(after(label, printed.value or ""), per=1000)
         if power is None:
-            return SourceReading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
+            return SourceReading(value=None, reason=f"{_ROOT_ONLY} ({printed.reason or 'not this time'})")
         return SourceReading(value=power)
 
     def throttle(self, device: AcceleratorInfo) -> SourceReading[tuple[str, ...]]:
-        told = self.printed(*_POWER)
-        level = after("Current pressure level:", told.value or "")
+        printed = self.printed(*_POWER)
+        level = after("Current pressure level:", printed.value or "")
         if level is None:
-            return SourceReading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
+            return SourceReading(value=None, reason=f"{_ROOT_ONLY} ({printed.reason or 'not this time'})")
         return SourceReading(value=() if level == "Nominal" else ("thermal",))
 
     def _elsewhere(self) -> VendorFacts:
-        """Apple silicon can run Linux, where none of this is there."""
+        """Return the facts on another system; Apple silicon can run Linux, without these programs."""
         silicon = "apple,arm-platform" in (self.machine.text("/proc/device-tree/compatible") or "")
         why = f"Metal and Core ML need macOS; this is {self.machine.host().system}"
         return self.seen(DriverState.MISSING, LibraryState.MISSING, [why]) if silicon else self.unseen(why)
@@ -139,12 +139,12 @@ class AppleAccelerators(ListedAccelerators):
     def _displays(self) -> list[dict[str, Any]]:
         return tables(inside(profiler(self.machine).value, "SPDisplaysDataType"))
 
-    def _describe_gpu(self, told: dict[str, Any]) -> AcceleratorInfo:
+    def _describe_gpu(self, display: dict[str, Any]) -> AcceleratorInfo:
         hardware = next(iter(tables(inside(profiler(self.machine).value, "SPHardwareDataType"))), {})
-        model = words(told.get("sppci_model")) or words(told.get("_name"))
+        model = words(display.get("sppci_model")) or words(display.get("_name"))
         model = words(hardware.get("chip_type")) if model.startswith("kHW_") else model
-        cores = whole(told.get("sppci_cores"))
-        family = words(told.get("spdisplays_mtlgpufamilysupport")) or words(told.get("spdisplays_metalfamily"))
+        cores = whole(display.get("sppci_cores"))
+        family = words(display.get("spdisplays_mtlgpufamilysupport")) or words(display.get("spdisplays_metalfamily"))
         bandwidth = _bandwidth(model, cores)
         extra = {
             "gpu_cores": cores or None,
@@ -180,13 +180,13 @@ class AppleAccelerators(ListedAccelerators):
         )
 
 
-def _is_apples(told: dict[str, Any]) -> bool:
-    maker = words(told.get("spdisplays_vendor"))
-    return maker == "sppci_vendor_Apple" or (not maker and words(told.get("sppci_model")).startswith("Apple "))
+def _is_apple(display: dict[str, Any]) -> bool:
+    maker = words(display.get("spdisplays_vendor"))
+    return maker == "sppci_vendor_Apple" or (not maker and words(display.get("sppci_model")).startswith("Apple "))
 
 
 def _property(name: str, registry: str | None) -> str | None:
-    """A value of ioreg's text, where a property stands as `"name" = 16` on its own line or `"name"=16` in a table."""
+    """Return a value of ioreg's text, where a property is `"name" = 16` on its own line or `"name"=16` in a table."""
     found = re.search(rf'"{re.escape(name)}"\s*=\s*"?([^",}}\n]+)', registry or "")
     return found[1].strip() if found else None
 

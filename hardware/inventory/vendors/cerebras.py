@@ -1,8 +1,8 @@
-"""Cerebras' wafer-scale engines. They are appliances on the network: a user node has a configuration and an SDK.
+"""Cerebras' wafer-scale engines: network appliances that a user node reaches with a configuration and an SDK.
 
-Nothing is reached over the network, so a machine never lists one: it is said to be configured, and for which system.
-The file of a cluster's configuration holds addresses, names and certificates; none of them leaves this module. Source
-of its shape: cerebras/appliance/cluster/config.py in the Python package cerebras_appliance 2.10.0.
+The network isn't used, so an engine is never listed, only reported as configured. The configuration holds addresses,
+names and certificates, which never leave this module. Source of its shape: cerebras/appliance/cluster/config.py in
+the Python package cerebras_appliance 2.10.0.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _PACKAGES = ("cerebras_appliance", "cerebras_sdk", "cerebras_pytorch")
 
 
 class ClusterConfig(Library):
-    """Whether a cluster is configured. The cluster itself is on the network and is never reached."""
+    """The configuration of a cluster. The cluster itself isn't reached."""
 
     NAME = "cerebras_config"
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
-        """`cluster`: a table with the `fabric` (`cs2`, `cs3`) and how many `namespaces` this user may use."""
+        """Return for `cluster` its `fabric` (`cs2`, `cs3`) and the number of this user's `namespaces`."""
         named = os.environ.get(FILE_VARIABLE)
         path = Path(named or DEFAULT_FILE)
         where = f"the file that {FILE_VARIABLE} names" if named else DEFAULT_FILE
@@ -45,7 +45,7 @@ class ClusterConfig(Library):
 
 
 def read_cluster(text: str, where: str) -> SourceReading[Any]:
-    """The cluster of the current context."""
+    """Return the cluster of the current context."""
     config = table(from_json(text))
     contexts = {words(one.get("name")): words(one.get("cluster")) for one in tables(config.get("contexts"))}
     wanted = contexts.get(words(config.get("currentContext")), "")
@@ -59,7 +59,7 @@ def read_cluster(text: str, where: str) -> SourceReading[Any]:
 
 
 class CerebrasAccelerators(ListedAccelerators):
-    """What a user node tells of its cluster. No framework names a device: a whole model is compiled for it."""
+    """The cluster of a user node. No framework has a name for a device: whole models are compiled for it."""
 
     VENDOR_NAME = "Cerebras"
     DEVICE_TYPE = "wse"
@@ -71,12 +71,12 @@ class CerebrasAccelerators(ListedAccelerators):
         packages = self.machine.library(Packages)
         has_sdk = any(packages.ask("version", name).value for name in _PACKAGES)
         cluster = self.machine.library(ClusterConfig).ask("cluster")
-        told = table(cluster.value)
+        configuration = table(cluster.value)
         library = LibraryState.OK if has_sdk else LibraryState.UNKNOWN
-        if not told:
+        if not configuration:
             return replace(self.unseen(cluster.reason or "no cluster is configured"), library=library)
-        fabric = words(told.get("fabric"))
-        count = whole(told.get("namespaces"))
+        fabric = words(configuration.get("fabric"))
+        count = whole(configuration.get("namespaces"))
         spaces = "" if count is None else f", {count} namespace{'' if count == 1 else 's'}"
         where = f"a cluster of {_SYSTEMS.get(fabric, fabric or 'unknown systems')} is configured{spaces}"
         reason = f"{where}; it is on the network and isn't reached from here"

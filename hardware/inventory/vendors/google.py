@@ -1,8 +1,8 @@
 """Google's TPUs: chips on the bus, their nodes, libtpu and the variables of a TPU VM.
 
-libtpu isn't loaded: loading takes the chips away from everybody else. The metadata server of a TPU VM is on the
-network and isn't asked. What a running program's libtpu tells (memory, duty cycle) is read through `tpu-info`.
-An Edge TPU, which takes LiteRT models only, is known from the bus alone.
+libtpu isn't loaded, because it occupies the chips. The metadata server of a TPU VM isn't used, because it is on the
+network. Memory and duty cycle of a running program come from its libtpu through `tpu-info`. An Edge TPU, which runs
+only LiteRT models, is listed from the bus.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLOUD = "Cloud TPU"
 
 
 Chip = tuple[str, dict[str, Any], str]
-"""Address on the bus, entry of `google_tpus.toml`, and node; address and node are empty where nothing tells."""
+"""Bus address, entry of `google_tpus.toml`, and node; address and node are empty if unknown."""
 
 
 class GoogleAccelerators(ListedAccelerators):
@@ -54,16 +54,16 @@ class GoogleAccelerators(ListedAccelerators):
         on_bus = len(self._chips()) if self.machine.is_folder(DEVICES) else None
         if not devices:
             variables = [name for name in _VARIABLES if self.machine.variable(name)]
-            told = "there is no PCI bus to look at" if on_bus is None else "the bus shows no TPU"
+            reason = "there is no PCI bus to look at" if on_bus is None else "the bus shows no TPU"
             edge = devices_of(self.machine, _EDGE_VENDOR)
             if edge:
                 why = f"the bus shows {edge[0].name}, which no target here drives"
                 return self.seen(DriverState.UNKNOWN, LibraryState.UNKNOWN, [why], on_bus=len(edge))
             if variables:
-                told = f"{variables[0]} is set, yet no chip and no node is here"
+                reason = f"{variables[0]} is set, yet no chip and no node is here"
             unknown = variables or on_bus is None
             hardware = HardwareState.UNKNOWN if unknown else HardwareState.ABSENT
-            return self.unseen(told, on_bus=on_bus, hardware=hardware)
+            return self.unseen(reason, on_bus=on_bus, hardware=hardware)
         library, why = self._library()
         reasons = self.obstacles()
         more = f"the same of {len(reasons) - 1} more" if len(reasons) > 1 else ""
@@ -73,27 +73,27 @@ class GoogleAccelerators(ListedAccelerators):
         return self.seen(driver, library, [*reasons[:1], more, why], on_bus=on_bus)
 
     def memory(self, device: AcceleratorInfo) -> SourceReading[dict[str, int]]:
-        told = self._running(device)
-        if told.value is None:
-            return SourceReading(value=None, reason=told.reason)
-        used, total, _ = told.value
+        reading = self._running(device)
+        if reading.value is None:
+            return SourceReading(value=None, reason=reading.reason)
+        used, total, _ = reading.value
         return SourceReading(value={"total": total, "used": used, "free": total - used})
 
     def utilization(self, device: AcceleratorInfo) -> SourceReading[dict[str, float | None]]:
-        told = self._running(device)
-        return SourceReading(value=None if told.value is None else {"compute": told.value[2]}, reason=told.reason)
+        row = self._running(device)
+        return SourceReading(value=None if row.value is None else {"compute": row.value[2]}, reason=row.reason)
 
     def _running(self, device: AcceleratorInfo) -> SourceReading[tuple[int, int, float]]:
-        """Used and total memory in bytes and the duty cycle in percent, of a chip that a program computes on."""
-        told = self.printed("tpu-info")
-        rows, chips = read_usage(told.value), self.driven()
+        """Return used and total memory in bytes and the duty cycle in percent of a chip that a program uses."""
+        reading = self.printed("tpu-info")
+        rows, chips = read_usage(reading.value), self.driven()
         if len(rows) != len(chips):
-            why = told.reason or "tpu-info tells it only while a program computes on the TPU"
+            why = reading.reason or "tpu-info tells it only while a program computes on the TPU"
             return SourceReading(value=None, reason=why)
         return SourceReading(value=rows[chips.index(device)])
 
     def _chips(self) -> tuple[Chip, ...]:
-        """Chips on the bus in the order of their nodes. A TPU7x shows two functions for one chip."""
+        """Return the chips on the bus in the order of their nodes. A TPU7x has two functions per chip."""
         found: dict[str, Chip] = {}
         for device in devices_of(self.machine, PCI_VENDOR_ID) or ():
             address, slot = device.address, device.address.rpartition(".")[0]
@@ -109,7 +109,7 @@ class GoogleAccelerators(ListedAccelerators):
         return tuple(sorted(found.values(), key=lambda chip: (len(chip[2]), chip[2])))
 
     def _nodes_alone(self) -> Iterable[Chip]:
-        """Chips of a container that has nodes and variables and sees no bus."""
+        """Return the chips of a container that has nodes and variables and no bus."""
         kind = (self.machine.variable("TPU_ACCELERATOR_TYPE") or "").partition("-")[0].lower()
         generation = next((one for one in generations() if kind in one["types"]), None)
         if generation is None or self.machine.is_folder(DEVICES):
@@ -164,7 +164,7 @@ class GoogleAccelerators(ListedAccelerators):
 
 
 def read_usage(text: str | None) -> list[tuple[int, int, float]]:
-    """Used and total bytes and duty cycle of each chip, out of the table that `tpu-info` prints with `|` or `│`."""
+    """Return used and total bytes and duty cycle of each chip from the table of `tpu-info`, with `|` or `│`."""
     rows = []
     for line in (text or "").splitlines():
         found = re.search(r"[|│┃]\s*([\d.]+) GiB / ([\d.]+) GiB\s*[|│┃]\s*([\d.]+)%", line)
@@ -176,7 +176,7 @@ def read_usage(text: str | None) -> list[tuple[int, int, float]]:
 
 
 def generations() -> list[dict[str, Any]]:
-    """What is known of each generation of chips."""
+    """Return the known generations of chips."""
     found: list[dict[str, Any]] = data_file(_TABLE)["generation"]
     return found
 

@@ -2,8 +2,8 @@
 
 Public sources name the PCI device (pci.ids, groqflow's `get_num_chips_available`), the packages groq-runtime and
 groq-devtools, the folder /usr/local/groq/bin and the modules groq.api and groq.runner.tsp (groqflow's sdk_helpers.py
-and execute.py). None names the device nodes or a tool that tells temperature or power, so none is asked: whether the
-driver is there is told by what the kernel bound to the card. The PyPI package `groq` is the client of Groq's cloud.
+and execute.py). None names the device nodes or a tool for temperature or power, so none is used: the driver is the
+one that the kernel bound to the card. The PyPI package `groq` is the client of Groq's cloud.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _TABLE = Path(__file__).with_name("groq_cards.toml")
 
 
 class GroqAccelerators(ListedAccelerators):
-    """Inventory of GroqCards. No public tool or library tells their telemetry.
+    """Inventory of GroqCards. No public tool or library reports their telemetry.
 
-    No framework names one: a model is compiled with groqflow's `groqit` and called as it is.
+    No framework has a name for one: a model is compiled with groqflow's `groqit` and called as it is.
     """
 
     VENDOR_NAME = "Groq"

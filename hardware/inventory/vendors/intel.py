@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import OpenedOnce, Opening, no_library
+from ._lazy_library import LazyLibrary, StartResult, no_library
 from ._pci import INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import (
@@ -31,13 +31,13 @@ _ENGINES_ALL, _ENGINES_COMPUTE = 0, 1
 _NO_PERMISSION, _NO_DEPENDENCY, _UNINITIALISED = 0x70010000, 0x70020000, 0x78000001
 
 
-class LevelZero(OpenedOnce):
-    """The one guarded way to Level Zero Sysman, through its Python binding pyzes.
+class LevelZero(LazyLibrary):
+    """The guarded access to Level Zero Sysman through its Python binding pyzes.
 
-    The binding raises `OSError` while it is imported where libze_loader.so.1 is missing; on Linux it looks for it in
-    /usr/lib/x86_64-linux-gnu alone.
+    The binding raises `OSError` on import without libze_loader.so.1, which it searches on Linux only in
+    /usr/lib/x86_64-linux-gnu.
 
-    Questions of a device: `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
+    Functions of a device: `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
     """
 
     NAME = "levelzero"
@@ -47,12 +47,12 @@ class LevelZero(OpenedOnce):
 
         return QUESTIONS[function](binding, handle)
 
-    def _start(self) -> Opening:
+    def _start(self) -> StartResult:
         try:
             import pyzes
         except ImportError as error:
             return no_library(f"the Python package pyzes can't be imported ({error}): pip install pyzes")
-        except Exception as error:  # an OSError on Linux, a plain Exception on Windows
+        except Exception as error:  # OSError on Linux, Exception on Windows
             package = "it comes with the package libze1 or level-zero"
             return no_library(f"the Level Zero loader can't be loaded ({error}); {package}")
         from ._levelzero import LevelZeroError, gpus
@@ -63,12 +63,12 @@ class LevelZero(OpenedOnce):
         try:
             self._handles = gpus(pyzes)
         except LevelZeroError as error:
-            return Opening(driver=DriverState.UNKNOWN, reason=f"Level Zero lists no device: {error}")
+            return StartResult(driver=DriverState.UNKNOWN, reason=f"Level Zero lists no device: {error}")
         self._binding = pyzes
-        return Opening()
+        return StartResult()
 
 
-def _refused(zes: Any, result: int) -> Opening:
+def _refused(zes: Any, result: int) -> StartResult:
     from ._levelzero import name_of
 
     driver, advice = {
@@ -76,57 +76,57 @@ def _refused(zes: Any, result: int) -> Opening:
         _NO_DEPENDENCY: (DriverState.UNKNOWN, "is the package intel-level-zero-gpu or libze-intel-gpu1 installed?"),
         _UNINITIALISED: (DriverState.MISSING, "no driver of Level Zero found a device: is i915 or xe loaded?"),
     }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "xpu-smi may tell more"))
-    return Opening(driver=driver, reason=f"Level Zero doesn't start: {name_of(zes, result)} ({advice})")
+    return StartResult(driver=driver, reason=f"Level Zero doesn't start: {name_of(zes, result)} ({advice})")
 
 
 class LevelZeroSource(LibrarySource):
-    """Sysman of Level Zero, which keeps some figures (load, some temperatures) from ordinary users."""
+    """Sysman of Level Zero, which withholds some values (load, some temperatures) from ordinary users."""
 
     NAME = "Level Zero"
     LIBRARY = LevelZero
 
     def temperature(self, index: int) -> SourceReading[float]:
-        told = self.library.ask("temperatures", index)
-        sensors = {kind: celsius(value) for kind, value in told.value or []}
+        reading = self.library.ask("temperatures", index)
+        sensors = {kind: celsius(value) for kind, value in reading.value or []}
         found = sensors.get(_GPU_SENSOR) or sensors.get(_GLOBAL_SENSOR) or next(iter(sensors.values()), None)
-        return given(found, told.reason or "Level Zero has no sensor")
+        return given(found, reading.reason or "Level Zero has no sensor")
 
     def memory(self, index: int) -> SourceReading[dict[str, int]]:
-        told = self.library.ask("memory", index)
-        own = [one for one in told.value or [] if one.get("on_device")]
+        reading = self.library.ask("memory", index)
+        own = [one for one in reading.value or [] if one.get("on_device")]
         total, free = (sum(one.get(f"{name}_bytes") or 0 for one in own) for name in ("size", "free"))
-        reason = told.reason or "it has no memory of its own"
+        reason = reading.reason or "it has no memory of its own"
         return given(share(size(total), total - free), reason)
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
-        told = self.library.ask("engines", index)
-        shares = {kind: share for kind, share in told.value or [] if share is not None}
+        reading = self.library.ask("engines", index)
+        shares = {kind: share for kind, share in reading.value or [] if share is not None}
         found = shares.get(_ENGINES_COMPUTE, shares.get(_ENGINES_ALL))
         compute = None if found is None else percent(100 * min(1.0, found))
-        return rates(compute, None, told.reason or "no engine is reported")
+        return rates(compute, None, reading.reason or "no engine is reported")
 
     def power(self, index: int) -> SourceReading[float]:
-        told = self.library.ask("power", index)
-        return given(watts(told.value) or None, told.reason or "its energy isn't counted")
+        reading = self.library.ask("power", index)
+        return given(watts(reading.value) or None, reading.reason or "its energy isn't counted")
 
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
-        told = self.library.ask("throttle", index)
-        reasons = throttle_reasons(told.value) if isinstance(told.value, int) else None
-        return given(reasons, told.reason or "no clock is reported")
+        reading = self.library.ask("throttle", index)
+        reasons = throttle_reasons(reading.value) if isinstance(reading.value, int) else None
+        return given(reasons, reading.reason or "no clock is reported")
 
     def describe(self, index: int) -> AcceleratorInfo:
         device, modules = self.library.ask("device", index), self.library.ask("memory", index)
-        told = device.value or {}
-        integrated = bool(told.get("integrated"))
+        info = device.value or {}
+        integrated = bool(info.get("integrated"))
         own = [one for one in modules.value or [] if one.get("on_device")]
-        # Arc tells no physical size; what can be allocated at once (32 bits on many) is no size of the memory.
+        # Arc reports no physical size; the largest allocation (32 bits on many) isn't the size of the memory.
         memory = size(sum(one.get("physical_bytes") or one.get("size_bytes") or 0 for one in own))
         extra = {
-            "uuid": text(told.get("uuid")),
-            "pci_address": pci_address(told.get("pci_address")),
-            "pci_device_id": f"{told['device_id']:#06x}" if isinstance(told.get("device_id"), int) else None,
-            "tiles": told.get("subdevices") or None,
-            "max_allocation_bytes": size(told.get("max_allocation_bytes")),
+            "uuid": text(info.get("uuid")),
+            "pci_address": pci_address(info.get("pci_address")),
+            "pci_device_id": f"{info['device_id']:#06x}" if isinstance(info.get("device_id"), int) else None,
+            "tiles": info.get("subdevices") or None,
+            "max_allocation_bytes": size(info.get("max_allocation_bytes")),
             "reason": device.reason or modules.reason or None,
         }
         if integrated:
@@ -134,20 +134,19 @@ class LevelZeroSource(LibrarySource):
         return AcceleratorInfo(
             vendor="Intel",
             device_type="gpu",
-            model=text(told.get("name")) or "unknown",
+            model=text(info.get("name")) or "unknown",
             index=index,
             memory_bytes=None if integrated else memory,
             memory_type="unified" if integrated else memory_kind(own[0].get("kind")) if own else None,
-            bus_type="integrated" if integrated else "pcie" if told else None,
-            pcie_gen=None if integrated else generation(told.get("pcie_gen")),
-            driver_version=text(told.get("driver_version")),
+            bus_type="integrated" if integrated else "pcie" if info else None,
+            pcie_gen=None if integrated else generation(info.get("pcie_gen")),
+            driver_version=text(info.get("driver_version")),
             extra_info=without(extra),
         )
 
 
 class IntelAccelerators(SourcedAccelerators):
-    """Inventory and telemetry of Arc and data-centre GPUs, integrated graphics and the NPU, which come in this
-    order."""
+    """Inventory and telemetry of Arc and data center GPUs, integrated graphics and the NPU, in this order."""
 
     VENDOR_NAME = "Intel"
     DEVICE_TYPE = "gpu"
@@ -170,14 +169,14 @@ class IntelAccelerators(SourcedAccelerators):
 
         return IntelGpuFiles(self.machine), IntelNpuFiles(self.machine)
 
-    def opening(self) -> Opening:
-        opening = self._library.opening()
+    def status(self) -> StartResult:
+        status = self._library.status()
         listed = self.list_devices()
         denied = [one.extra_info["reason"] for one in listed if "join group" in str(one.extra_info.get("reason"))]
         if denied and len(denied) == len(listed):
-            reason = "; ".join(filter(None, [str(denied[0]), opening.reason]))
-            return replace(opening, driver=DriverState.DENIED, reason=reason)
-        return opening
+            reason = "; ".join(filter(None, [str(denied[0]), status.reason]))
+            return replace(status, driver=DriverState.DENIED, reason=reason)
+        return status
 
     def device_type_of(self, device: PciDevice) -> str:
         return "npu" if device.class_code >> 16 == PROCESSING_ACCELERATOR_CLASS else "gpu"
@@ -200,5 +199,5 @@ class IntelAccelerators(SourcedAccelerators):
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """Level Zero's bit set as names, each once. A bit that a newer version adds is shown as its number."""
+    """Return the names of Level Zero's bits, each once. An unknown bit is shown as its number."""
     return bits_named(bits & 0xFFFFFFFF, "level_zero")

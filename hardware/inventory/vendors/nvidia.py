@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML (nvidia-ml-py), a Jetson's through the kernel's files, and the PCI bus without driver."""
+"""NVIDIA GPUs through NVML (nvidia-ml-py), the kernel's files on a Jetson, and the PCI bus without driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import OpenedOnce, Opening, no_library, plain, said
+from ._lazy_library import LazyLibrary, StartResult, no_library, one_line_of, plain
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import Extra, bits_named, celsius, generation, given, percent, positive, rates, size, watts
@@ -18,10 +18,10 @@ from .vendor import AcceleratorInfo, DriverState
 PCI_VENDOR_ID = 0x10DE
 
 _HBM_STACK_BITS = 1024
-_FIRST_ARCHITECTURE_WITHOUT_DDR = 5  # Volta; older cards exist with plain DDR memory
+_FIRST_ARCHITECTURE_WITHOUT_DDR = 5  # Volta; older cards may have plain DDR memory
 
 _SLICES = "mig_slices"
-"""A question that is no function of NVML: name, UUID and memory of each MIG slice of a device."""
+"""A pseudo-function: name, UUID and memory of each MIG slice of a device."""
 
 _OF_NO_DEVICE = ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
 
@@ -38,21 +38,21 @@ _GPU_IDLE = 0x001
 _NO_LIBRARY = no_library("NVIDIA's library libnvidia-ml can't be loaded; it comes with the NVIDIA driver")
 
 
-class Nvml(OpenedOnce):
-    """The one guarded way to NVML, which may be called from several threads; handles are asked for each time, so
-    that devices can't be mixed up.
+class Nvml(LazyLibrary):
+    """The guarded, thread-safe access to NVML. Handles are requested for each call, so that devices can't be
+    confused.
 
-    Functions of a device (`nvmlDevice...`) take its index first. Structures come back as tables.
+    Functions of a device (`nvmlDevice...`) take its index first. Structures are returned as tables.
     """
 
     NAME = "nvml"
 
-    def _start(self) -> Opening:
+    def _start(self) -> StartResult:
         if sys.platform == "linux":
             try:
                 ctypes.CDLL("libnvidia-ml.so.1")
             except OSError:
-                return _NO_LIBRARY  # without the binding, which takes longer to import than all else to list
+                return _NO_LIBRARY  # before the binding, whose import takes longer than the rest of the list
         try:
             import pynvml
         except ImportError as error:
@@ -64,7 +64,7 @@ class Nvml(OpenedOnce):
         except pynvml.NVMLError as error:
             return _refused(pynvml, error)
         self._binding = pynvml
-        return Opening()
+        return StartResult()
 
     def _stop(self, binding: Any) -> None:
         binding.nvmlShutdown()
@@ -81,12 +81,12 @@ class Nvml(OpenedOnce):
             return SourceReading(value=plain(call(*arguments)))
         except pynvml.NVMLError as error:
             return SourceReading(value=None, reason=f"{function}: {error}")
-        except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different ages
-            return SourceReading(value=None, reason=f"{function}: {said(error)}")
+        except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different versions
+            return SourceReading(value=None, reason=f"{function}: {one_line_of(error)}")
 
 
 def _slices(card: Any) -> list[dict[str, Any]]:
-    """The slices of a card in MIG mode, or of the part of it that a container was given."""
+    """Return the slices of a card in MIG mode, or of the part of it that a container has."""
     import pynvml
 
     found: list[dict[str, Any]] = []
@@ -106,7 +106,7 @@ def _slices(card: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _refused(pynvml: Any, error: Any) -> Opening:
+def _refused(pynvml: Any, error: Any) -> StartResult:
     code = error.value
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         return _NO_LIBRARY
@@ -118,11 +118,11 @@ def _refused(pynvml: Any, error: Any) -> Opening:
             "driver and library are of different versions; reboot after an update of the driver",
         ),
     }.get(code, (DriverState.UNKNOWN, "nvidia-smi may tell more"))
-    return Opening(driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
+    return StartResult(driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """NVML's bit set as names, each once. A bit that a newer driver adds is shown as its number."""
+    """Return the names of NVML's bits, each once. An unknown bit is shown as its number."""
     return bits_named(bits, "nvml", silent=_GPU_IDLE)
 
 
@@ -134,39 +134,39 @@ class NvmlSource(LibrarySource):
     COUNT = "nvmlDeviceGetCount"
 
     def read(self, index: int, function: str, *arguments: Any) -> SourceReading[Any]:
-        """Any NVML function of device `index`: its answer, or why there is none."""
+        """Return the result of an NVML function for device `index`, or the reason if there is none."""
         return self.library.ask(function, index, *arguments)
 
     def temperature(self, index: int) -> SourceReading[float]:
-        told = self.read(index, "nvmlDeviceGetTemperature", 0)
-        return given(celsius(told.value), told.reason or "NVML reports no plausible temperature")
+        reading = self.read(index, "nvmlDeviceGetTemperature", 0)
+        return given(celsius(reading.value), reading.reason or "NVML reports no plausible temperature")
 
     def memory(self, index: int) -> SourceReading[dict[str, int]]:
-        told = self.read(index, "nvmlDeviceGetMemoryInfo")
-        if told.value is None:
-            return told
-        total, used, free = (int(told.value[name]) for name in ("total", "used", "free"))
+        reading = self.read(index, "nvmlDeviceGetMemoryInfo")
+        if reading.value is None:
+            return reading
+        total, used, free = (int(reading.value[name]) for name in ("total", "used", "free"))
         if min(total, used, free) < 0 or used + free > total:
             return SourceReading(value=None, reason="NVML's figures of the memory contradict one another")
         return SourceReading(value={"total": total, "used": used, "free": free})
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
-        told = self.read(index, "nvmlDeviceGetUtilizationRates")
-        if told.value is None:
-            return told
-        compute, memory = percent(told.value["gpu"]), percent(told.value["memory"])
+        reading = self.read(index, "nvmlDeviceGetUtilizationRates")
+        if reading.value is None:
+            return reading
+        compute, memory = percent(reading.value["gpu"]), percent(reading.value["memory"])
         return rates(compute, memory, "NVML reports no plausible load")
 
     def power(self, index: int) -> SourceReading[float]:
-        told = self.read(index, "nvmlDeviceGetPowerUsage")
-        return given(watts(told.value, per=1000), told.reason or "NVML reports no plausible power")
+        reading = self.read(index, "nvmlDeviceGetPowerUsage")
+        return given(watts(reading.value, per=1000), reading.reason or "NVML reports no plausible power")
 
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
-        told = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")
-        if told.value is None:
-            # Drivers before 535 know the function under its older name only.
-            told = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
-        return given(None if told.value is None else throttle_reasons(told.value), told.reason)
+        reading = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")
+        if reading.value is None:
+            # Drivers before 535 have only the older name of the function.
+            reading = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
+        return given(None if reading.value is None else throttle_reasons(reading.value), reading.reason)
 
     def describe(self, index: int) -> AcceleratorInfo:
         name = self.read(index, "nvmlDeviceGetName")
@@ -183,7 +183,7 @@ class NvmlSource(LibrarySource):
             index=index,
             compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
             memory_bytes=None if memory.value is None else size(memory.value["total"]),
-            # Every card with memory of its own tells it (nvml.h, nvmlDeviceGetMemoryInfo: all products).
+            # Every card with memory of its own reports it (nvml.h, nvmlDeviceGetMemoryInfo: all products).
             memory_type="unified" if unified else _memory_type(extra, memory.value is not None),
             bus_type="integrated" if unified else self._bus_type(index, name.value or ""),
             pcie_gen=generation(self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value),
@@ -220,7 +220,7 @@ class NvmlSource(LibrarySource):
         return None if self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value is None else "pcie"
 
     def _bandwidth(self, index: int, bus_bits: Any) -> float | None:
-        """Two transfers a clock over the whole bus, as NVIDIA's deviceQuery sample computes it."""
+        """Return two transfers per clock over the whole bus, as NVIDIA's deviceQuery sample computes it."""
         megahertz = self.read(index, "nvmlDeviceGetMaxClockInfo", 2).value
         clock, width = positive(megahertz), positive(bus_bits)
         return None if clock is None or width is None else round(2 * clock * 1e6 * width / 8 / 1e9, 1) or None
@@ -249,8 +249,8 @@ class NvidiaAccelerators(SourcedAccelerators):
 
         return (TegraSource(self.machine),) if is_jetson(self.machine) else ()
 
-    def opening(self) -> Opening:
-        opened = self._library.opening()
+    def status(self) -> StartResult:
+        opened = self._library.status()
         return replace(opened, reason=opened.reason or self._library.count().reason)
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
@@ -267,7 +267,7 @@ class NvidiaAccelerators(SourcedAccelerators):
 
 
 def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:
-    """NVML doesn't tell, but one HBM stack has a bus of 1,024 bits and no GDDR card more than 512."""
+    """Return the memory type by the bus: one HBM stack has 1,024 bits, and a GDDR card at most 512."""
     bits, architecture = extra.get("memory_bus_bits"), extra.get("nvml_architecture")
     if not isinstance(bits, int) or not has_own_memory:
         return None
@@ -278,8 +278,8 @@ def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:
 
 
 def _mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
-    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
-    smallest has, not what the card has."""
+    """Return the slices of a card in MIG mode. A program gets one slice, so `usable_memory_bytes` is that of the
+    smallest."""
     facts: Extra = {"mig_enabled": enabled}
     sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
     for position, one in enumerate(slices):

@@ -1,8 +1,8 @@
 """Hexagon NPU and Adreno GPU of a Snapdragon.
 
-A Snapdragon is told by the device tree, the kernel's DSPs and the FastRPC nodes, on Windows by its device manager
-(CIM); ONNX Runtime's device list says whether its library reaches the NPU. Nothing is started on a machine without a
-sign of one. Cloud AI cards, which no target here drives, are known from the bus alone.
+A Snapdragon is recognized by the device tree, the kernel's DSPs and the FastRPC nodes, and on Windows by the device
+manager (CIM); the device list of ONNX Runtime shows whether its library reaches the NPU. Without a sign of a
+Snapdragon no program is started. Cloud AI cards, which no target supports, are listed from the bus.
 
 Sources: the kernel's drivers/soc/qcom/socinfo.c, drivers/remoteproc and drivers/misc/fastrpc.c.
 """
@@ -21,12 +21,12 @@ from ._tool_values import Extra, celsius, percent
 from .vendor import AcceleratorInfo, DriverState, LibraryState, VendorFacts
 
 FASTRPC_NODES = ("fastrpc-cdsp", "fastrpc-cdsp-secure", "cdsprpc-smd", "adsprpc-smd", "adsprpc-smd-secure")
-"""Nodes through which a program reaches the compute DSP: the mainline kernel's, then those of Qualcomm's kernels."""
+"""Nodes of the compute DSP: those of the mainline kernel, then those of Qualcomm's kernels."""
 
 _VENDOR = 0x17CB
 _REMOTEPROC, _KGSL = "/sys/class/remoteproc", "/sys/class/kgsl/kgsl-3d0"
 _PLUGIN = "onnxruntime_qnn"
-"""The package that brings QNN as a plug-in, which is registered before devices are asked for."""
+"""The package with QNN as a plugin, which is registered before devices are listed."""
 
 
 class QualcommAccelerators(ListedAccelerators):
@@ -58,12 +58,12 @@ class QualcommAccelerators(ListedAccelerators):
         return self.seen(self._driver_state(devices), library, lacks)
 
     def _is_snapdragon(self) -> bool:
-        """Whether this is a chip of Qualcomm's, told by the device tree or the kernel's socinfo."""
+        """Return whether this is a Qualcomm chip, by the device tree or the kernel's socinfo."""
         tree = self.machine.text("/proc/device-tree/compatible") or ""
         return "qcom," in tree or (self.machine.text("/sys/devices/soc0/family") or "").startswith("Snapdragon")
 
     def _driver_state(self, devices: tuple[AcceleratorInfo, ...]) -> DriverState:
-        """Of the NPUs, where there are any: a GPU that works doesn't stand for them."""
+        """Return the state of the driver of the NPUs, if there are any, else of the GPU."""
         mine = [one for one in devices if one.device_type == self.DEVICE_TYPE] or list(devices)
         if any(one.index is not None for one in mine):
             return DriverState.OK
@@ -75,28 +75,28 @@ class QualcommAccelerators(ListedAccelerators):
 
     def temperature(self, device: AcceleratorInfo) -> SourceReading[float]:
         degrees = celsius(self.machine.text(f"{_KGSL}/temp"), per=1000) if device.device_type == "gpu" else None
-        return self._silent(device, "temperature") if degrees is None else SourceReading(value=degrees)
+        return self._not_reported(device, "temperature") if degrees is None else SourceReading(value=degrees)
 
     def memory(self, device: AcceleratorInfo) -> SourceReading[dict[str, int]]:
         return SourceReading(value=None, reason=f"{device.model} works in the system's memory")
 
     def utilization(self, device: AcceleratorInfo) -> SourceReading[dict[str, float | None]]:
         if device.device_type == "gpu":
-            told = (self.machine.text(f"{_KGSL}/gpu_busy_percentage") or "").removesuffix("%")
-            busy = percent(told)
+            load = (self.machine.text(f"{_KGSL}/gpu_busy_percentage") or "").removesuffix("%")
+            busy = percent(load)
             if busy is not None:
                 return SourceReading(value={"compute": busy})
-        return self._silent(device, "utilization")
+        return self._not_reported(device, "utilization")
 
     def _on_windows(self) -> list[AcceleratorInfo]:
         from ..system._windows import cim
 
         if self.machine.host().machine.lower() not in ("arm64", "aarch64"):
             return []
-        told = cim(self.machine).value or {}
-        drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(told.get("video"))}
+        classes = cim(self.machine).value or {}
+        drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(classes.get("video"))}
         found = []
-        for one in tables(told.get("devices")):
+        for one in tables(classes.get("devices")):
             name, works = words(one.get("Name")), words(one.get("Status")) == "OK"
             if not name or "qualcomm" not in f"{name} {one.get('Manufacturer')}".lower():
                 continue
@@ -128,7 +128,7 @@ class QualcommAccelerators(ListedAccelerators):
         return found
 
     def _node_works(self, node: str, state: str, extra: Extra) -> bool:
-        """Whether a program of this user reaches the compute DSP; what is in the way goes into `extra`."""
+        """Return whether a program of this user reaches the compute DSP; obstacles are added to `extra`."""
         if not node:
             extra["reason"] = "there is no FastRPC node: the kernel has no driver fastrpc, or the DSP has no firmware"
         elif self.machine.may_open(f"/dev/{node}") is False:
@@ -153,15 +153,15 @@ class QualcommAccelerators(ListedAccelerators):
         )
 
     def _library(self) -> tuple[LibraryState, str]:
-        told = self.machine.library(OnnxRuntime).ask("devices")
-        for one in tables(told.value):
+        devices = self.machine.library(OnnxRuntime).ask("devices")
+        for one in tables(devices.value):
             if words(one.get("kind")) == "NPU" and "QNN" in words(one.get("provider")):
                 return LibraryState.OK, ""
-        return LibraryState.MISSING, told.reason or "ONNX Runtime offers no NPU here: pip install onnxruntime-qnn"
+        return LibraryState.MISSING, devices.reason or "ONNX Runtime offers no NPU here: pip install onnxruntime-qnn"
 
 
 def _chip(machine: Machine) -> tuple[str, int | None]:
-    """The chip's name and its number in Qualcomm's list of chips (QNN calls that SoC id)."""
+    """Return the chip's name and its number in Qualcomm's list of chips (the SoC id of QNN)."""
     name = machine.text("/sys/devices/soc0/machine") or ""
     if not name:
         tree = machine.text("/proc/device-tree/compatible") or ""
@@ -172,10 +172,10 @@ def _chip(machine: Machine) -> tuple[str, int | None]:
 
 
 def _adreno(machine: Machine) -> str:
-    """The GPU's name: `Adreno 643`, `Adreno` where only its presence is told, empty where there is none."""
-    told = machine.text(f"{_KGSL}/gpu_model")
-    if told:
-        return re.sub(r"^Adreno(?=\d)", "Adreno ", told)[:64]
+    """Return the GPU's name: `Adreno 643`, `Adreno` if only its presence is known, or an empty text."""
+    model = machine.text(f"{_KGSL}/gpu_model")
+    if model:
+        return re.sub(r"^Adreno(?=\d)", "Adreno ", model)[:64]
     for name in machine.names("/sys/bus/platform/drivers/adreno") or ():
         event = machine.text(f"/sys/bus/platform/drivers/adreno/{name}/uevent") or ""
         found = re.search(r"^OF_COMPATIBLE_0=qcom,adreno(?:-([0-9a-f]+))?", event, re.MULTILINE)
@@ -186,14 +186,14 @@ def _adreno(machine: Machine) -> str:
 
 
 class OnnxRuntime(Library):
-    """ONNX Runtime's device list. Importing it takes about a second, so it is asked only where there is a sign."""
+    """The device list of ONNX Runtime. Importing it takes about a second, so it needs a sign of a Snapdragon."""
 
     NAME = "onnxruntime"
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
-        """`devices`: a list of tables with `provider`, `kind` (CPU, GPU, NPU), `vendor`, `name` and `version`.
+        """Return for `devices` tables with `provider`, `kind` (CPU, GPU, NPU), `vendor`, `name` and `version`.
 
-        A provider that lists a CPU only has none of its own: QNN does so where there is no Hexagon.
+        A provider that lists only a CPU has no device of its own, as QNN without a Hexagon.
         """
         return _devices()
 
@@ -213,7 +213,7 @@ def _devices() -> SourceReading[Any]:
         return SourceReading(
             value=None, reason=f"onnxruntime can't be imported ({error}): pip install onnxruntime-qnn"
         )
-    except Exception as error:  # a native library may raise anything; the reason is the answer here
+    except Exception as error:  # a native library may raise anything, which is reported as the reason
         return SourceReading(value=None, reason=f"onnxruntime: {type(error).__name__}: {error}")
 
 

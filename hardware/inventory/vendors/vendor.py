@@ -1,6 +1,6 @@
-"""The contract of a vendor: facts about its devices, and their telemetry.
+"""The interface of a vendor: facts about its devices, and their telemetry.
 
-Not available is a value with a reason (`SourceReading`), never an exception and never a 0.
+An unknown value is a `SourceReading` with a reason, never an exception and never 0.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ DEVICE_TYPES = ("gpu", "npu", "tpu", "lpu", "wse")
 
 
 class NoAccelerator(BackendUnavailable, RuntimeError):
-    """No vendor, or not the one that was asked for, has a device here."""
+    """No vendor, or not the requested one, has a device here."""
 
 
 class NoSuchIndex(UsageError, IndexError):
-    """An index beyond what is there; the message names the range."""
+    """An index out of range; the message names the range."""
 
 
 def says_simulated(*told: object) -> bool:
-    """Whether a name or a version calls a device simulated, as libraries of tests and emulators do."""
+    """Return whether a name or a version calls a device simulated, as test libraries and emulators do."""
     return any("simulated" in str(one).lower() for one in told)
 
 
@@ -57,7 +57,7 @@ class HardwareState(StrEnum):
 
 
 class DriverState(StrEnum):
-    """Whether the vendor's kernel driver answers; `denied` is one that refuses this user."""
+    """Whether the vendor's kernel driver works; `denied` if it refuses this user."""
 
     OK = "ok"
     MISSING = "missing"
@@ -75,11 +75,10 @@ class LibraryState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class VendorFacts:
-    """What is known of one vendor here; hardware, driver and library are separate facts.
+    """The facts about one vendor: hardware, driver and library separately.
 
-    `on_bus` counts devices that the bus shows, `None` where there is no bus to look at. `read_through` is what lists
-    them (a library, a tool, the kernel's files), empty where nothing but the bus does. `failed` says that the
-    vendor's own file raised an error.
+    `on_bus` is the number of devices on the bus, None without a bus. `read_through` is the source of the list (a
+    library, a tool, the kernel's files), empty if it is the bus. `failed` is True if the vendor's file raised.
     """
 
     vendor: str
@@ -94,7 +93,7 @@ class VendorFacts:
 
     @property
     def state(self) -> str:
-        """One word for a person. `expected` isn't *usable*: only a probe says that."""
+        """Return one word for users. `expected` doesn't mean usable, which only a probe verifies."""
         if self.simulated:
             return "simulated"
         if self.hardware is HardwareState.ABSENT:
@@ -107,10 +106,10 @@ class VendorFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorInfo:
-    """One device. `None` stands where neither driver nor bus tells.
+    """One device; None for values that neither driver nor bus reports.
 
-    `index` is the driver's, `None` for a device that only the bus shows (`seen_by` is `bus`).
-    `bandwidth_gbps` is the peak bandwidth of its memory in 10^9 bytes per second.
+    `index` is the driver's, None for a device that only the bus shows (`seen_by` is `bus`). `bandwidth_gbps` is the
+    peak bandwidth of its memory in 10^9 bytes per second.
     """
 
     vendor: str
@@ -131,15 +130,15 @@ class AcceleratorInfo:
 
     @property
     def memory_gb(self) -> float | None:
-        """Memory in units of 2^30 bytes, two decimals."""
+        """Return the memory in units of 2^30 bytes, with two decimals."""
         return None if self.memory_bytes is None else round(self.memory_bytes / 2**30, 2)
 
 
 class AcceleratorBackend(ABC):
-    """Reads one vendor's inventory and telemetry. A file in this folder holds one subclass.
+    """Inventory and telemetry of one vendor. A file in this folder holds one subclass.
 
-    The first three methods are the minimum; the metrics of the full tier return `None` where the
-    hardware doesn't tell. Every method may be called from several threads at once.
+    The first three methods are required; metrics of the full tier return None for values that the hardware doesn't
+    report. All methods are thread-safe.
     """
 
     VENDOR_NAME: ClassVar[str]
@@ -152,18 +151,18 @@ class AcceleratorBackend(ABC):
 
     @abstractmethod
     def is_available(self) -> bool:
-        """Whether the driver lists at least one device."""
+        """Return whether the driver lists a device."""
 
     @abstractmethod
     def get_device_count(self) -> int:
-        """How many devices the driver lists; 0 where there is no driver (`facts()` says why)."""
+        """Return the number of devices that the driver lists; 0 without a driver (see `facts()`)."""
 
     @abstractmethod
     def list_devices(self) -> tuple[AcceleratorInfo, ...]:
-        """The devices that the driver lists, or else those that only the bus shows."""
+        """Return the devices that the driver lists, or else those that only the bus shows."""
 
     def facts(self) -> VendorFacts:
-        """Hardware, driver and library of this vendor, with the reason for what isn't right."""
+        """Return hardware, driver and library of this vendor, with the reason for a problem."""
         if self.is_available():
             return self.seen(DriverState.OK, LibraryState.OK, ())
         return self.unseen(f"no {self.VENDOR_NAME} device is listed", hardware=HardwareState.UNKNOWN)
@@ -171,7 +170,7 @@ class AcceleratorBackend(ABC):
     def unseen(
         self, reason: str, *, on_bus: int | None = None, hardware: HardwareState = HardwareState.ABSENT
     ) -> VendorFacts:
-        """The facts where no device of the vendor is seen."""
+        """Return the facts if no device of the vendor is found."""
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=hardware,
@@ -184,7 +183,7 @@ class AcceleratorBackend(ABC):
     def seen(
         self, driver: DriverState, library: LibraryState, reasons: Iterable[str], *, on_bus: int | None = None
     ) -> VendorFacts:
-        """The facts where a device of the vendor is here, with what is in the way, each reason once."""
+        """Return the facts if a device of the vendor is found, with the distinct reasons why it can't be used."""
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=HardwareState.PRESENT,
@@ -195,41 +194,41 @@ class AcceleratorBackend(ABC):
         )
 
     def told(self, index: int, what: str) -> SourceReading[Any]:
-        """One metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`, `throttle`), or
-        the reason why there is none. Raises `NoSuchIndex` (an `IndexError`) beyond the range."""
+        """Return one metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`,
+        `throttle`), or the reason if there is none. Raises `NoSuchIndex` (an `IndexError`) out of range."""
         return SourceReading(value=None, reason=f"the file of {self.VENDOR_NAME} reads no {what}")
 
     def get_temperature(self, index: int) -> float | None:
-        """°C."""
+        """Return the temperature in °C."""
         celsius: float | None = self.told(index, "temperature").value
         return celsius
 
     def get_memory_usage(self, index: int) -> dict[str, int] | None:
-        """`total`, `used` and `free` in bytes."""
+        """Return `total`, `used` and `free` in bytes."""
         memory: dict[str, int] | None = self.told(index, "memory").value
         return memory
 
     def get_utilization(self, index: int) -> dict[str, float | None] | None:
-        """`compute` and `memory` in percent of the last sampling period; one that isn't told is `None`."""
+        """Return `compute` and `memory` in percent of the last sampling period; None for unknown ones."""
         rates: dict[str, float | None] | None = self.told(index, "utilization").value
         return rates
 
     def get_power_usage(self, index: int) -> float | None:
-        """W."""
+        """Return the power in W."""
         watts: float | None = self.told(index, "power").value
         return watts
 
     def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
-        """Why the clocks are held down (`thermal`, `power_limit`, `sw_power_cap` …); empty if they aren't."""
+        """Return why the clocks are throttled (`thermal`, `power_limit`, `sw_power_cap` …); empty if they aren't."""
         reasons: tuple[str, ...] | None = self.told(index, "throttle").value
         return reasons
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
-        """What `framework` calls device `device_id`. Raises `UsageError` naming the known frameworks."""
+        """Return the name of device `device_id` in `framework`. Raises `UsageError` with the known frameworks."""
         return self.named(self.DEVICE_STRINGS, device_id, framework)
 
     def named(self, patterns: Mapping[str, str], index: int, framework: str) -> str:
-        """The device's name of those patterns. Raises `UsageError` naming the known frameworks."""
+        """Return the device's name from `patterns`. Raises `UsageError` with the known frameworks."""
         pattern = patterns.get(framework.lower())
         if pattern is None:
             known = tuple(patterns)
@@ -241,16 +240,16 @@ class AcceleratorBackend(ABC):
         return pattern.format(index=index)
 
     def no_such(self, index: int, count: int) -> NoSuchIndex:
-        """The error for an index beyond `count` devices."""
+        """Return the error for an index beyond `count` devices."""
         known = f"known are 0 to {count - 1}" if count else "the driver lists none"
         return NoSuchIndex(f"there is no {self.VENDOR_NAME} device {index}", why=known)
 
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
-        """Give the vendor's library back. Safe to call twice."""
+        """Close the vendor's library. May be called twice."""
 
 
 def bus_only(device: PciDevice, *, vendor: str, device_type: str) -> AcceleratorInfo:
-    """What the bus alone tells of a device: its name or numbers, where it sits, and whether it can be pulled out."""
+    """Return the description of a device from the bus: name or numbers, address, and whether it can be unplugged."""
     external = {"external": True} if device.external else {}
     return AcceleratorInfo(
         vendor=vendor,

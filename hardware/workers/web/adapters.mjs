@@ -1,10 +1,10 @@
-// What a browser tells of its WebGPU adapter and of its WebNN contexts. `reason` says why there is none.
+// Facts about a browser's WebGPU adapter and its WebNN contexts. `reason` says why there is none.
 
 const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffersPerShaderStage"];
 
 export const saidOf = (error) => `${error?.name ?? "Error"}: ${error?.message ?? error}`;
 
-// Who an adapter is: of its own words, or of those of the device that a runtime made of it.
+// Identity of an adapter: as it reports it, or as the device that a runtime made of it does.
 export function namesOf(info, fallback = false) {
   const { vendor = "", architecture = "", device = "", description = "" } = info ?? {};
   return { vendor, architecture, device, description, fallback: Boolean(info?.isFallbackAdapter ?? fallback) };
@@ -18,7 +18,7 @@ function told(adapter) {
   };
 }
 
-// The adapter that the runtime will be given too: where there are several, it asks for the fast one.
+// The adapter that the runtime will get too: if there are several, it asks for the fast one.
 export async function adapterHere() {
   if (!navigator.gpu) return { reason: "this browser has no WebGPU" };
   try {

@@ -1,5 +1,5 @@
-// Where the runtime's log says that each node ran. `counted` is the twin of hardware/backends/_web_placement.py; tests
-// hold both against the same logs.
+// Where each node ran by the runtime's log. `counted` is hardware/backends/_web_placement.py in JavaScript; tests compare
+// both on the same logs.
 
 const STAMP = /^(?:\x1b\[[0-9;]*m)*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[\w:onnxruntime:[^\]]*?(\w+)\] ?/;
 const ANSWERS = "VerifyEachNodeIsAssignedToAnEp";
@@ -8,9 +8,9 @@ const NODE = /^\s*([\w.]+) \((.*)\)\s*$/;
 const TAKEN = /Operator type: \[(.*?)\] index: \[\d+\] name: \[(.*)\] supported: \[1\]/;
 const TAKEN_IN_ALL = /number of partitions supported by \w+: \d+ .*number of nodes supported by \w+: (\d+)/;
 
-// What the log states. `providers` has for each how many nodes it was given (`stated`), whether they are all, and those
-// that are listed as [operator, name]; `taken` is the same for what a provider says that it fuses. What a list states is
-// more than it holds where the log lost a line; lines of anything else are passed over.
+// The content of a log. `providers` has for each the number of its nodes (`stated`), whether they are all, and those
+// listed as [operator, name]; `taken` is the same for nodes that a provider says it fuses. If the log lost a line, a
+// list is shorter than its stated number; other lines are ignored.
 export function placed(lines) {
   const told = { providers: {}, taken: { stated: 0, listed: [] } };
   let into = null;
@@ -33,7 +33,7 @@ export function placed(lines) {
   return told;
 }
 
-// Why what the log states can't be all of it; empty where it may be.
+// The reason why a log is incomplete, or an empty string.
 function contradiction({ providers, taken }) {
   const lists = Object.entries(providers);
   if (!lists.length) return "the runtime's log doesn't tell where the nodes ran";
@@ -48,9 +48,9 @@ function contradiction({ providers, taken }) {
 }
 
 // Operators by name on the target (`native`) and on the host, of a file whose `nodes` are known; or `incomplete`: why
-// the log proves nothing. `rules` are the provider's name, what the runtime puts between providers (`copies`), the
-// operators that it drops, merges or adds when it changes layouts (`rearranging`), and how an operator's name ends that
-// reads whole numbers (`whole`).
+// the log proves nothing. `rules` are the provider's name, the operators that the runtime inserts between providers
+// (`copies`), those that it drops, merges or adds when it changes layouts (`rearranging`), and the suffix of operators
+// that read only integers (`whole`).
 export function counted(told, nodes, rules) {
   const incomplete = contradiction(told);
   if (incomplete) return { incomplete };

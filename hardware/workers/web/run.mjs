@@ -1,5 +1,5 @@
-// Runs an ONNX model in this browser for the worker that drives it: `hwcompat.describe`, `open` and `run`.
-// Models and arrays come as files, whose bytes are theirs alone; results go back in Base64.
+// Run an ONNX model in this browser for the worker that drives it: `hwcompat.describe`, `open` and `run`.
+// Models and arrays come as files of raw bytes; results are returned in Base64.
 
 import { adapterHere, contextHere, namesOf } from "./adapters.mjs";
 import { placed } from "./placement.mjs";
@@ -11,8 +11,8 @@ let ort = null;
 let busy = false;
 const sessions = new Sessions();
 
-// A browser under automation tells of each line that its console shows, which costs more than the work: while the
-// runtime works, only what it complains of is shown.
+// A browser under automation reports each line of its console, which costs more than the work: while the runtime
+// works, only warnings and errors are shown.
 heard.shows = (text) => !busy || COMPLAINT.test(text);
 
 async function runtime(bundle, wasm) {
@@ -35,7 +35,7 @@ function inBase64(data) {
   });
 }
 
-// WebGPU's adapter, or the WebNN contexts that the browser gives; `null` and `reason` where there is none.
+// WebGPU's adapter, or the browser's WebNN contexts; `null` and `reason` if there is none.
 async function describe({ api, contexts }) {
   if (api === "webgpu") {
     const { reason, facts = null } = await adapterHere();
@@ -50,9 +50,9 @@ async function describe({ api, contexts }) {
   return { contexts: found };
 }
 
-// A session of the first file, which `run` names by `key`: where the runtime's log says that its nodes are, the adapter
-// by the word of the device that it runs on (`null` without WebGPU), and the keys of all that are open now. The second
-// file is the runtime's WebAssembly.
+// Open a session of the first file, which `run` names by `key`. Return the placement of its nodes by the runtime's log,
+// the adapter as its device reports it (`null` without WebGPU), and the keys of all open sessions. The second file is
+// the runtime's WebAssembly.
 async function open({ bundle, key, provider }) {
   const [model, wasm] = files();
   const api = await runtime(bundle, wasm);
@@ -69,7 +69,7 @@ async function open({ bundle, key, provider }) {
   };
 }
 
-// One pass over the files that are given, one for each input.
+// Run a pass over the given files, one for each input.
 async function run({ key, inputs }) {
   const { session } = sessions.open.get(key);
   const buffers = await Promise.all(files().map((file) => file.arrayBuffer()));
@@ -98,8 +98,8 @@ const calls = { describe, open: (given) => working(open, given), run: (given) =>
 
 const failure = (error) => ({ name: error?.name ?? "Error", message: String(error?.message ?? error), lost: gpu.lost });
 
-// Starts a call and returns at once: `hwcompat.answer` holds the answer when there is one, so that a page that hangs
-// is noticed from outside.
+// Start a call and return at once: `hwcompat.answer` holds the answer once there is one, so that a page that hangs is
+// detected from outside.
 globalThis.hwcompat = {
   answer: null,
   ask(what, given) {

@@ -1,4 +1,4 @@
-// Sessions of ONNX Runtime Web: what it is given and gives, what it says, and what becomes of a call that it forgets.
+// Sessions of ONNX Runtime Web: their inputs and outputs, their log, and calls that never return.
 
 const VIEWS = {
   float64: Float64Array,
@@ -15,14 +15,14 @@ const VIEWS = {
 
 const MOST = 4; // sessions of one model that stay open
 
-// A buffer's numbers as the runtime takes them; null for a dtype that it doesn't take.
+// A buffer's numbers as the runtime accepts them; null for an unsupported dtype.
 export function numbersOf(type, buffer) {
   const View = VIEWS[type];
   return View ? new View(buffer) : null;
 }
 
-// What the console is told: kept while `keeps`, and shown where `shows` says so. A runtime that is verbose prints every
-// step and shader, and keeps the console's functions when it starts: this goes first.
+// Messages of the console: kept while `keeps` is set, and shown if `shows` agrees. A verbose runtime prints every step
+// and shader, and stores the console's functions when it starts: this runs first.
 export const heard = { said: [], keeps: false, shows: () => true };
 for (const kind of ["log", "info", "debug", "warn", "error"]) {
   const show = console[kind].bind(console);
@@ -33,11 +33,11 @@ for (const kind of ["log", "info", "debug", "warn", "error"]) {
   };
 }
 
-// WebGPU's device: `info` is what it says of its adapter, `null` before the runtime has one; `lost` says how it was lost,
-// and is empty while it is there.
+// WebGPU's device: `info` describes its adapter, `null` before the runtime has one; `lost` says how it was lost, and is
+// empty before.
 export const gpu = { info: null, lost: "" };
 
-// What the runtime awaits nowhere, or a device that is lost, fails the call that waits: else it would wait for ever.
+// An unhandled rejection or a lost device fails the waiting call: otherwise it would wait forever.
 let fail = null;
 globalThis.addEventListener?.("unhandledrejection", (event) => fail?.(event.reason));
 export function watched(promise) {
@@ -60,8 +60,7 @@ export function begin(ort) {
   return ort;
 }
 
-// A session of a file's bytes, and what the runtime said while it was made. Nothing is optimised: the file holds what is
-// to run.
+// A session of a file's bytes, and the runtime's log of its creation. Nothing is optimized: the file is run as it is.
 export async function created(ort, bytes, provider) {
   Object.assign(heard, { said: [], keeps: true });
   try {
@@ -78,7 +77,7 @@ export async function created(ort, bytes, provider) {
   }
 }
 
-// Those that are open, by a key; the oldest is released for one too many.
+// Open sessions by key; the oldest is released if there are too many.
 export class Sessions {
   open = new Map();
 

@@ -1,4 +1,4 @@
-// Unpacks the Chromium of npm's package @sparticuz/chromium, which has WebNN: `node unpack.mjs PACKAGE FOLDER`.
+// Unpack the Chromium of npm's package @sparticuz/chromium, which has WebNN: `node unpack.mjs PACKAGE FOLDER`.
 
 import { createReadStream, createWriteStream, mkdirSync, renameSync } from "node:fs";
 import { createRequire } from "node:module";

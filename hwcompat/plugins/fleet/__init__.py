@@ -1,7 +1,7 @@
-"""Runs suites on other machines, and takes home what they saw: the same suites, the same evidence, the same levels.
+"""Fleets: run suites on other machines and merge their evidence here.
 
-Each of its ways (`ray_*.py` on a cluster, `lab_*.py` over ssh) packs a bundle, has it run where the targets are, and
-merges the evidence. Verdicts are given here.
+`ray_*.py` uses a Ray cluster, `lab_*.py` uses ssh. Both pack a bundle, run it on the machine that has the targets,
+and merge the evidence. Verdicts are computed here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a lab machine says, as data that can be relied on: of the right kinds, within limits, or refused.
+"""Answers of a lab machine as validated data: of the right types, within limits, or refused.
 
-It was written by another machine. A text of it is shown as text, and a name of a file is one of evidence or none.
+They are written by another machine. Text in them is shown as text, and a name of a file is one of evidence or none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .lab_line import Answer
 OLDEST_PYTHON = (3, 11)
 NEEDED_PACKAGES = ("torch", "transformers", "pytest", "numpy", "safetensors")
 ROOM_BYTES = 256 * 1024 * 1024
-"""The package takes 2 MB and a run's evidence 10; references and exports that suites keep take the rest."""
+"""The package takes 2 MB and a run's evidence 10; references and exports of suites need the rest."""
 
 _TEXT, _FLAG, _COUNT = {"type": "string"}, {"type": "boolean"}, {"type": "integer", "minimum": 0}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -35,8 +35,8 @@ _STATE = {
     "command": _TEXT,
     "since": _TEXT,
 }
-"""What became of a run: `ended` with its `code` (negative: the signal that killed it), `gone` without one, or `busy`
-with another run, of which `command` and `since` tell. `collected`: all of an ended run was fetched."""
+"""The state of a run: `ended` with its `code` (negative: the signal that killed it), `gone` without one, or `busy`
+with another run, which `command` and `since` describe. `collected`: all of an ended run was fetched."""
 
 _CODE_OF_END = {"if": _table("state", state={"const": "ended"}), "then": {"required": ["code", "collected"]}}
 _GREETING = _CODE_OF_END | _table(
@@ -61,18 +61,18 @@ _LOOK = _CODE_OF_END | _table(
 
 
 def is_dead(state: Answer) -> bool:
-    """Whether a run was cut off without having come to its own end."""
+    """Whether a run was cut off before its own end."""
     return bool(state["state"] == "gone" or (state["state"] == "ended" and state["code"] < 0))
 
 
 def read_greeting(name: str, answer: Answer) -> Answer:
-    """What a host said of itself, as `lab_remote.py` says it. Raises `BrokenInput`."""
+    """Read a host's description of itself, as `lab_remote.py` sends it. Raises `BrokenInput`."""
     return _checked(name, answer, _GREETING)
 
 
 def refuse_unready(name: str, there: Answer, *, runs: bool) -> None:
-    """Raise `UsageError` with all that is missing on a machine, before anything is copied. `runs`: suites are to run
-    there, for which it needs packages; an inventory needs none."""
+    """Raise `UsageError` with all that is missing on a machine, before anything is copied. `runs`: suites will run
+    there, which need packages; an inventory needs none."""
     lacking = []
     shown = {key: one_line(there[key], longest=200) for key in ("python", "executable", "system", "folder")}
     if shown["system"] not in ("Linux", "Darwin"):
@@ -100,8 +100,8 @@ def refuse_unready(name: str, there: Answer, *, runs: bool) -> None:
 
 
 def read_look(name: str, answer: Answer) -> Answer:
-    """How it stands with a run, and what is new of it: `parts` are bytes of files of evidence as name, place in the
-    file, data. `whole`: with these no file lacks anything that another one speaks of. Raises `BrokenInput`."""
+    """Read the state of a run, and what is new of it: `parts` are bytes of files of evidence as name, offset, data.
+    `whole`: with these no file lacks anything that another one refers to. Raises `BrokenInput`."""
     values = _checked(name, answer, _LOOK)
     parts = []
     for one in values["parts"]:
@@ -115,7 +115,7 @@ def read_look(name: str, answer: Answer) -> Answer:
 
 
 def last_words(log: str) -> str:
-    """The end of what a run printed, in one line."""
+    """Return the end of what a run printed, in one line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return one_line(lines[-1], longest=300) if lines else "it printed nothing"
 

@@ -1,5 +1,5 @@
-"""Evidence that comes from a lab machine as it grows there: taken into the folder here by the checks of `--merge`,
-and told as progress."""
+"""Evidence of a lab machine as it grows there: merged into the folder here with the checks of `--merge`, and shown as
+progress."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hardware.testing.suite_file import SuiteFile
 from .lab_line import Answer
 
 _SHARE = 10
-"""Each merge looks at every line again: ten times as long as one took passes before the next."""
+"""Each merge reads every line again: ten times as long as one took passes before the next."""
 
 
 class LabEvidence:
-    """The files of a run as far as they came; `folder` is where evidence lies here, `spool` holds what came."""
+    """The files of a run as far as they came; `folder` is that of the evidence here, `spool` holds what came."""
 
     def __init__(self, host: str, folder: Path, spool: Path, suites: Sequence[SuiteFile], progress: Progress) -> None:
         self._host = host
@@ -40,11 +40,11 @@ class LabEvidence:
         self.run_lines: dict[str, RunLine] = {}
 
     def sizes(self) -> dict[str, int]:
-        """How much of each file has come, in bytes."""
+        """Return how much of each file has come, in bytes."""
         return {path.name: path.stat().st_size for path in self._spool.glob("*.jsonl")}
 
     def take(self, look: Answer) -> None:
-        """Keep what came, and where it is whole, take it in. Raises `BrokenInput` where it fits nothing."""
+        """Store what came, and merge it if it is whole. Raises `BrokenInput` if it doesn't fit."""
         sizes = self.sizes()
         if sum(sizes.values()) + sum(len(data) for _, _, data in look["parts"]) > LARGEST_MERGE:
             raise BrokenInput(
@@ -65,10 +65,10 @@ class LabEvidence:
             return
         merge_evidence(self._spool, self._folder)
         self._not_before = time.monotonic() + _SHARE * (time.monotonic() - started)
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
-        """Tell what is new since the last time; the merge has held each line against the schema."""
+    def _report_progress(self) -> None:
+        """Report progress since the last time; the merge has validated each line by the schema."""
         found = read_folder(self._spool)
         self.run_lines = {run.run_id: run for run in found.runs}
         planned = {one.cell_id for run in found.runs for one in run.plan if one.cell_id in self._suites}
@@ -91,16 +91,16 @@ class LabEvidence:
                 self._began[cell] = left
                 self._progress.began(suite, left)
 
-    def runs(self, told: Mapping[str, str]) -> dict[str, str]:
-        """By cell the run that speaks for it: the one that the lab named, else the newest that planned it. Cells that
-        no run planned aren't in it. Raises `BrokenInput` for a run of another suite than the one that was sent."""
+    def runs(self, named: Mapping[str, str]) -> dict[str, str]:
+        """Return by cell the run with its latest results: the one that the lab named, else the newest that planned
+        it; no entry without one. Raises `BrokenInput` for a run of another suite than the one that was sent."""
         found: dict[str, str] = {}
         runs = sorted(self.run_lines.values(), key=lambda run: (run.started_at, run.run_id))
         for id_, suite in self._suites.items():
             hashes = {run.run_id: one.suite_hash for run in runs for one in run.plan if one.cell_id == id_}
             if not hashes:
                 continue
-            run_id = told[id_] if told.get(id_) in hashes else list(hashes)[-1]
+            run_id = named[id_] if named.get(id_) in hashes else list(hashes)[-1]
             if hashes[run_id] != suite.suite_hash:
                 raise BrokenInput(
                     f"the evidence of {self._host} is refused",
@@ -114,7 +114,7 @@ class LabEvidence:
 def opened_evidence(
     host: str, folder: Path, suites: Sequence[SuiteFile], progress: Progress
 ) -> Iterator[LabEvidence]:
-    """Evidence that is to come into `folder`. Raises `OutputError` where it can't be written."""
+    """Prepare `folder` for evidence. Raises `OutputError` if it can't be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with work_folder(folder, ".lab-") as spool:

@@ -1,8 +1,8 @@
-"""A lab machine that is asked over ssh: one command for each request, whose answers are lines of JSON.
+"""Requests to a lab machine over ssh: one command for each request, with lines of JSON as answers.
 
-A host is data: it is never code, nor an option of ssh. What comes back was written by another machine: every length
-is limited, and nothing in it is believed here. A line that breaks is told as that and tried again; every request may
-be made twice.
+A host is data: it is never code, nor an option of ssh. Answers are written by another machine: every length is
+limited, and nothing in them is trusted here. A broken connection is reported and tried again; every request may be
+made twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hardware.process import PIPED, Child
 from hardware.safe_read import parsed_json
 
 SSH_VARIABLE = "HWCOMPAT_SSH"
-"""What stands for `ssh`, with options, as a shell takes it: `ssh -F other_config`."""
+"""Replaces `ssh`, with options, in a shell's syntax: `ssh -F other_config`."""
 
 DEFAULT_FOLDER = ".cache/hwcompat/lab"
 
@@ -38,18 +38,18 @@ _OPTIONS = (
     *("BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=10", "ServerAliveCountMax=3"),
     *("ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "RequestTTY=no", "LogLevel=ERROR"),
 )
-"""Nobody is asked for passwords in the middle of a run, a line that is dead ends within half a minute, and the lab
-gets neither keys nor ports of this machine. All else is as the user's configuration says."""
+"""No passwords are asked for during a run, a dead connection ends within half a minute, and the lab gets neither keys
+nor ports of this machine. The user's configuration decides everything else."""
 
 _BOOT = "import sys; del sys.path[0]; exec(sys.stdin.buffer.read(int(sys.argv[1])))"
-"""The folder that ssh begins in is no place to import from."""
+"""The folder in which ssh starts must not be imported from."""
 
 ANSWER_S = 60.0
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
 _LONGEST_ANSWER = 16 * 1024 * 1024
 _MOST_NOISE = 64 * 1024
-"""What a login may print before anything answers."""
+"""The most bytes that a login may print before the first answer."""
 _AGENT = Path(__file__).with_name("lab_remote.py")
 
 _REASONS = (
@@ -73,8 +73,8 @@ Answer = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class LabHost:
-    """A machine that ssh reaches by `name`, the `folder` that is ours there (below the home folder unless it begins
-    with a slash), and the `python` that runs suites there."""
+    """A machine that ssh reaches by `name`, our `folder` there (below the home folder unless it begins with a slash),
+    and the `python` that runs suites there."""
 
     name: str
     folder: str = DEFAULT_FOLDER
@@ -82,7 +82,7 @@ class LabHost:
 
     @classmethod
     def parse(cls, text: str, python: str = "python3") -> LabHost:
-        """The host that `[user@]name[:folder]` means. Raises `UsageError` for what could be anything else."""
+        """Return the host of `[user@]name[:folder]`. Raises `UsageError` for anything else."""
         name, _, folder = text.partition(":")
         folder = folder.removeprefix("~/").rstrip("/")
         if not _HOST.fullmatch(name):
@@ -94,14 +94,14 @@ class LabHost:
             )
         if not _is_path(folder or DEFAULT_FOLDER) or ".." in folder.split("/"):
             raise UsageError(f"{echo(folder)} is no folder to work in", fix="For example: --host lab:/data/hwcompat")
-        python = python.removeprefix("~/")  # ssh begins in the home folder
+        python = python.removeprefix("~/")  # ssh starts in the home folder
         if not _is_path(python):
             raise UsageError(f"{echo(python)} is no Python", fix="For example: --host-python miniconda3/bin/python")
         return cls(name=name, folder=folder or DEFAULT_FOLDER, python=python)
 
     def command(self, length: int, token: str) -> list[str]:
-        """The words that run, on that machine, a Python program of `length` bytes that is sent first. Raises
-        `UsageError` where there is no ssh here."""
+        """Return the command that runs, on that machine, a Python program of `length` bytes that is sent first.
+        Raises `UsageError` if there is no ssh here."""
         try:
             own = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
         except ValueError as error:
@@ -121,22 +121,22 @@ def _is_path(text: str) -> bool:
 
 
 class LineDropped(Exception):
-    """The connection broke, or was never made; the text says why. `told` is what ssh and the other side said."""
+    """The connection broke, or was never made; the text says why. `output` is that of ssh and the other side."""
 
-    def __init__(self, why: str, told: str = "") -> None:
+    def __init__(self, why: str, output: str = "") -> None:
         super().__init__(why)
-        self.told = told
+        self.output = output
 
 
 class LineLost(Exception):
-    """The line broke and didn't come back in time; the text says why."""
+    """The connection broke and didn't come back in time; the text says why."""
 
 
 class LabMachine:
-    """Answers requests, over as many connections as it takes.
+    """Sends requests over as many connections as necessary.
 
-    A host that is never reached is a `UsageError` at once; one that was is tried again for `patience_s` seconds, each
-    time a little later, and then it is `LineLost`. `on_note` is told of both.
+    A host that is never reached is a `UsageError` at once; one that was reached is tried again for `patience_s`
+    seconds, with growing pauses, and then it is `LineLost`. `on_note` gets a note of both.
     """
 
     def __init__(
@@ -152,16 +152,16 @@ class LabMachine:
         self._wait_s = _FIRST_WAIT_S
 
     def ask(self, verb: str, *, payload: bytes = b"", limit_s: float = ANSWER_S, **values: Any) -> Answer:
-        """The answer to a request. Raises `UsageError` where the other side says that it can't be done, `BrokenInput`
-        for what is no answer, and `LineLost`."""
+        """Return the answer to a request. Raises `UsageError` if the other side refuses it, `BrokenInput` for an
+        invalid answer, and `LineLost`."""
         with contextlib.closing(self.answers(verb, lambda: (values, payload), limit_s=limit_s)) as answers:
             return next(answers)
 
     def answers(
         self, verb: str, request: Callable[[], tuple[Mapping[str, Any], bytes]], *, limit_s: float = ANSWER_S
     ) -> Generator[Answer, None, None]:
-        """The answers to a request as they come, without end: `request` gives its values and payload, and is asked
-        again where the line broke. `limit_s` is how long one answer may take, in seconds. Raises as `ask` does."""
+        """Yield the answers to a request, without end: `request` returns its values and payload, and is called again
+        after the connection broke. `limit_s` is the limit of one answer in seconds. Raises as `ask` does."""
         while True:
             values, payload = request()
             asked = {"verb": verb, "folder": self.host.folder, **values}
@@ -194,16 +194,16 @@ class LabMachine:
         self._wait_s = min(self._wait_s * 2, _LONGEST_WAIT_S)
 
     def _answers(self, asked: Mapping[str, Any], payload: bytes, limit_s: float) -> Generator[Answer, None, None]:
-        """Run one command of ssh and give its answers until the line is over, which is always `LineDropped`."""
+        """Run one command of ssh and yield its answers until the connection ends, which is always `LineDropped`."""
         source, token = _AGENT.read_bytes(), f"hwcompat-{secrets.token_hex(8)}"
         process = Child(self.host.command(len(source), token), stdin=PIPED, stdout=PIPED, stderr=PIPED)
         data = source + json.dumps(asked).encode() + b"\n" + payload
-        told: collections.deque[bytes] = collections.deque(maxlen=4)
+        output: collections.deque[bytes] = collections.deque(maxlen=4)
         lines: queue.Queue[bytes] = queue.Queue(maxsize=4)
         writer, _, listener = (
-            _begun(_give, process.stdin, data),
-            _begun(_read, process.stdout, lines),
-            _begun(_listen, process.stderr, told),
+            _start_thread(_write_input, process.stdin, data),
+            _start_thread(_read, process.stdout, lines),
+            _start_thread(_read_errors, process.stderr, output),
         )
         writer.join(timeout=limit_s)
         self.sent += len(data)
@@ -224,35 +224,35 @@ class LabMachine:
         finally:
             process.end()
             listener.join(timeout=1)
-        text = b"".join(told).decode(errors="replace")
+        text = b"".join(output).decode(errors="replace")
         last = next((one for one in reversed(text.splitlines()) if one.strip()), "")
         raise LineDropped(one_line(last) or silent, text)
 
 
-def _begun(work: Callable[..., None], *given: Any) -> threading.Thread:
+def _start_thread(work: Callable[..., None], *given: Any) -> threading.Thread:
     thread = threading.Thread(target=work, args=given, daemon=True)
     thread.start()
     return thread
 
 
-def _give(stream: IO[bytes], data: bytes) -> None:
+def _write_input(stream: IO[bytes], data: bytes) -> None:
     with contextlib.suppress(OSError), stream:  # it may end before it has read all
         stream.write(data)
 
 
 def _read(stream: IO[bytes], lines: queue.Queue[bytes]) -> None:
-    """Each line as it comes, then an empty one: the line is over."""
+    """Put each line into the queue as it comes, then an empty one at the end."""
     with contextlib.suppress(OSError, ValueError), stream:
         while line := stream.readline(_LONGEST_ANSWER):
             lines.put(line)
     lines.put(b"")
 
 
-def _listen(stream: IO[bytes], told: collections.deque[bytes]) -> None:
-    """Keep the end of what ssh and the other side complain about."""
+def _read_errors(stream: IO[bytes], output: collections.deque[bytes]) -> None:
+    """Keep the end of the error output of ssh and the other side."""
     with contextlib.suppress(OSError, ValueError), stream:
         while data := os.read(stream.fileno(), 1024):
-            told.append(data)
+            output.append(data)
 
 
 def _answer(host: LabHost, line: bytes) -> Answer:
@@ -272,10 +272,10 @@ def _no_answer(host: LabHost, why: str) -> BrokenInput:
 
 
 def _refused(host: LabHost, error: LineDropped) -> UsageError:
-    """The error for a host that was never reached: why, and what to do."""
+    """Return the error for a host that was never reached: why, and what to do."""
     why, fix = str(error), "This must work first: ssh -o BatchMode=yes {name} true"
     for sign, reason, what_to_do in _REASONS:
-        if line := next((line for line in error.told.splitlines() if sign in line), ""):
+        if line := next((line for line in error.output.splitlines() if sign in line), ""):
             why, fix = f"{reason} ({one_line(line, longest=160)})", what_to_do
             break
     return UsageError(f"{host.name} cannot be used", why=why, fix=fix.format(name=host.name))

@@ -1,8 +1,8 @@
-"""What answers on a lab machine. Its text is sent there over ssh and run by the Python there, so that it imports
-nothing but the standard library and says itself which Python it met.
+"""The agent on a lab machine. Its text is sent there over ssh and run by the Python there, so that it imports only
+the standard library and reports the version of that Python itself.
 
-A request is a line of JSON and bytes behind it; each answer is a line of JSON. Whatever runs is detached: it outlives
-the line, and a lock that its processes hold tells whether it goes on.
+A request is a line of JSON and bytes after it; each answer is a line of JSON. Runs are detached: they outlive the
+connection, and a lock that their processes hold tells whether they are running.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 _IDLE_S = 300
-"""Who takes no answer for so long is gone, whatever the network still believes."""
+"""A connection that reads no answer for so many seconds is dead, whatever the network reports."""
 _LOCK_S = 20.0
 _RECORD_S = 100
 _LOOK_S = 0.2
 _SAY_S = 2.0
-"""A run that has nothing new says so this often."""
+"""Seconds between the answers of a run that has nothing new."""
 _MOST_BYTES = 8 * 1024 * 1024
 """Of evidence, in one answer."""
 _LOG_TAIL = 8000
@@ -41,13 +41,13 @@ sys.path[0] = sys.argv[1]
 from pathlib import Path
 from hardware.detection import detect
 from hardware.machine import LiveMachine
-from hardware.recording import Recorder
-recorder = Recorder(LiveMachine())
+from hardware.recording import MachineRecorder
+recorder = MachineRecorder(LiveMachine())
 detect(recorder)
 recorder.write(Path(sys.argv[2]))
 """
 
-if TYPE_CHECKING:  # an old Python says which one it is, and doesn't fail here
+if TYPE_CHECKING:  # an old Python reports its version, and doesn't fail here
     from collections.abc import Iterator
 
     Plain = dict[str, Any]
@@ -58,8 +58,8 @@ class _Refused(Exception):
 
 
 class _Lab:
-    """One folder of this machine: packages, bundles, one folder of evidence, and what became of runs. Each request is
-    a method that gives its answers."""
+    """One folder of this machine: packages, bundles, one folder of evidence, and the states of runs. Each request is
+    a method that yields its answers."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path.home() / folder
@@ -70,7 +70,7 @@ class _Lab:
         return self.folder / "runs" / key
 
     def hello(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """What is here, before anything is written, and what became of a run."""
+        """Report what is here, before anything is written, and the state of a run."""
         there = next(one for one in (self.folder, *self.folder.parents) if one.exists())
         yield {
             "python": platform.python_version(),
@@ -85,7 +85,7 @@ class _Lab:
             **self._state(asked["key"]),
         }
 
-    def _put(self, archives: list[Plain], data: bytes) -> None:
+    def _unpack_archives(self, archives: list[Plain], data: bytes) -> None:
         """Unpack what was sent, each archive whole or not at all, into the folder that its hash names."""
         for one in archives:
             archive, data = data[: one["size"]], data[one["size"] :]
@@ -104,8 +104,8 @@ class _Lab:
                 shutil.rmtree(part, ignore_errors=True)
 
     def inventory(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """What this machine's tools say, as files by name: the inventory is made of them at home."""
-        self._put(asked["archives"], data)
+        """Return the output of this machine's tools, as files by name, for an inventory."""
+        self._unpack_archives(asked["archives"], data)
         record = self.folder / f"recording.{os.getpid()}"
         try:
             done = subprocess.run(
@@ -123,10 +123,10 @@ class _Lab:
             shutil.rmtree(record, ignore_errors=True)
 
     def _state(self, key: str) -> Plain:
-        """`none`, `running`, `ended` with its code, `gone` (no end was written), or `busy` with another run."""
+        """Return `none`, `running`, `ended` with its code, `gone` (no end was written), or `busy` (another run)."""
         own = self.of_run(key)
-        if told := _read(own / "exit"):
-            return {"state": "ended", "code": int(told), "collected": (own / "collected").exists()}
+        if code := _read(own / "exit"):
+            return {"state": "ended", "code": int(code), "collected": (own / "collected").exists()}
         if self._is_live():
             current = _read(self.folder / "current")
             if current == key:
@@ -146,10 +146,10 @@ class _Lab:
         return False
 
     def run(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """Start a run where that is asked for, and give what is new of its evidence until it is over. Its state is
-        read first: of an ended run all is there. `have` says how much of each file is at home."""
+        """Start a run if requested, and yield its new evidence until it is over. Its state is read first: of an ended
+        run everything is there. `have` is the size of each file at the other side."""
         if asked["start"]:
-            self._put(asked["archives"], data)
+            self._unpack_archives(asked["archives"], data)
             self._start(asked)
         sizes, said = asked["have"], 0.0
         while True:
@@ -179,11 +179,11 @@ class _Lab:
             time.sleep(_LOOK_S)
 
     def _start(self, asked: Plain) -> None:
-        """Start the run, detached, unless one goes on. With `again` what an earlier part of it left counts for it."""
+        """Start the run, detached, unless one is running. With `again` the results of an earlier part of it count."""
         own = self.of_run(asked["key"])
         own.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "ab") as lock:
-            if not self._take(lock.fileno()) or self._ended_since(own):
+            if not self._take_lock(lock.fileno()) or self._ended_since(own):
                 return
             before = _table(own / "run.json") if asked["again"] else {}
             about = {
@@ -205,8 +205,7 @@ class _Lab:
             time.sleep(0.01)
 
     def _supervise(self, asked: Plain, own: Path, lock: int) -> None:
-        """Run in a process without a terminal and without the line, and write with which code it ended. Never
-        returns."""
+        """Run in a process without a terminal and without the connection, and write its exit code. Never returns."""
         try:
             _detach(own / "log")
             checkpoints = [
@@ -217,18 +216,18 @@ class _Lab:
                 [sys.executable, "run.py", *asked["words"], *checkpoints, *where],
                 cwd=self.folder / asked["bundle"],
                 env={"HWCOMPAT_CACHE": str(self.folder / "cache"), **os.environ},
-                pass_fds=[lock],  # what it started may outlive this process, and is told by the lock too
+                pass_fds=[lock],  # what it started may outlive this process, and is covered by the lock too
             )
             _write(own / "pid", str(run.pid))
             code = run.wait()
-            _write(own / "end.json", json.dumps({"names": self._names()}))  # others' may follow
+            _write(own / "end.json", json.dumps({"names": self._names()}))  # files of other runs may follow
             _write(own / "exit", str(code))
-        except BaseException as error:  # whoever asked reads it in the log
+        except BaseException as error:  # it is in the log for the other side
             os.write(2, f"{type(error).__name__}: {error}".encode())
         os._exit(0)
 
-    def _take(self, descriptor: int) -> bool:
-        """Take the lock, unless a run holds it. What is about to end, and who only looks, is waited for."""
+    def _take_lock(self, descriptor: int) -> bool:
+        """Take the lock, unless a run holds it. Wait for one that is about to end or only looks."""
         until = time.monotonic() + _LOCK_S
         while time.monotonic() < until:
             with contextlib.suppress(BlockingIOError):
@@ -241,16 +240,16 @@ class _Lab:
         return False
 
     def _ended_since(self, own: Path) -> bool:
-        """Whether the run came to its end while the lock was waited for, by another's doing: it isn't run twice."""
-        told = _read(own / "exit")
-        return bool(told) and int(told) >= 0 and not (own / "collected").exists()
+        """Whether another request finished the run while this one waited for the lock: it doesn't run twice."""
+        code = _read(own / "exit")
+        return bool(code) and int(code) >= 0 and not (own / "collected").exists()
 
     def _names(self) -> list[str]:
         return sorted(path.name for path in self.evidence.glob("*.jsonl"))
 
     def _files(self, key: str) -> list[str]:
-        """Names of the run's files, and of those of runs that it goes on with: the ones that hold a plan first, so
-        that no end is read before all that it seals."""
+        """Return names of the run's files, and of those of runs that it resumes: the ones with a plan first, so that
+        no end is read before everything that it counts."""
         own = self.of_run(key)
         names: list[str] = _table(own / "end.json").get("names") or self._names()
         before = set(_table(own / "run.json").get("before", []))
@@ -264,7 +263,7 @@ class _Lab:
         return sorted(kept, key=lambda name: not self._first_line(name)[0])
 
     def _first_line(self, name: str) -> tuple[bool, list[str]]:
-        """Whether a file begins with a plan, and the runs that it resumes."""
+        """Return whether a file begins with a plan, and the runs that it resumes."""
         if name not in self._first_lines:
             with open(self.evidence / name, "rb") as file:
                 line = file.readline()
@@ -273,12 +272,12 @@ class _Lab:
             try:
                 plain = json.loads(line)
                 self._first_lines[name] = plain.get("kind") == "run", list(plain.get("resumes", []))
-            except (ValueError, AttributeError):  # it is refused at home, which says why
+            except (ValueError, AttributeError):  # the other side refuses it and says why
                 self._first_lines[name] = False, []
         return self._first_lines[name]
 
     def stop(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """Ask the run to end; it records what it cut off."""
+        """Stop the run, which records what it interrupted."""
         pid = _read(self.of_run(asked["key"]) / "pid")
         if pid and self._state(asked["key"])["state"] == "running":
             with contextlib.suppress(ProcessLookupError):
@@ -286,7 +285,7 @@ class _Lab:
         yield {}
 
     def collected(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """All of the run's evidence is at home: asked for again, it runs anew."""
+        """Record that all of the run's evidence was fetched: a new request runs anew."""
         with contextlib.suppress(FileNotFoundError):  # it was never started
             _write(self.of_run(asked["key"]) / "collected", "")
         yield {}
@@ -296,8 +295,8 @@ def _detach(log: Path) -> None:
     os.setsid()
     signal.alarm(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for here, there in enumerate((nothing, told, told)):
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for here, there in enumerate((nothing, output, output)):
         os.dup2(there, here)
 
 
@@ -350,7 +349,7 @@ def main(token: str) -> None:
         for answer in getattr(_Lab(asked["folder"]), asked["verb"])(asked, data):
             print(json.dumps(answer), flush=True)
             signal.alarm(_IDLE_S)
-    except Exception as error:  # it is told at home
+    except Exception as error:  # the other side reports it
         print(json.dumps({"refused": f"{type(error).__name__}: {error}"[-1000:]}), flush=True)
 
 

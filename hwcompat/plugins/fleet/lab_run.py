@@ -1,7 +1,7 @@
-"""What a lab machine is asked for: its inventory, and runs of suites, copied once, started detached, fetched as they
-grow and concluded from here.
+"""Inventories and runs on a lab machine: suites are copied once, started detached, fetched as evidence grows, and
+judged here.
 
-A line that breaks costs nothing but time, and a command that was killed finds its run again when it is given anew.
+A broken connection costs only time, and a command that was killed finds its run again when it is repeated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from generators.project.project_plan import ProjectRun
 
 MOST_RESTARTS = 2
-"""A run that is killed three times is told as that."""
+"""A run that is killed three times is given up."""
 
 _LIMIT_S = 90.0
 _RECORDING_S = 120.0
@@ -48,8 +48,8 @@ _FETCH = "It goes on there, and the same command fetches the rest."
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """A zip archive that is sent once, and the folder that it becomes there, named by its hash; a bundle lies beside
-    the `package` that it was packed with."""
+    """A zip archive that is sent once, and the folder that it becomes there, named by its hash; a bundle is placed
+    beside the `package` that it was packed with."""
 
     place: str
     data: bytes
@@ -57,36 +57,36 @@ class Packed:
 
     @classmethod
     def of(cls, kind: str, files: Mapping[str, bytes], package: str = "") -> Packed:
-        """Some files by name as an archive of a kind."""
+        """Return some files by name as an archive of a kind."""
         files = dict(sorted(files.items()))
         digest = hashlib.sha256(package.encode())
         for name, data in files.items():
             digest.update(f"{name}\0{len(data)}\0".encode() + data)
         return cls(place=f"{kind}/{digest.hexdigest()[:_DIGITS]}", data=zipped(files), package=package)
 
-    def told(self) -> dict[str, str | int]:
-        """What the other side has to know to unpack it; the hash tells that it arrived."""
+    def description(self) -> dict[str, str | int]:
+        """Return what the other side has to know to unpack it; the hash proves that it arrived."""
         digest = hashlib.sha256(self.data).hexdigest()
         return {"place": self.place, "size": len(self.data), "sha256": digest, "package": self.package}
 
 
 def packed_package() -> Packed:
-    """The package `hardware`: what a suite needs of us where it runs."""
+    """Return the package `hardware`, which suites need."""
     return Packed.of("packages", package_part())
 
 
-def inventory_of_host(asked: Options) -> HardwareInfo:
-    """What the machine has that `--host` names. Needs Python 3.11 there and nothing else. Raises `UsageError` where
-    it isn't ready, and `BrokenInput` for a recording that is none."""
-    assert asked.host
+def inventory_of_host(options: Options) -> HardwareInfo:
+    """Return the inventory of the machine that `--host` names. Needs Python 3.11 there and nothing else. Raises
+    `UsageError` if it isn't ready, and `BrokenInput` for an invalid recording."""
+    assert options.host
     package = packed_package()
-    lab = LabMachine(LabHost.parse(asked.host, asked.host_python), patience_s=0)
+    lab = LabMachine(LabHost.parse(options.host, options.host_python), patience_s=0)
     try:
         sent = [package] if greeted(lab, [package], runs=False)["missing"] else []
         answer = lab.ask(
             "inventory",
             package=package.place,
-            archives=[one.told() for one in sent],
+            archives=[one.description() for one in sent],
             payload=b"".join(one.data for one in sent),
             limit_s=_RECORDING_S,
         )
@@ -109,7 +109,7 @@ def _replayed(name: str, answer: Answer) -> HardwareInfo:
 
 
 def _write(folder: Path, name: object, text: object) -> None:
-    """One file of the recording; no name leads out of the folder."""
+    """Write one file of the recording; no name leads out of the folder."""
     parts = PurePosixPath(str(name)).parts
     if not isinstance(name, str) or not isinstance(text, str) or not parts or parts[0] == "/" or ".." in parts:
         raise ValueError(f"{ascii(name)[:80]} is no file of a recording")
@@ -119,46 +119,45 @@ def _write(folder: Path, name: object, text: object) -> None:
 
 
 def run_in_lab(
-    asked: Options,
+    options: Options,
     host_text: str,
     written: Sequence[WrittenSuite],
     inventory: HardwareInfo,
     project: ProjectRun | None,
     command: str,
 ) -> JobResult:
-    """Run suites that were written on the host that was named, whose `inventory` they were planned with, and conclude
-    for each cell.
+    """Run written suites on the named host, whose `inventory` they were planned with, and judge each cell.
 
-    Where the same request runs there, or ended there unseen, that run is followed and none is started. Raises
-    `UsageError` where the host isn't ready or the project file has timeouts, `BrokenInput` where it answers what
-    can't be, `JobInterrupted` where the run was ended before its time, or the line to it didn't come back.
+    If the same request runs there, or ended there without being fetched, that run is followed and none is started.
+    Raises `UsageError` if the host isn't ready or the project file has timeouts, `BrokenInput` for an impossible
+    answer, `JobInterrupted` if the run was ended before its time, or the connection didn't come back.
     """
-    if project and project.timeouts and not asked.timeout:
+    if project and project.timeouts and not options.timeout:
         raise UsageError(
             "the project file's timeouts aren't passed to another machine",
             fix="Name one for all checks with --timeout S, which comes before them.",
         )
-    host = LabHost.parse(host_text, asked.host_python)
+    host = LabHost.parse(host_text, options.host_python)
     refuse_changes()
-    _refuse_weights(written, host, asked.host_checkpoints)
+    _refuse_weights(written, host, options.host_checkpoints)
     suites = [read_written(one) for one in written]
-    lab = LabMachine(host, patience_s=asked.host_patience, on_note=note)
+    lab = LabMachine(host, patience_s=options.host_patience, on_note=note)
     progress = progress_on(sys.stderr)
-    with opened_evidence(host.name, asked.evidence, suites, progress) as kept:
-        run = _LabRun(lab, kept, written, asked, command)
+    with opened_evidence(host.name, options.evidence, suites, progress) as kept:
+        run = _LabRun(lab, kept, written, options, command)
         run.prepare(inventory)
         try:
             cut = run.follow()
         finally:
             progress.closed()
             note(f"{size_text(lab.sent)} were sent to {host.name}, {size_text(lab.received)} came back")
-    runs = kept.runs(run.told)
+    runs = kept.runs(run.run_ids)
     if len(runs) < len(written):
-        if cut:  # before there was anything to conclude from
+        if cut:  # before there was anything to judge
             raise UsageError(cut.how, fix=cut.next_step)
         missing = next(one.planned.cell.id for one in written if one.planned.cell.id not in runs)
         raise UsageError(f"the run on {host.name} left no plan for {missing}", why=run.last_words)
-    result = result_of_runs(written, runs, asked.evidence, inventory)
+    result = result_of_runs(written, runs, options.evidence, inventory)
     if cut:
         raise JobInterrupted(result, how=cut.how, next_step=cut.next_step)
     return result
@@ -173,18 +172,18 @@ class _Cut:
 
 
 class _LabRun:
-    """One run on one lab machine, from what is there to its end."""
+    """One run on one lab machine, from its check to its end."""
 
     def __init__(
-        self, lab: LabMachine, kept: LabEvidence, written: Sequence[WrittenSuite], asked: Options, command: str
+        self, lab: LabMachine, kept: LabEvidence, written: Sequence[WrittenSuite], options: Options, command: str
     ) -> None:
         self._lab = lab
         self._name = lab.host.name
         self._kept = kept
         self._written = written
-        self._words = _words_for(written, asked)
-        self._checkpoints = list(asked.host_checkpoints)
-        self._resume = asked.resume
+        self._words = _words_for(written, options)
+        self._checkpoints = list(options.host_checkpoints)
+        self._resume = options.resume
         self._command = command
         self._package = packed_package()
         self._key = self._key_of()
@@ -192,12 +191,12 @@ class _LabRun:
         self._start: dict[str, Any] | None = None
         self._sent: list[Packed] = []
         self._stopping = False
-        self.told: dict[str, str] = {}
+        self.run_ids: dict[str, str] = {}
         self.last_words = ""
 
     def _key_of(self) -> str:
-        """Names a run by all that decides what it does, so that the same request finds it again: suites, words for
-        run.py, package. What was predicted of it isn't in it, nor whether it is a run's first part."""
+        """Return the name of a run by everything that decides what it does, so that the same request finds it again:
+        suites, arguments of run.py, package. Its predictions aren't in it, nor whether it is a run's first part."""
         suites = sorted(
             (one.planned.cell.id, hashlib.sha256(one.path.read_bytes()).hexdigest()) for one in self._written
         )
@@ -205,9 +204,9 @@ class _LabRun:
         return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:_DIGITS]
 
     def prepare(self, inventory: HardwareInfo) -> None:
-        """See that the machine is ready, and decide whether the run has to be started. Raises `UsageError` for suites
-        of a user's own code."""
-        # The suites as they lie on disk, edited or not, with their sealed predictions.
+        """Check that the machine is ready, and decide whether the run has to be started. Raises `UsageError` for
+        suites of a user's own code."""
+        # The suites as they are on disk, edited or not, with their stored predictions.
         planned = [replace(one.planned, text=one.path.read_text(encoding="utf-8")) for one in self._written]
         files = bundle_files("lab", planned, versions_of(inventory))
         bundle = Packed.of("bundles", files, self._package.place)
@@ -232,18 +231,18 @@ class _LabRun:
         self._start = {"words": words, "again": again, "command": self._command}
 
     def _request(self) -> tuple[dict[str, Any], bytes]:
-        """Asks for what is new, and for the start of the run until an answer tells that it was heard."""
+        """Return a request for what is new, and for the start of the run until an answer confirms it."""
         sent = self._sent if self._start else []
-        asked = {
+        request = {
             "key": self._key,
             "bundle": self._bundle,
             "checkpoints": self._checkpoints,
-            "archives": [one.told() for one in sent],
+            "archives": [one.description() for one in sent],
             "have": self._kept.sizes(),
             "start": bool(self._start),
             **(self._start or {}),
         }
-        return asked, b"".join(one.data for one in sent)
+        return request, b"".join(one.data for one in sent)
 
     def _refuse_busy(self, state: Answer) -> None:
         if state["state"] == "busy":
@@ -255,12 +254,12 @@ class _LabRun:
             )
 
     def follow(self) -> _Cut | None:
-        """Fetch until the run is over, or can't be reached; None where it came to its end. The first interruption
+        """Fetch until the run is over, or can't be reached; return None if it ended by itself. The first interruption
         ends the run there, a second one leaves it."""
         restarts = 0
         while True:
             try:
-                look = self._looked()
+                look = self._fetch()
                 if not is_dead(look) or self._stopping:
                     return self._ended(look)
                 if restarts == MOST_RESTARTS:
@@ -278,8 +277,8 @@ class _LabRun:
                     return _Cut(how=f"left before the run on {self._name} had ended", next_step=_FETCH)
                 self._stop()
 
-    def _looked(self) -> Answer:
-        """Take in what comes until the run is over."""
+    def _fetch(self) -> Answer:
+        """Store what comes until the run is over."""
         with contextlib.closing(self._lab.answers("run", self._request, limit_s=_LIMIT_S)) as answers:
             while True:
                 look = read_look(self._name, next(answers))
@@ -292,12 +291,12 @@ class _LabRun:
     def _stop(self) -> None:
         self._stopping, self._start = True, None
         note(f"the run on {self._name} is asked to end; Ctrl-C again leaves it as it is")
-        with contextlib.suppress(LineLost):  # the next look says so
+        with contextlib.suppress(LineLost):  # the next answer says so
             self._lab.ask("stop", key=self._key)
 
     def _ended(self, look: Answer) -> _Cut | None:
         result = look.get("result", {})
-        self.told = result.get("runs", {})
+        self.run_ids = result.get("runs", {})
         self.last_words = last_words(look.get("log", ""))
         self._lab.ask("collected", key=self._key)
         interrupted = result.get("interrupted") or self._stopping
@@ -307,8 +306,8 @@ class _LabRun:
 def greeted(
     lab: LabMachine, archives: Sequence[Packed], *, checkpoints: Sequence[str] = (), key: str = "", runs: bool = True
 ) -> Answer:
-    """What a machine says of itself, before anything is copied. `runs`: suites are to run there, for which it needs
-    packages. Raises `UsageError` where it isn't ready."""
+    """Return a machine's description of itself, before anything is copied. `runs`: suites will run there, which need
+    packages. Raises `UsageError` if it isn't ready."""
     answer = lab.ask(
         "hello",
         packages=NEEDED_PACKAGES,
@@ -321,21 +320,21 @@ def greeted(
     return there
 
 
-def _words_for(written: Sequence[WrittenSuite], asked: Options) -> list[str]:
-    """The words for `run.py` of a bundle, but for `--resume` and for folders of that machine."""
+def _words_for(written: Sequence[WrittenSuite], options: Options) -> list[str]:
+    """Return the arguments of `run.py` of a bundle, except for `--resume` and for folders of that machine."""
     words = [word for device in sorted({str(one.planned.device) for one in written}) for word in ("--device", device)]
-    words += ["--machine", asked.machine] if asked.machine else []
-    words += ["--timeout", str(asked.timeout)] if asked.timeout else []
-    words += ["--jobs", str(asked.jobs)] if asked.jobs else []
-    return words + (["--allow-fallback"] if asked.allow_fallback else [])
+    words += ["--machine", options.machine] if options.machine else []
+    words += ["--timeout", str(options.timeout)] if options.timeout else []
+    words += ["--jobs", str(options.jobs)] if options.jobs else []
+    return words + (["--allow-fallback"] if options.allow_fallback else [])
 
 
 def _refuse_weights(written: Sequence[WrittenSuite], host: LabHost, checkpoints: Sequence[str]) -> None:
-    """Nobody's weights are copied over: they have to lie there already."""
-    asked = next((one.planned.profile for one in written if one.planned.profile.folder is not None), None)
-    if asked and not checkpoints:
+    """Raise `UsageError` for weights that aren't on that machine: they aren't copied."""
+    profile = next((one.planned.profile for one in written if one.planned.profile.folder is not None), None)
+    if profile and not checkpoints:
         raise UsageError(
-            f"the weights of {asked.asked} aren't on {host.name} as far as is known",
+            f"the weights of {profile.asked} aren't on {host.name} as far as is known",
             why="suites are sent there, and weights never are",
             fix=f"Copy them, for example rsync -a FOLDER {host.name}:checkpoints/, and name the folder there: "
             "--host-checkpoint checkpoints/FOLDER",

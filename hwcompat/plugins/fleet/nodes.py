@@ -1,4 +1,4 @@
-"""The nodes of a fleet: what each offers, what a task takes of one, and what is said of them before anything runs."""
+"""The nodes of a fleet: their resources, what a task needs of one, and notes on them before anything runs."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ _COMPARED = ("python", "torch", "transformers", "openvino", "hwcompat")
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What one task takes of a node: the resource of its target's name, and Ray's own `CPU` and `GPU`."""
+    """What one task needs of a node: the resource of its target's name, and Ray's own `CPU` and `GPU`."""
 
     target: str
     cpus: int = 0
     gpus: int = 0
 
     def fits(self, offers: Mapping[str, float]) -> bool:
-        """Whether a node that offers so much can ever run it."""
+        """Whether a node that offers this much can ever run it."""
         counted = {self.target: 1, "CPU": self.cpus, "GPU": self.gpus}
         return all(offers.get(name, 0) >= count for name, count in counted.items())
 
     def options(self) -> dict[str, Any]:
-        """The demand as options of a task of Ray."""
+        """Return the demand as options of a task of Ray."""
         return {"resources": {self.target: 1}, "num_cpus": self.cpus, "num_gpus": self.gpus}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetNode:
-    """A node that is alive: its `id` as Ray knows it, what it offers by resource, and its report; `silent` says why
-    it gave none.
+    """A node that is alive: its `id` in Ray, its resources, and its report; `silent` says why it gave none.
 
-    `machine` is the label of the machine that it is on, `missing` are packages that suites can't do without, `absent`
-    by target why it can't be there, `free_memory_bytes` is `None` where nothing tells.
+    `machine` is the label of its machine, `missing` are required packages that it lacks, `absent` by target why it
+    can't be there, `free_memory_bytes` is `None` if unknown.
     """
 
     id: str
@@ -54,11 +53,11 @@ class FleetNode:
 
     @property
     def name(self) -> str:
-        """What it is called in remarks."""
+        """Its name in remarks."""
         return self.id[:8]
 
     def reporting(self, report: Mapping[str, Any]) -> FleetNode:
-        """The node with what a report of `hardware/testing/request_runner.py` tells of it."""
+        """Return the node with the report of `hardware/testing/request_runner.py`."""
         if "error" in report:
             return replace(self, silent=one_line(str(report["error"])))
         free = report["free_memory_bytes"]
@@ -72,19 +71,19 @@ class FleetNode:
         )
 
     def at_a_time(self, targets: Sequence[Target]) -> int:
-        """How many cells of some targets it may run at a time."""
+        """Return how many cells of some targets it may run at a time."""
         demands = [(demand_of(target, (self,)), self.offers.get(str(target), 0)) for target in targets]
         shared = min(sum(count for demand, count in demands if demand.cpus), self.offers.get("CPU", 0))
         return max(1, int(shared + sum(count for demand, count in demands if not demand.cpus)))
 
     @property
     def offered(self) -> str:
-        """`cpu 2, openvino 1`: what it offers, without what Ray adds itself."""
+        """Return its resources without those that Ray adds itself, such as `cpu 2, openvino 1`."""
         own = {name: count for name, count in self.offers.items() if not name.startswith(("node:", "object_store"))}
         return ", ".join(f"{name} {count:g}" for name, count in sorted(own.items()) if name != "memory") or "nothing"
 
     def text(self) -> str:
-        """The node in a line."""
+        """Return the node in a line."""
         if self.silent:
             return f"node {self.name} offers {self.offered} and doesn't report: {self.silent}"
         versions = ", ".join(f"{name} {self.versions.get(name, ABSENT)}" for name in _COMPARED[:3])
@@ -95,8 +94,9 @@ class FleetNode:
 
 
 def demand_of(target: Target, nodes: Sequence[FleetNode]) -> Demand:
-    """What suites of a target take. What computes on the processor takes a processor too, so that cells of several
-    such targets share them; a GPU is handed out by Ray, where a node that offers the target counts its GPUs."""
+    """Return what suites of a target need. A target that computes on the processor needs a processor too, so that
+    cells of several such targets share them; a GPU is assigned by Ray, if a node that offers the target counts its
+    GPUs."""
     backend = backend_class(target.name)
     counts_gpus = any(node.offers.get(str(target)) and node.offers.get("GPU") for node in nodes)
     gpus = int(backend.NEEDS_TORCH_BUILD and counts_gpus)
@@ -104,8 +104,8 @@ def demand_of(target: Target, nodes: Sequence[FleetNode]) -> Demand:
 
 
 def notes_on(nodes: Sequence[FleetNode], here: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
-    """What is said before the start: each node that offers what is `wanted`, what is of another version there than
-    `here`, and what it offers and can't have."""
+    """Yield notes before the start: each node that offers what is `wanted`, versions other than `here`, and resources
+    that it offers and can't have."""
     for node in nodes:
         if not set(wanted) & set(node.offers):
             continue

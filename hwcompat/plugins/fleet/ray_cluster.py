@@ -1,5 +1,5 @@
-"""Connects to a Ray cluster, or starts one node of this machine; nothing of Ray is told to anybody, and without an
-address nothing is heard beyond loopback."""
+"""Connect to a Ray cluster, or start a node on this machine. Ray sends no reports, and without an address it listens
+on loopback only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .nodes import FleetNode
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _CONNECT_S = 5.0
 _LONGEST_SOCKET = 40
-"""Ray's sockets lie some 65 characters below its temporary folder, and the path of a socket takes 107."""
+"""Ray's sockets are some 65 characters below its temporary folder, and the path of a socket takes 107."""
 
 
 _NOBODY = "http://127.0.0.1:9"
@@ -36,12 +36,12 @@ SILENCE = {
     "https_proxy": _NOBODY,
     "no_proxy": "127.0.0.1,localhost",
 }
-"""With its reports off, the head of a cluster still reports that they are off, and asks the metadata services of
-three clouds where it is (dashboard/modules/usage_stats): with these in its environment it tells nobody anything."""
+"""With its reports off, the head of a cluster still reports that they are off, and queries the metadata services of
+three clouds (dashboard/modules/usage_stats): with these variables it sends nothing."""
 
 
 def import_ray() -> Any:
-    """Ray, with its reports to its makers off. Raises `UsageError` where it can't be imported."""
+    """Import Ray with its usage reports off. Raises `UsageError` if it can't be imported."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     _set_broken_amdsmi_aside()
     try:
@@ -56,14 +56,14 @@ def import_ray() -> Any:
 
 
 def _set_broken_amdsmi_aside() -> bool:
-    """Have AMD's bindings count as not installed where the library that they bind is missing, which Ray doesn't
-    survive; returns whether they do."""
+    """Make AMD's bindings count as not installed if their library is missing, which Ray doesn't survive; return
+    whether they do."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             importlib.import_module("amdsmi")
     except ImportError:
         return sys.modules.get("amdsmi", ...) is None
-    except Exception:  # a KeyError of its own
+    except Exception:  # raises a KeyError
         sys.modules["amdsmi"] = None  # type: ignore[assignment]
         return True
     return False
@@ -71,10 +71,10 @@ def _set_broken_amdsmi_aside() -> bool:
 
 @contextlib.contextmanager
 def connected(address: str | None, resources: Mapping[str, int], cores: int) -> Iterator[Any]:
-    """Ray, connected to the cluster at `address`; without one, to a node of this machine that lives as long as the
-    block and offers `resources` on `cores`.
+    """Connect Ray to the cluster at `address`; without one, to a node of this machine that lives as long as the block
+    and offers `resources` on `cores`.
 
-    Raises `UsageError` where nothing answers there.
+    Raises `UsageError` if no cluster answers there.
     """
     if address and address.startswith("ray://"):
         raise UsageError(
@@ -84,7 +84,7 @@ def connected(address: str | None, resources: Mapping[str, int], cores: int) -> 
         )
     if address and address != "auto":
         _require_answer(address)
-    silent = contextlib.redirect_stdout(io.StringIO())  # Ray prints remarks on nodes there, where the product goes
+    silent = contextlib.redirect_stdout(io.StringIO())  # Ray prints remarks on nodes to standard output
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with _own_node(resources, cores) if address is None else contextlib.nullcontext({"address": address}) as words:
         ray = import_ray()
@@ -92,7 +92,7 @@ def connected(address: str | None, resources: Mapping[str, int], cores: int) -> 
             ray.init(log_to_driver=False, logging_level=logging.WARNING, **words)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise UsageError(f"Ray can't be reached at {echo(address or 'this machine')}", why=str(error)) from error
-        for number, handler in before.items():  # Ray puts its own in their place
+        for number, handler in before.items():  # Ray replaces them
             signal.signal(number, handler)
         try:
             with silent:
@@ -102,7 +102,7 @@ def connected(address: str | None, resources: Mapping[str, int], cores: int) -> 
 
 
 def _require_answer(address: str) -> None:
-    """Ray itself asks for minutes where nobody listens."""
+    """Raise `UsageError` if no cluster answers: Ray itself tries for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"{echo(address)} is no address of a cluster", fix="For example: --address 127.0.0.1:6379")
@@ -115,13 +115,13 @@ def _require_answer(address: str) -> None:
             why=error.strerror or str(error),
             fix=f"Start its head there: ray start --head --port={port} --disable-usage-stats",
         ) from error
-    if host in _LOOPBACK:  # else Ray takes the machine's outer address for it
+    if host in _LOOPBACK:  # else Ray uses the machine's outer address
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
 @contextlib.contextmanager
 def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, Any]]:
-    """What `ray.init` is told to start a node here, in a temporary folder of its own, with a password of its own."""
+    """Return the arguments of `ray.init` for a node here, with its own temporary folder and password."""
     own = {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
@@ -154,6 +154,6 @@ def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, An
 
 
 def alive_nodes(ray: Any) -> list[FleetNode]:
-    """The nodes of the cluster that are alive now, in the order of their ids."""
+    """Return the nodes of the cluster that are alive now, in the order of their ids."""
     found = [FleetNode(id=one["NodeID"], offers=dict(one["Resources"])) for one in ray.nodes() if one["Alive"]]
     return sorted(found, key=lambda one: one.id)

@@ -1,4 +1,4 @@
-"""Takes in what nodes saw, run by run, and knows what an earlier start of the same command has shown already."""
+"""Merge the evidence of nodes, run by run, and find what an earlier start of the same command has shown."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def take_in(
     sealed: Mapping[str, Mapping[str, Any]],
     evidence: Path,
 ) -> tuple[str, dict[str, tuple[CheckLine, ...]]]:
-    """Put the evidence in a node's answer into the folder, held to all that `--merge` holds it to; returns the run's
-    id, and its lines by cell.
+    """Merge the evidence in a node's answer into the folder, with all checks of `--merge`; return the run's id, and
+    its lines by cell.
 
-    Raises `BrokenInput` where it is of anything but one finished run of `suites`, each as it was sent, with the
-    prediction that was `sealed` for its cell.
+    Raises `BrokenInput` if it is of anything but one finished run of `suites`, each as it was sent, with the
+    prediction that was stored (`sealed`) for its cell.
     """
     if "error" in answer:
         raise BrokenInput("the node couldn't run it", why=str(answer["error"]))
@@ -46,10 +46,9 @@ def take_in(
 
 
 def longest_first(keys: Sequence[Sequence[str]], evidence: Path) -> list[int]:
-    """The order in which tasks are handed over: those first that took longest when the folder's evidence was made, by
-    the sum of the checks of their cells' last runs. A task of cells that were never run counts as the longest, since
-    the last to be begun decides when all is done. Ray takes them in this order, and schedules as ever.
-    """
+    """Return the order in which tasks are submitted: those first that took longest in the folder's evidence, by the
+    sum of the checks of their cells' last runs. A task of cells that never ran counts as the longest, since the last
+    to begin decides when all is done. Ray takes them in this order."""
     seconds: dict[tuple[str, str], float] = defaultdict(float)
     for line in read_folder(evidence).checks if is_folder(evidence) else ():
         seconds[line.cell_id, line.run_id] += line.duration_s
@@ -86,9 +85,9 @@ def done_before(
     versions_there: Mapping[str, Mapping[str, str]],
     versions_here: Mapping[str, str],
 ) -> dict[str, str]:
-    """By cell, the newest run of the same command (the address of the cluster apart) that showed all of it and still
-    holds. `versions_there` are those of now, by label of the machine; a machine that isn't there now is held against
-    `versions_here`."""
+    """Return by cell the newest run of the same command (the address of the cluster apart) that showed all of it and
+    still holds. `versions_there` are those of now, by label of the machine; for a machine that isn't there now they
+    are `versions_here`."""
     if not is_folder(evidence):
         return {}
     found = read_folder(evidence)

@@ -1,5 +1,5 @@
-"""Runs suites that were written on a Ray cluster: one bundle, sealed before anything starts; one task for each cell,
-or for the suites of one checkpoint; their evidence taken in as it arrives."""
+"""Run written suites on a Ray cluster: one bundle, with predictions stored before the start; one task for each cell,
+or for the suites of one checkpoint; their evidence is merged as it arrives."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _REPORT_S = 120.0
 
 
 def run_on_ray(
-    asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
+    options: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
 ) -> JobResult:
-    """Run the suites on the cluster and conclude for each cell.
+    """Run the suites on the cluster and judge each cell.
 
     A cell for whose target no node has the resource, or whose nodes were lost, is `not_run` with its reason, in a run
-    of this machine's own; others run. Raises `UsageError` where Ray isn't here, nothing answers, or a node can't run
-    suites; `JobInterrupted` after what was there by then was recorded.
+    of this machine's own; others run. Raises `UsageError` if Ray isn't installed, no cluster answers, or a node can't
+    run suites; `JobInterrupted` after the results so far were recorded.
     """
     refuse_changes()
     _refuse_indices(written)
-    run = _RayRun(asked, written, inventory, limits, command)
+    run = _RayRun(options, written, inventory, limits, command)
     cores = usable_cores()
-    with connected(asked.address, node_resources(inventory, cores), cores) as ray, terminate_interrupts():
+    with connected(options.address, node_resources(inventory, cores), cores) as ray, terminate_interrupts():
         try:
             run.follow(ray)
             interrupted = False
@@ -57,20 +57,20 @@ def run_on_ray(
             interrupted = True
     run.progress.closed()
     run.write_not_run(interrupted=interrupted)
-    result = result_of_runs(written, run.runs, asked.evidence, inventory, earlier=run.earlier)
+    result = result_of_runs(written, run.runs, options.evidence, inventory, earlier=run.earlier)
     if interrupted:
         raise JobInterrupted(result)
     return result
 
 
 class _RayRun:
-    """One run on a cluster, and what is known of each cell so far: in `runs` the run whose lines speak for it, of
+    """One run on a cluster, and what is known of each cell so far: in `runs` the run with its latest results, of
     which `earlier` are those of an earlier start, or in `_not_run` why it has none."""
 
     def __init__(
-        self, asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
+        self, options: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
     ) -> None:
-        self._asked = asked
+        self._options = options
         self._written = written
         self._suites = [read_written(one) for one in written]
         self._predicted = {one.planned.cell.id: one.planned.verdict.to_dict() for one in written}
@@ -87,7 +87,7 @@ class _RayRun:
         _, self._bundle = packed(ray_node.FOLDER, planned, self._versions, on_disk)
 
     def follow(self, ray: Any) -> None:
-        """Ask the nodes, leave out what was done before and what no node can run, and take in what the others say."""
+        """Ask the nodes, leave out what was done before or no node can run, and merge the results."""
         ray.cloudpickle.register_pickle_by_value(ray_node)
         sent = (hashlib.sha256(self._bundle).hexdigest(), [ray.put(self._bundle)])
         wanted = sorted({str(one.cell.target) for one in self._suites})
@@ -96,8 +96,8 @@ class _RayRun:
         nodes = [node for node in nodes if node.id in {one.id for one in alive}]
         note(*notes_on(nodes, self._versions, wanted))
         refuse_unready(nodes, wanted)
-        evidence = self._asked.evidence
-        if self._asked.resume:
+        evidence = self._options.evidence
+        if self._options.resume:
             there = {node.machine: node.versions for node in nodes}
             self.runs |= done_before(evidence, self._suites, self._command, there, self._versions)
             self.earlier |= set(self.runs.values())
@@ -127,7 +127,7 @@ class _RayRun:
                 self.progress.ended(suite, Counter(line.outcome for line in lines.get(suite.cell.id, ())))
 
     def _works(self, sent: tuple[str, list[Any]], nodes: Sequence[FleetNode]) -> Iterator[Work]:
-        """A task for each suite, or for those of one checkpoint on one target, but for what no node can run."""
+        """Return a task for each suite, or for those of one checkpoint on one target, that a node can run."""
         left = [one for one in self._suites if one.cell.id not in self.runs]
         settings = {
             "do": "run",
@@ -135,7 +135,7 @@ class _RayRun:
             "checkpoints": suite_environment(self._written)[CHECKPOINTS_VARIABLE],
             "timeout_s": self._limits.timeout_s,
             "timeouts_s": dict(self._limits.by_cell),
-            "pytest_arguments": list(self._asked.pytest_arguments),
+            "pytest_arguments": list(self._options.pytest_arguments),
         }
         targets = list(dict.fromkeys(one.cell.target for one in left))
         beside = {node.id: node.at_a_time(targets) for node in nodes}
@@ -143,7 +143,7 @@ class _RayRun:
             own = [one for one in left if one.cell.target == target]
             demand = demand_of(target, nodes)
             if not any(demand.fits(node.offers) for node in nodes):
-                why = _why_no_node(demand, nodes, self._asked.address)
+                why = _why_no_node(demand, nodes, self._options.address)
                 self._not_run |= {one.cell.id: ("no_node", why) for one in own}
                 note(f"{len(own)} cell(s) are not_run: {why}")
                 continue
@@ -165,7 +165,7 @@ class _RayRun:
             versions=self._versions,
             plan=tuple(one.planned(self._predicted[one.cell.id]) for one in left),
         )
-        writer = EvidenceWriter(self._asked.evidence, run.run_id)
+        writer = EvidenceWriter(self._options.evidence, run.run_id)
         try:
             writer.write(run)
             counts: Counter[str] = Counter()
@@ -179,26 +179,26 @@ class _RayRun:
 
 
 def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[FleetNode]) -> list[FleetNode]:
-    """What each node says of itself, all at once; one that is silent for two minutes is told as such."""
+    """Return the reports of all nodes, requested at once; one without an answer for two minutes is marked as such."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     remote = ray.remote(num_cpus=0, max_retries=0)(ray_node.run_on_node)
-    asked = {
+    reports = {
         node.id: remote.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.id, soft=False)
         ).remote(sent, {"do": "report"}, {})
         for node in nodes
     }
-    if asked:
-        ray.wait(list(asked.values()), num_returns=len(asked), timeout=_REPORT_S)
+    if reports:
+        ray.wait(list(reports.values()), num_returns=len(reports), timeout=_REPORT_S)
     found = []
     for node in nodes:
         try:
-            found.append(node.reporting(ray.get(asked[node.id], timeout=1)))
+            found.append(node.reporting(ray.get(reports[node.id], timeout=1)))
         except (ray.exceptions.RayError, KeyError, TypeError, ValueError) as error:
             why = str(getattr(error, "cause", None) or error) or type(error).__name__
             found.append(node.reporting({"error": why}))
-            ray.cancel(asked[node.id], force=True)
+            ray.cancel(reports[node.id], force=True)
     return found
 
 

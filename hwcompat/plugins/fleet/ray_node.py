@@ -1,7 +1,7 @@
-"""What a node of a Ray cluster does for a driver. It is sent there by value, so that the node needs nothing of ours,
-and imports the standard library alone.
+"""Code that runs on a node of a Ray cluster. It is sent there by value, so that the node needs nothing of ours, and
+imports the standard library alone.
 
-Each of Ray's processes unpacks the bundle for itself and keeps one runner of it at work (`run.py --on-request`).
+Each of Ray's processes unpacks the bundle for itself and keeps one runner of it running (`run.py --on-request`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "suite"
-"""The folder in the archive that all its files lie in."""
+"""The folder in the archive that holds all its files."""
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR")
 _RUNNERS: dict[str, Any] = {}
 
 
 class RunnerLost(Exception):
-    """The runner ended in the middle of a request; its last words are the message."""
+    """The runner ended in the middle of a request; the end of its output is the message."""
 
 
 class NodeRunner:
@@ -52,16 +52,16 @@ class NodeRunner:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            start_new_session=True,  # a worker that is told to end ends its runner by the pipe
+            start_new_session=True,  # a worker that is ended closes the pipe, which ends its runner
         )
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can answer."""
         return self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request. Raises `RunnerLost`."""
+        """Return the answer to a request. Raises `RunnerLost`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -70,7 +70,7 @@ class NodeRunner:
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = b""
-        except BaseException:  # Ray cancels a task by an interruption: what runs is of no use any more
+        except BaseException:  # Ray cancels a task by an interruption: the result isn't needed any more
             self.close()
             raise
         if not line.endswith(b"\n"):
@@ -101,8 +101,8 @@ class NodeRunner:
 
 
 def answer(bundle: tuple[str, Callable[[], bytes]], request: Mapping[str, Any]) -> dict[str, Any]:
-    """What this process's runner of a bundle (its SHA-256, and how its bytes come) answers to a request, with the
-    `files` of the evidence that it wrote, by name. Raises `ValueError` where the bytes are others."""
+    """Return the answer of this process's runner of a bundle (its SHA-256, and a function for its bytes) to a
+    request, with the `files` of the evidence that it wrote, by name. Raises `ValueError` if the bytes differ."""
     runner = _runner(*bundle)
     with tempfile.TemporaryDirectory(prefix="run-", dir=runner.root) as folder:
         found = runner.ask({**request, "evidence": folder})
@@ -111,7 +111,7 @@ def answer(bundle: tuple[str, Callable[[], bytes]], request: Mapping[str, Any]) 
 
 
 def _runner(digest: str, packed: Callable[[], bytes]) -> NodeRunner:
-    """The runner of a bundle with the devices that this task was given; one at a time in a process."""
+    """Return the runner of a bundle with the devices of this task; one at a time in a process."""
     key = json.dumps([digest, [os.environ.get(name) for name in _VISIBLE]])
     runner = _RUNNERS.get(key)
     if runner is None or not runner.is_alive:
@@ -129,10 +129,10 @@ def _runner(digest: str, packed: Callable[[], bytes]) -> NodeRunner:
 def run_on_node(
     bundle: tuple[str, list[Any]], request: Mapping[str, Any], beside: Mapping[str, int]
 ) -> dict[str, Any]:
-    """A task of Ray: the answer to a request, with the `node` that gave it.
+    """Run a task of Ray: return the answer to a request, with the `node` that gave it.
 
     `bundle` is its digest and, in a list so that Ray doesn't fetch it for every task, the reference to its bytes.
-    `beside` says by node how many cells run there at a time.
+    `beside` maps nodes to how many cells run there at a time.
     """
     import ray
 

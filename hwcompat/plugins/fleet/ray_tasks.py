@@ -1,5 +1,5 @@
-"""Hands tasks to Ray and takes their results as they arrive. Where and when each runs, and where it runs again, is
-Ray's to say; what can't run anywhere any more is called off."""
+"""Submit tasks to Ray and yield their results as they arrive. Ray decides where and when each runs, and where it runs
+again; tasks that can't run anywhere any more are canceled."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .nodes import Demand, FleetNode
 from .ray_cluster import alive_nodes
 
 RETRIES = 2
-"""How often Ray gives a task to another worker or node after the first died with it."""
+"""How often Ray runs a task on another worker or node after the first died with it."""
 
 _LOOK_S = 2.0
 _PATIENCE_S = 20.0
-"""How long tasks wait for a node that could run them, after there was one and it went: it may come back."""
+"""Seconds that tasks wait for a node that could run them, after there was one and it was lost: it may come back."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One task: what it is of (`key`), what it takes of a node, and the arguments of the function."""
+    """One task: its `key`, what it needs of a node, and the arguments of the function."""
 
     key: Any
     demand: Demand
@@ -33,7 +33,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What came of a task: the function's `value`, or why there is none."""
+    """The result of a task: the function's `value`, or why there is none."""
 
     key: Any
     value: Any = None
@@ -46,9 +46,9 @@ def do_all(
     works: Sequence[Work],
     on_lost: Callable[[FleetNode], None] = lambda _node: None,
 ) -> Iterator[Done]:
-    """Have Ray run `function` for each of some works, and give what came of each as it arrives, each once.
+    """Have Ray run `function` for each work, and yield each result once, as it arrives.
 
-    `on_lost` hears of each node that goes. Whoever stops listening calls off what is left.
+    `on_lost` is called for each node that is lost. Closing the generator cancels the rest.
     """
     arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
     out: dict[Any, Work] = {}
@@ -66,7 +66,7 @@ def do_all(
                 reference, future = arrived.get(timeout=_LOOK_S)
             except queue.Empty:
                 reference = None
-            if done := out.pop(reference, None):  # else it was called off
+            if done := out.pop(reference, None):  # else it was canceled
                 yield _done(done, future)
             if (now := time.monotonic()) - looked < _LOOK_S:
                 continue
@@ -88,7 +88,7 @@ def do_all(
 
 
 def _done(work: Work, future: Any) -> Done:
-    """What came of a task; why there is nothing is what it raised itself, or what Ray says of its worker or node."""
+    """Return the result of a task: its value, what it raised, or what Ray reports of its worker or node."""
     error = future.exception()
     if error is None:
         return Done(key=work.key, value=future.result())

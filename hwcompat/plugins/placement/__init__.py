@@ -1,6 +1,6 @@
-"""What is put where: devices with figures that say where they are from, and workloads placed on them.
+"""Placement: devices with the sources of their figures, and workloads assigned to them.
 
-`placement_device.py` holds the values that all of it shares.
+`placement_device.py` holds the values that the other modules share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""`HardwareAdapter`: which device of which vendor has the memory and the speed that something needs, and why others
-don't. The names are those of earlier abstraction layers; the figures have a source each, or are `None`.
-"""
+"""`HardwareAdapter`: choose a device by memory and speed, with the reasons against the others. The names are those of
+earlier abstraction layers; figures have a source, or are `None`."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from hardware.detection import HardwareInfo, ProbeResult
 
 GB = 2**30
-"""What earlier layers called a gigabyte."""
+"""Bytes of a gigabyte in earlier layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimalDevice:
-    """The device that was chosen; false where none fits. `reasons` says of every other device why it isn't it."""
+    """The chosen device; false if none fits. `reasons` has the reason against every other device."""
 
     device: Device | None
     reasons: dict[str, str]
@@ -41,20 +40,20 @@ class OptimalDevice:
 
     @property
     def vendor(self) -> HardwareVendor | None:
-        """Its vendor; `None` for a maker that isn't known here, and where no device fits."""
+        """The vendor of the device; `None` for an unknown one, and if no device fits."""
         return _vendor(self.device) if self.device is not None else None
 
     @property
     def device_string(self) -> str:
-        """What torch calls it (`cuda:0`): ROCm's devices are called `cuda` there. Empty where there is none."""
+        """Torch's name of the device (`cuda:0`, also for ROCm). Empty if there is none."""
         return _torch_name(self.device) if self.device is not None else ""
 
 
 class HardwareAdapter:
-    """Devices of all vendors of a machine behind one question.
+    """The devices of all vendors of a machine.
 
-    With `enable_hal` devices of all vendors are looked at; without it those that this torch was built for, and the
-    processor. The inventory is read once; memory that is free is asked each time.
+    With `enable_hal` devices of all vendors are considered; without it those that this torch was built for, and the
+    processor. The inventory is read once; free memory is read each time.
     """
 
     def __init__(self, enable_hal: bool = False, *, inventory: HardwareInfo | None = None) -> None:
@@ -63,17 +62,17 @@ class HardwareAdapter:
 
     @functools.cached_property
     def inventory(self) -> HardwareInfo:
-        """The machine's, or the one that was given."""
+        """The inventory of this machine, or the given one."""
         from hardware.detection import detect
 
         return self._given or detect()
 
     def is_hal_enabled(self) -> bool:
-        """Whether devices of all vendors are looked at."""
+        """Whether devices of all vendors are considered."""
         return self._hal
 
     def discover_devices(self) -> tuple[Device, ...]:
-        """Every device that is looked at, the processor first, with its figures and why it may be unusable."""
+        """Return every considered device, the processor first, with its figures and why it may be unusable."""
         found = devices_of(self.inventory, free=None if self._given else free_now)
         if self._hal:
             return found
@@ -88,11 +87,11 @@ class HardwareAdapter:
         *,
         precision: str = "float32",
     ) -> OptimalDevice:
-        """The fastest device with so much free memory (2^30 bytes) and so many TFLOPS in a precision.
+        """Return the fastest device with this much free memory (2^30 bytes) and this many TFLOPS in a precision.
 
-        Vendors that are preferred come first, in their order, and others after them; of one vendor the accelerators
-        before the processor. An unknown speed meets no
-        requirement but 0: it isn't guessed, and the reason says how to measure it. Raises `UsageError`.
+        Preferred vendors come first, in their order, and others after them; of one vendor the accelerators before the
+        processor. An unknown speed meets no requirement but 0, and the reason says how to measure it. Raises
+        `UsageError`.
         """
         wanted = [vendor_named(one) for one in preferred_vendors or ()]
         devices = self.discover_devices()
@@ -102,21 +101,21 @@ class HardwareAdapter:
             return OptimalDevice(device=None, reasons=reasons, why=f"no device here has {asked}")
         chosen, *others = fitting
         reasons |= {one.name: _why_after(chosen, one, wanted, precision) for one in others}
-        why = _absent(wanted, devices) + _why(chosen, wanted, precision)
+        why = _absent(wanted, devices) + _reason_for(chosen, wanted, precision)
         return OptimalDevice(device=chosen, reasons=reasons, why=why)
 
     def get_optimal_device_placement(
         self, memory_gb: float, compute_tflops: float, preferred_vendor: str | HardwareVendor | None = None
     ) -> list[str]:
-        """The older call: torch's names of all devices that fit, the best first; an empty list where none does."""
+        """Return torch's names of all devices that fit, the best first, or an empty list. The older call."""
         wanted = [vendor_named(preferred_vendor)] if preferred_vendor else []
         fitting, _ = _fitting(self.discover_devices(), memory_gb, compute_tflops, wanted, "float32")
         return [_torch_name(one) for one in fitting]
 
     def get_cross_vendor_capabilities(self) -> dict[str, Any]:
-        """What all devices come to: how many (`cross_vendor_devices`), of whom (`vendor_distribution`), how much
-        memory is free on those that can be used (`available_memory_gb`, in 2^30 bytes, memory that is shared counted
-        once), and each device with its figures. What isn't known is `None`, and of no sum a part."""
+        """Return totals of all devices: their number (`cross_vendor_devices`), vendors (`vendor_distribution`), free
+        memory of the usable ones (`available_memory_gb`, in 2^30 bytes, shared memory counted once), and each device
+        with its figures. Unknown values are `None` and in no sum."""
         devices = self.discover_devices()
         unified = {one.model for one in self.inventory.accelerators if one.memory_type == "unified"}
         usable = [one for one in devices if not one.unusable]
@@ -137,21 +136,21 @@ class HardwareAdapter:
         }
 
     def probe(self, device: Device) -> ProbeResult:
-        """Compute three numbers on a device of this machine: only that says that it can be used."""
+        """Compute three numbers on a device of this machine, which alone proves that it can be used."""
         from hardware.detection import probe
 
         return probe(device.selector)
 
 
 def auto_detect_best_adapter(inventory: HardwareInfo | None = None) -> HardwareAdapter:
-    """An adapter for what is here: over all vendors where devices of several can be used, else over torch's own."""
+    """Return an adapter: over all vendors if devices of several can be used, else over torch's own."""
     adapter = HardwareAdapter(enable_hal=True, inventory=inventory)
     vendors = {one.vendor for one in adapter.discover_devices() if one.target != "cpu" and not one.unusable}
     return adapter if len(vendors) > 1 else HardwareAdapter(enable_hal=False, inventory=inventory)
 
 
 def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) -> str:
-    """Why a device doesn't do: how much is missing of what, or what isn't known; empty where it does."""
+    """Return why a device doesn't fit: how much of what is missing or unknown; empty if it fits."""
     if device.unusable:
         return f"it can't be used: {device.unusable}"
     found = []
@@ -172,7 +171,7 @@ def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) 
 def _fitting(
     devices: Sequence[Device], memory_gb: float, tflops: float, wanted: Sequence[HardwareVendor], precision: str
 ) -> tuple[list[Device], dict[str, str]]:
-    """The devices that fit, the best first, and why the others don't. Raises `UsageError`."""
+    """Return the devices that fit, the best first, and why the others don't. Raises `UsageError`."""
     _check(memory_gb, tflops, precision)
     refused = {one.name: why_not(one, memory_gb * GB, tflops, precision) for one in devices}
     fitting = sorted(
@@ -208,7 +207,7 @@ def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> 
     return place, device.target == "cpu", -(speed or 0.0), -(device.room or 0), device.name
 
 
-def _why(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
+def _reason_for(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
     speed = device.tflops.get(precision, Figure())
     fast = f"{speed.value:.3g} TFLOPS in {precision} ({speed.source})" if speed.value else "its speed isn't known"
     liked = "of a preferred vendor; " if _vendor(device) in set(wanted) else ""
@@ -216,23 +215,23 @@ def _why(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> st
 
 
 def _absent(wanted: Iterable[HardwareVendor], devices: Iterable[Device]) -> str:
-    """Which preferred vendors have no device here."""
+    """Return the preferred vendors without a device here."""
     here = {_vendor(one) for one in devices}
     missing = [str(one) for one in wanted if one not in here]
     return f"no device of the preferred vendor {' or '.join(missing)} is here; " if missing else ""
 
 
 def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], precision: str) -> str:
-    """Why a device that fits isn't the one: by the first of what decides in which they differ."""
+    """Return why a device that fits wasn't chosen: the first criterion in which the two differ."""
     before, after = _order(chosen, wanted, precision), _order(other, wanted, precision)
-    told = (
+    reasons = (
         f"{chosen.name} is of a preferred vendor",
         f"{chosen.name} is an accelerator",
         f"{chosen.name} is faster" if other.tflops.get(precision, Figure()).value else "its speed isn't known",
         f"{chosen.name} has more memory",
         f"{chosen.name} is as good, and comes first",
     )
-    return "it fits; " + next(why for why, one, two in zip(told, before, after, strict=True) if one != two)
+    return "it fits; " + next(why for why, one, two in zip(reasons, before, after, strict=True) if one != two)
 
 
 def _vendor(device: Device) -> HardwareVendor | None:

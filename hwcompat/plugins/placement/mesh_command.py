@@ -1,4 +1,4 @@
-"""`--mesh SPLIT`: a model planned over several devices, and its split checked for real at tiny size."""
+"""`--mesh SPLIT`: plan a model over several devices, and check its split at tiny size."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hardware.plain_text import columns, folded, json_text, printable, size_text
 from .mesh.axes import COLLECTIVES, STAGES_ONLY, Split, why_not
 from .mesh.mesh_case import CHECKS, HEARD, MeshCase, MeshResult
 from .mesh.mesh_check import DEADLINE_S, check_mesh
+from .mesh.mesh_input import MeshInput, batch_of, mesh_input
 from .mesh.mesh_plan import DoesntFit, MeshPlan, plan_mesh
-from .mesh.mesh_subject import MeshSubject, batch_of, mesh_subject
 from .placement_device import Device, Figure, accelerators_of, processor_ranks
 
 if TYPE_CHECKING:
@@ -32,45 +32,45 @@ FILE = "mesh.json"
 _MICROBATCHES = 2
 
 
-def report_mesh(asked: Options, text: str) -> int:
-    """Plan, check, print and keep; returns the exit code: 1 where a check failed or nothing fits.
+def report_mesh(options: Options, text: str) -> int:
+    """Plan, check, print and keep a report; return the exit code: 1 if a check failed or nothing fits.
 
-    Raises `MeshRefused` where no such mesh can be, `BackendUnavailable` where a named device isn't here.
+    Raises `MeshRefused` if no such mesh is possible, `BackendUnavailable` if a named device is absent.
     """
     wanted = Split.parse(text)
-    if len(asked.models) != 1:
+    if len(options.models) != 1:
         raise UsageError("--mesh is about one model", fix="For example: --model llama --mesh data=2,tensor=2")
-    if asked.format_ not in ("table", "text", "json"):
+    if options.format_ not in ("table", "text", "json"):
         raise UsageError("--mesh gives text or json", fix="Leave --format out.")
     inventory = inventory_here()
-    devices = devices_for(asked.devices, inventory, wanted)
+    devices = devices_for(options.devices, inventory, wanted)
     note("building the model without data to count its bytes: a few seconds")
-    subject = mesh_subject(asked.models[0], asked.precision)
+    subject = mesh_input(options.models[0], options.precision)
     plan, refused = _real_plan(subject, devices, wanted)
     split = wanted or (plan.mesh.split if plan else None)
     result, tiny = None, None
     if split is not None and split.size > 1:
         tiny = plan_mesh(devices, subject.tiny_figures, split)
         note(f"checking {split} with {split.size} processes: about ten seconds")
-        result = run_check(subject, tiny, asked.timeout or DEADLINE_S)
-    report = report_of(asked.models[0], subject, plan, refused, tiny, result)
+        result = run_check(subject, tiny, options.timeout or DEADLINE_S)
+    report = report_of(options.models[0], subject, plan, refused, tiny, result)
     path = (
-        asked.report_dir / FILE
-    )  # a split model is no cell's condition: this is no evidence, and lies beside reports
+        options.report_dir / FILE
+    )  # a split model is no condition of a cell: this is no evidence, and is kept beside reports
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json_text(report) + "\n")
     except OSError as error:
         raise OutputError(f"can't write {echo(str(path))}", why=error.strerror or str(error)) from error
     note(f"written: {path}")
-    click.echo(json_text(report) if asked.format_ == "json" else mesh_text(report), nl=asked.format_ == "json")
+    click.echo(json_text(report) if options.format_ == "json" else mesh_text(report), nl=options.format_ == "json")
     return 0 if split is not None and (result is None or result.passed) else 1
 
 
 def devices_for(names: Sequence[str], inventory: HardwareInfo, wanted: Split | None) -> tuple[Device, ...]:
-    """The devices that `--device` means: accelerators of this machine, or ranks that share its processor.
+    """Return the devices that `--device` means: accelerators of this machine, or ranks that share its processor.
 
-    Raises `BackendUnavailable` where a named one isn't here, `UsageError` for one that no mesh takes.
+    Raises `BackendUnavailable` if a named one is absent, `UsageError` for one that no mesh supports.
     """
     here = accelerators_of(inventory)
     size = wanted.size if wanted else 1
@@ -97,8 +97,8 @@ def devices_for(names: Sequence[str], inventory: HardwareInfo, wanted: Split | N
     return tuple(found)
 
 
-def _real_plan(subject: MeshSubject, devices: Sequence[Device], wanted: Split | None) -> tuple[MeshPlan | None, str]:
-    """The plan at real size; without one, why. Raises `MeshRefused` where the split itself can't be."""
+def _real_plan(subject: MeshInput, devices: Sequence[Device], wanted: Split | None) -> tuple[MeshPlan | None, str]:
+    """Return the plan at real size, or why there is none. Raises `MeshRefused` if the split itself is impossible."""
     if subject.real is None:
         if wanted is None:
             raise NothingMatched(f"no split can be chosen for {echo(subject.tiny.name)}", why=subject.no_real)
@@ -109,8 +109,8 @@ def _real_plan(subject: MeshSubject, devices: Sequence[Device], wanted: Split | 
         return None, f"{refusal.what}: {refusal.why}"
 
 
-def run_check(subject: MeshSubject, plan: MeshPlan, deadline_s: float) -> MeshResult:
-    """The tiny model split by its plan, each rank a process here."""
+def run_check(subject: MeshInput, plan: MeshPlan, deadline_s: float) -> MeshResult:
+    """Check the tiny model split by its plan, with one process here per rank."""
     split = plan.mesh.split
     microbatches = _MICROBATCHES if split.pipeline > 1 else 1
     case = MeshCase(
@@ -127,13 +127,13 @@ def run_check(subject: MeshSubject, plan: MeshPlan, deadline_s: float) -> MeshRe
 
 def report_of(
     name: str,
-    subject: MeshSubject,
+    subject: MeshInput,
     plan: MeshPlan | None,
     refused: str,
     tiny: MeshPlan | None,
     result: MeshResult | None,
 ) -> dict[str, Any]:
-    """As `hardware/schemas/mesh.json` describes it."""
+    """Return the report as `hardware/schemas/mesh.json` describes it."""
     split = (tiny or plan).mesh.split if tiny or plan else None  # type: ignore[union-attr] # one of them is there
     checked = None
     if result is not None and tiny is not None:
@@ -165,16 +165,16 @@ def report_of(
 
 
 def mesh_text(report: Mapping[str, Any]) -> str:
-    """All of a report; it ends in a newline."""
+    """Return a report as text that ends in a newline."""
     lines = [*_plan_lines(report), *_case_lines(report)]
     lines += folded("Verdict: ", _verdict(report))
     return "\n".join(lines) + "\n"
 
 
 def plan_text(figures: Mapping[str, Any], whose: str, plan: Mapping[str, Any] | None, refused: str = "") -> str:
-    """A plan alone, as `ModelFigures.to_dict` and `MeshPlan.to_dict` give it; it ends in a newline."""
-    told = {"figures": figures, "whose": whose, "plan": plan, "refused": refused, "model": figures["name"]}
-    return "\n".join(_plan_lines(told)).rstrip() + "\n"
+    """Return a plan as text that ends in a newline, from `ModelFigures.to_dict` and `MeshPlan.to_dict`."""
+    report = {"figures": figures, "whose": whose, "plan": plan, "refused": refused, "model": figures["name"]}
+    return "\n".join(_plan_lines(report)).rstrip() + "\n"
 
 
 def _plan_lines(report: Mapping[str, Any]) -> list[str]:

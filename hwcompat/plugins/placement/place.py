@@ -1,4 +1,4 @@
-"""`place`: workloads onto devices, exactly where that can be done, else by a heuristic, with a bound beside it."""
+"""`place`: assign workloads to devices, exactly for small problems, else by a heuristic, with a bound."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 SMALL = 400
-"""Pairs of workload and device up to which the best placement is looked for: a second or two."""
+"""Pairs of workload and device up to which a problem is solved exactly, which takes a second or two."""
 
 LIMIT_S = 5.0
-"""Seconds for each step of the solver. What it hasn't proved by then is shown with its bound."""
+"""Seconds for each step of the solver. What it hasn't proved by then is reported with its bound."""
 
 
 def place(
@@ -34,19 +34,19 @@ def place(
     small: int = SMALL,
     limit_s: float = LIMIT_S,
 ) -> Placement:
-    """Put as many workloads as possible on devices, in as short a time as possible.
+    """Place as many workloads as possible on devices, in as short a time as possible.
 
-    What counts, in this order: how many are placed; how few of them in doubt (unknown speed, or unknown
-    device); the makespan; the devices that are preferred. `pinned` says for a workload its device,
-    `forbidden` lists pairs of workload and device. Questions of at most `small` pairs are solved exactly. The same
-    question gives the same placement. Raises `UsageError`.
+    Criteria, in this order: the number that is placed; the fewest in doubt (unknown speed, or unknown whether it
+    works); the makespan; preferred devices. `pinned` maps a workload to its device, `forbidden` lists pairs of
+    workload and device. Problems of at most `small` pairs are solved exactly. The result is deterministic. Raises
+    `UsageError`.
     """
     pins = pinned or {}
     problem = problem_of(workloads, devices, mode=mode, pinned=pins, forbidden=forbidden)
     has_solver = is_installed("scipy")
     solved = exact(problem, limit_s=limit_s) if has_solver and 0 < problem.allowed.sum() <= small else None
     column, method, remarks, bound = greedy(problem), "greedy", list[str](), 0.0
-    # The solver takes a sum of memory for kept that is over by its own tolerance.
+    # The solver accepts a sum of memory that is over by its own tolerance.
     if (
         solved is not None
         and problem.has_room(solved.column)
@@ -61,7 +61,7 @@ def place(
 
 
 def _bound(problem: PlacementProblem, column: Array) -> float:
-    """Of the workloads that are placed in a known time, over all devices that they may be on as surely."""
+    """Return the bound over workloads placed with a known time, on all devices with at most the same doubts."""
     import numpy as np
 
     rows = np.array([row for row, j in enumerate(column) if j != NOWHERE and not np.isnan(problem.seconds[row, j])])
@@ -89,7 +89,7 @@ def _placement(
                 device=device.name,
                 memory_bytes=workload.memory_bytes or 0,
                 seconds=workload.seconds.get(device.name, Figure(reason="not measured there")),
-                reason="pinned there" if workload.name in pinned else _why(problem, column, row),
+                reason="pinned there" if workload.name in pinned else _reason_for(problem, column, row),
             )
         )
     makespan = max((one.seconds for one in loads), default=0.0)
@@ -126,7 +126,7 @@ def _load(problem: PlacementProblem, column: Array, number: int) -> DeviceLoad:
 
 
 def _reasons(problem: PlacementProblem, loads: Sequence[DeviceLoad], row: int) -> dict[str, str]:
-    """Why a workload is on no device: what rules each out, or what others took."""
+    """Return why a workload is on no device: what rules each device out, or what other workloads use."""
     workload = problem.workloads[row]
     found = {}
     for load in loads:
@@ -139,7 +139,7 @@ def _reasons(problem: PlacementProblem, loads: Sequence[DeviceLoad], row: int) -
     return found
 
 
-def _why(problem: PlacementProblem, column: Array, row: int) -> str:
+def _reason_for(problem: PlacementProblem, column: Array, row: int) -> str:
     workload, chosen = problem.workloads[row], int(column[row])
     device = problem.devices[chosen].name
     others = [number for number in problem.allowed[row].nonzero()[0] if number != chosen]

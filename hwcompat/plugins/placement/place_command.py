@@ -1,4 +1,4 @@
-"""`--place`: models onto the devices of this machine, or of several by their inventories."""
+"""`--place`: place models on the devices of this machine, or of several by their inventories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hardware.cell import Cell
 from hardware.command_line import note
 from hardware.errors import ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.record import CheckLine, Outcome, Subject
+from hardware.evidence.record import CheckLine, Outcome, WeightsKind
 from hardware.plain_text import json_text
 from hardware.target import Target
 from reports.reason_text import reason_text
@@ -40,23 +40,23 @@ _OPERATIONS = 2
 _WITH_TOKENS = ("embedding", "text_generation")
 
 
-def report_placement(asked: Options) -> int:
-    """Print where each model goes; returns 1 where one has no place. Raises `UsageError`."""
-    if asked.format_ not in ("table", "text", "json"):
+def report_placement(options: Options) -> int:
+    """Print where each model goes; return 1 if one has no device. Raises `UsageError`."""
+    if options.format_ not in ("table", "text", "json"):
         raise UsageError("--place gives a table or json", fix="Leave --format out.")
-    machines = machines_of(inventory_here(), asked.inventory)
-    devices = _devices(machines, asked.devices)
-    workloads = _workloads(asked, machines)
+    machines = machines_of(inventory_here(), options.inventory)
+    devices = _devices(machines, options.devices)
+    workloads = _workloads(options, machines)
     started = time.perf_counter()
     found = place(
         workloads,
         devices,
-        mode=WorkloadMode.IN_TURN if asked.in_turn else WorkloadMode.TOGETHER,
-        pinned=dict(_pairs(asked.pin, "--pin")),
-        forbidden=_pairs(asked.forbid, "--forbid"),
+        mode=WorkloadMode.IN_TURN if options.in_turn else WorkloadMode.TOGETHER,
+        pinned=dict(_pairs(options.pin, "--pin")),
+        forbidden=_pairs(options.forbid, "--forbid"),
     )
     taken = time.perf_counter() - started
-    if asked.format_ == "json":
+    if options.format_ == "json":
         click.echo(json_text(found.to_dict() | {"planned_in_s": round(taken, 4)}))
     else:
         click.echo(placement_text(found, devices, taken), nl=False)
@@ -81,15 +81,15 @@ def _devices(machines: Sequence[PlacementMachine], names: Sequence[str]) -> tupl
     return kept
 
 
-def _workloads(asked: Options, machines: Sequence[PlacementMachine]) -> list[Workload]:
+def _workloads(options: Options, machines: Sequence[PlacementMachine]) -> list[Workload]:
     chosen = choose_models(
-        asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
+        options.models, priority=options.priority, architectures=options.architectures, read_list=sys.stdin.readlines
     )
-    profiles, refused, unmet = profiles_of(chosen, asked.tasks, allow_tiny=True)
+    profiles, refused, unmet = profiles_of(chosen, options.tasks, allow_tiny=True)
     note(*(f"not placed: {why}" for why in refused))
     if unmet:
         raise UsageError(f"{', '.join(map(echo, unmet))} can't be placed", why="nothing is known of it")
-    latest = read_latest(asked.evidence) if asked.has_evidence else Latest()
+    latest = read_latest(options.evidence) if options.has_evidence else Latest()
     measured = {verdict.cell: verdict for verdict in judge(latest, inventory_here())}
     rules = load_rules()
     note("estimating memory without data, which takes seconds for a model that wasn't asked before …")
@@ -98,7 +98,7 @@ def _workloads(asked: Options, machines: Sequence[PlacementMachine]) -> list[Wor
             profile,
             machines,
             rules,
-            precision=asked.precision,
+            precision=options.precision,
             measured=measured,
             lines=latest.checks,
         )
@@ -125,10 +125,10 @@ def workload_of(
     measured: Mapping[str, Verdict],
     lines: Sequence[CheckLine],
 ) -> Workload:
-    """One model as a workload. `measured` are verdicts by cell id, `lines` the checks that count now.
+    """Return one model as a workload. `measured` are verdicts by cell id, `lines` the latest results.
 
-    Its memory is an estimate. A time is measured where evidence has one of the same weights, else reckoned from what
-    the device can do at best; of tiny models nothing is taken, since their times say nothing of real ones.
+    Its memory is an estimate. Its duration is measured if evidence has one with the same weights, else computed from
+    the limits of the device; durations of tiny models aren't used.
     """
     answer: MemoryAnswer | None = None
     try:
@@ -177,7 +177,7 @@ def _forbids(verdict: Verdict) -> str:
 
 
 def _doubts(verdict: Verdict) -> str:
-    """Why it isn't known whether a model works there; what is assumed of a whole family is no knowledge of it."""
+    """Return why it is unknown whether a model works there; a family's assumption isn't knowledge of it."""
     if verdict.level is Level.UNKNOWN:
         return "no rule and no evidence says that it works there"
     if verdict.basis in (Basis.ASSUMED, Basis.EXPIRED):
@@ -196,12 +196,12 @@ def _seconds(
     *,
     here: bool,
 ) -> Figure:
-    """How long one forward pass takes."""
+    """Return the duration of one forward pass."""
     own = [
         line
         for line in lines
         if line.cell_id == cell.id
-        and line.subject == Subject.CHECKPOINT
+        and line.subject == WeightsKind.CHECKPOINT
         and line.outcome is Outcome.PASSED
         and line.latency_ms is not None
         and (here and line.accelerator == device.device_name)
@@ -216,10 +216,10 @@ def _seconds(
 
 
 def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: str) -> Figure:
-    """The least that one pass can take, by what the device can do at most: its operations at the rate of its
-    products, or its weights read once at the bandwidth of its memory, whichever is longer (the roofline model:
-    Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785). Of text alone: of others the
-    number of operations isn't told by their parameters."""
+    """Return the least duration of a pass by the limits of the device: its operations at the rate of its products, or
+    its weights read once at the bandwidth of its memory, whichever is longer (the roofline model: Williams, Waterman
+    and Patterson 2009, https://doi.org/10.1145/1498765.1498785). For text models only: of others the number of
+    operations doesn't follow from the parameters."""
     request = estimate.request
     rate, bandwidth = device.tflops.get(request.precision, Figure()), device.bandwidth_gbps
     if family not in _WITH_TOKENS:
@@ -231,8 +231,8 @@ def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: s
         return Figure(reason=f"not measured there; device speed in {request.precision} unknown ({fix})")
     operations = _OPERATIONS * parameters * request.batch * request.context
     found = operations / (rate.value * 1e12)
-    told = f"{operations / 1e12:.3g} 10^12 operations at {rate.value:.3g} TFLOPS ({rate.source})"
+    basis = f"{operations / 1e12:.3g} 10^12 operations at {rate.value:.3g} TFLOPS ({rate.source})"
     if bandwidth.value is not None and (reading := estimate.weights / (bandwidth.value * 1e9)) > found:
         found = reading
-        told = f"its weights read at {bandwidth.value:.3g} GB/s ({bandwidth.source})"
-    return Figure(value=found, source=f"at best: {told}")
+        basis = f"its weights read at {bandwidth.value:.3g} GB/s ({bandwidth.source})"
+    return Figure(value=found, source=f"at best: {basis}")

@@ -1,4 +1,4 @@
-"""The commands of `python -m hardware` that say what devices can do, and which one fits."""
+"""Commands of `python -m hardware` that show what devices can do, and choose one."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def fit_command(
 
 
 def keep_rates_of(run: StressRun, inventory: HardwareInfo) -> int:
-    """Keep what a stress run measured of real devices, for placement; returns of how many."""
-    from .kept_rates import keep_rates
+    """Keep what a stress run measured of real devices, for placement; return the number of devices."""
     from .placement_device import known_devices
+    from .saved_rates import save_rates
 
-    return len(keep_rates(run, known_devices(inventory)))
+    return len(save_rates(run, known_devices(inventory)))
 
 
 COMMANDS = (capabilities_command, fit_command)

@@ -1,7 +1,7 @@
-"""`Device`: one place that work can be put on, with what is known of it, and the devices of machines.
+"""`Device`: one device that can be given work, with its figures, and the devices of machines.
 
-A figure is never invented: it has a source, or it is `None` and has a reason. Sources are the inventory, drivers,
-stress runs that were kept, and tables; what was measured goes before what a maker's table says.
+A figure has a source, or it is `None` and has a reason. Sources are the inventory, drivers, kept stress runs, and
+tables; a measurement comes before a vendor's table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hardware.inventory_file import read_inventory
 from hwcompat.plugins.stress.limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
 from hwcompat.plugins.stress.stress_result import Figure as Figure
 
-from .kept_rates import measured
+from .saved_rates import measured_rate
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 
 RAM, MAIN_MEMORY = "ram", "main memory"
-"""What stress calls the host's memory."""
+"""The name of the host's memory in stress runs."""
 
 Free = Callable[["AcceleratorInfo"], int | None]
 
@@ -37,9 +37,9 @@ Free = Callable[["AcceleratorInfo"], int | None]
 class Device:
     """One device of one machine.
 
-    `name` is its own among all that are looked at (`cuda:0`; `lab1/cuda:0` where there are several machines),
-    `target` what a cell calls it (`cuda`). Memory is in bytes, `tflops` by precision (`float32`), `bandwidth_gbps` in
-    10^9 bytes a second.
+    `name` is unique among all considered devices (`cuda:0`; `lab1/cuda:0` with several machines), `target` its name
+    in a cell (`cuda`). Memory is in bytes, `tflops` by precision (`float32`), `bandwidth_gbps` in 10^9 bytes a
+    second.
     """
 
     name: str
@@ -51,16 +51,16 @@ class Device:
     tflops: Mapping[str, Figure] = field(default_factory=dict)
     bandwidth_gbps: Figure = field(default_factory=Figure)
     unusable: str = ""
-    """Why no model can run there as things are; empty where one may (only a probe says that one does)."""
+    """Why no model can run there now; empty if one may (only a probe proves that one does)."""
 
     @property
     def selector(self) -> str:
-        """What selects it on its machine: `cuda:1` of `lab1/cuda:1`, and `cpu` for every rank on a processor."""
+        """Its selector on its machine: `cuda:1` of `lab1/cuda:1`, and `cpu` for every rank on a processor."""
         return self.target if self.target == "cpu" else self.name.rpartition("/")[2]
 
     @property
     def room(self) -> int | None:
-        """Bytes that can be had there: what is free where that is known, else all of it; None if neither is."""
+        """Usable bytes: the free memory if known, else all of it; None if neither is known."""
         known = (one.value for one in (self.memory_free, self.memory_total) if one.value is not None)
         return next((int(value) for value in known), None)
 
@@ -71,13 +71,13 @@ class Device:
 
     @property
     def free_memory_gb(self) -> float | None:
-        """What is free of it, in 2^30 bytes."""
+        """Its free memory, in 2^30 bytes."""
         return None if self.memory_free.value is None else round(self.memory_free.value / 2**30, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementMachine:
-    """One machine: its label (empty where it is the only one), its inventory, and its devices."""
+    """One machine: its label (empty if it is the only one), its inventory, and its devices."""
 
     label: str
     inventory: HardwareInfo
@@ -85,9 +85,9 @@ class PlacementMachine:
 
 
 def machines_of(here: HardwareInfo, files: Sequence[Path]) -> tuple[PlacementMachine, ...]:
-    """This machine where no files were named; else those whose inventories the files hold, named after the files.
+    """Return this machine if no files are named; else those whose inventories the files hold, named after the files.
 
-    Raises `UsageError` for two files of one name, `BrokenInput` for one that holds no inventory.
+    Raises `UsageError` for two files of one name, `BrokenInput` for one without an inventory.
     """
     if not files:
         return (PlacementMachine(label="", inventory=here, devices=devices_of(here, free=free_now)),)
@@ -102,7 +102,7 @@ def machines_of(here: HardwareInfo, files: Sequence[Path]) -> tuple[PlacementMac
 
 
 def free_now(device: AcceleratorInfo) -> int | None:
-    """Bytes that are free on a device of this machine, as its driver says; None where it doesn't tell."""
+    """Return the free bytes of a device of this machine by its driver; None if it doesn't report them."""
     from hardware.inventory.vendors import get_all_accelerator_backends
 
     for backend in get_all_accelerator_backends():
@@ -113,11 +113,11 @@ def free_now(device: AcceleratorInfo) -> int | None:
 
 
 def devices_of(inventory: HardwareInfo, *, free: Free | None = None, label: str = "") -> tuple[Device, ...]:
-    """The processor and each accelerator that a driver or the bus shows, in the inventory's order.
+    """Return the processor and each accelerator that a driver or the bus shows, in the inventory's order.
 
-    `free` asks what is free on an accelerator, and is left out for a machine that isn't this one; `label` names a
-    machine where several are looked at (`lab1/cuda:0`). Devices that no target of ours reaches are among them, with
-    the reason in `unusable`.
+    `free` returns the free memory of an accelerator, and is None for another machine; `label` names a machine if
+    there are several (`lab1/cuda:0`). Devices that no target of ours reaches are included, with the reason in
+    `unusable`.
     """
     found = [_processor(inventory, here=free is not None)]
     found += [_accelerator(inventory, *named, free) for named in _named(inventory)]
@@ -125,10 +125,10 @@ def devices_of(inventory: HardwareInfo, *, free: Free | None = None, label: str 
 
 
 def accelerators_of(inventory: HardwareInfo, machine: str = "") -> tuple[Device, ...]:
-    """The accelerators that a driver lists; `machine` stands in front of their names where there are several.
+    """Return the accelerators that a driver lists; `machine` prefixes their names if there are several machines.
 
-    Whether this torch can use one isn't asked: a plan may be for other machines. What no target reaches is among
-    them, so that a plan can say why it doesn't fit.
+    Whether this torch can use one isn't checked: a plan may be for other machines. Devices that no target reaches are
+    included, so that a plan can say why they don't fit.
     """
     _, *accelerators = devices_of(inventory, label=machine)
     pairs = zip(accelerators, inventory.accelerators, strict=True)
@@ -136,7 +136,7 @@ def accelerators_of(inventory: HardwareInfo, machine: str = "") -> tuple[Device,
 
 
 def processor_ranks(inventory: HardwareInfo, ranks: int) -> tuple[Device, ...]:
-    """`ranks` processes on the one processor of a machine, each with its share of the memory."""
+    """Return `ranks` processes on the one processor of a machine, each with its share of the memory."""
     processor = _processor(inventory, here=False)
     if ranks == 1:
         return (processor,)
@@ -147,7 +147,7 @@ def processor_ranks(inventory: HardwareInfo, ranks: int) -> tuple[Device, ...]:
 
 
 def known_devices(inventory: HardwareInfo) -> dict[str, tuple[str, str]]:
-    """Model and driver version of what stress loads, by its name there (`cuda:0`, `cpu`, `ram`)."""
+    """Return model and driver version of the devices of stress runs by name (`cuda:0`, `cpu`, `ram`)."""
     found = {"cpu": (inventory.cpu.model, ""), RAM: (MAIN_MEMORY, "")}
     for one, target, name in _named(inventory):
         if target and one.index is not None:
@@ -156,7 +156,7 @@ def known_devices(inventory: HardwareInfo) -> dict[str, tuple[str, str]]:
 
 
 def _named(inventory: HardwareInfo) -> Iterator[tuple[AcceleratorInfo, str, str]]:
-    """Each accelerator with the target that reaches it (empty where none does) and its name."""
+    """Yield each accelerator with the target that reaches it (empty if none does) and its name."""
     numbers: dict[str, int] = {}
     for one in inventory.accelerators:
         target = next((name for name in built_in_targets() if _reaches(name, one)), "")
@@ -173,8 +173,8 @@ def _reaches(target: str, accelerator: AcceleratorInfo) -> bool:
 
 def _processor(inventory: HardwareInfo, *, here: bool) -> Device:
     memory, cpu = inventory.memory, inventory.cpu
-    rates, _ = _measured(inventory, "cpu", cpu.model, here=here)
-    _, bandwidth = _measured(inventory, RAM, MAIN_MEMORY, here=here)
+    rates, _ = _kept_figures(inventory, "cpu", cpu.model, here=here)
+    _, bandwidth = _kept_figures(inventory, RAM, MAIN_MEMORY, here=here)
     available = memory.available_bytes
     if available is not None and memory.cgroup_limit_bytes is not None:
         available = min(available, memory.cgroup_limit_bytes - (memory.cgroup_used_bytes or 0))
@@ -195,7 +195,7 @@ def _accelerator(
     inventory: HardwareInfo, accelerator: AcceleratorInfo, target: str, name: str, free: Free | None
 ) -> Device:
     model, driver = accelerator.model, accelerator.driver_version or ""
-    rates, bandwidth = _measured(inventory, name, model, driver, here=free is not None)
+    rates, bandwidth = _kept_figures(inventory, name, model, driver, here=free is not None)
     usable = accelerator.extra_info.get("usable_memory_bytes")
     total = usable if isinstance(usable, int) else accelerator.memory_bytes
     if accelerator.memory_type == "unified" and inventory.memory.usable_bytes is not None:
@@ -217,12 +217,12 @@ def _accelerator(
     )
 
 
-def _measured(
+def _kept_figures(
     inventory: HardwareInfo, name: str, model: str, driver: str = "", *, here: bool
 ) -> tuple[Mapping[str, Figure], Figure]:
     if not here:
         return defaultdict(Figure), Figure()
-    return measured(name, model, torch=inventory.torch.version or "", driver=driver)
+    return measured_rate(name, model, torch=inventory.torch.version or "", driver=driver)
 
 
 def _table(accelerator: AcceleratorInfo, precision: str) -> Figure:
@@ -249,7 +249,7 @@ def _not_here() -> Figure:
 
 
 def _first(kept: Figure, table: Figure) -> Figure:
-    """What was measured, else what the table says; where neither does, both reasons."""
+    """Return the measured figure, else the table's; if neither has a value, one with both reasons."""
     if kept.value is not None:
         return kept
     if table.value is not None:

@@ -1,4 +1,4 @@
-"""Devices, the choice among them and placements, as text for a terminal and as plain JSON values."""
+"""Devices, choices and placements, as text for a terminal and as plain JSON values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SHOWN = ("float32", "bfloat16", "float16", "int8")
 
 
 def device_dict(device: Device) -> dict[str, Any]:
-    """A device as plain JSON values; every figure is value, source and reason."""
+    """Return a device as plain JSON values; every figure is value, source and reason."""
     return asdict(device)
 
 
 def choice_dict(found: OptimalDevice) -> dict[str, Any]:
-    """What was chosen, as plain JSON values; `device` is null where nothing fits."""
+    """Return a choice as plain JSON values; `device` is null if nothing fits."""
     return {
         "device": found.device_string or None,
         "vendor": str(found.vendor) if found.vendor else None,
@@ -32,22 +32,22 @@ def choice_dict(found: OptimalDevice) -> dict[str, Any]:
 
 
 def capabilities_text(devices: Sequence[Device]) -> str:
-    """A table of memory, TFLOPS by precision and bandwidth, and below it where each figure is from, or why there is
-    none."""
-    rows, told = [], []
+    """Return a table of memory, TFLOPS by precision and bandwidth, and below it the source of each figure, or why it
+    is missing."""
+    rows, sources = [], []
     for device in devices:
         sizes = {"memory": device.memory_total, "free": device.memory_free}
         rates = {f"TFLOPS {name}": device.tflops.get(name, Figure()) for name in _SHOWN}
         rates["GB/s"] = device.bandwidth_gbps
         known = [size_text(None if one.value is None else int(one.value)) for one in sizes.values()]
         rows.append([device.name, *known, *map(_rate, rates.values())])
-        told += ["", *folded("", f"{device.name}: {device.device_name or 'unknown'}")]
+        sources += ["", *folded("", f"{device.name}: {device.device_name or 'unknown'}")]
         if device.unusable:
-            told += folded("  can't be used: ", device.unusable, indent=4)
+            sources += folded("  can't be used: ", device.unusable, indent=4)
         for name, one in (sizes | rates).items():
             source = one.source if one.value is not None else f"unknown: {one.reason or 'not reported'}"
-            told += folded(f"  {name}: ", source, indent=4)
-    lines = [*columns(["device", "memory", "free", *_SHOWN, "GB/s"], rows), *told]
+            sources += folded(f"  {name}: ", source, indent=4)
+    lines = [*columns(["device", "memory", "free", *_SHOWN, "GB/s"], rows), *sources]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
@@ -56,7 +56,7 @@ def _rate(figure: Figure, unit: str = "") -> str:
 
 
 def choice_text(found: OptimalDevice) -> str:
-    """The answer first, then each other device with its reason."""
+    """Return the answer first, then each other device with its reason."""
     if found.device is None:
         lines = folded("", f"None: {found.why}.", indent=2)
     else:
@@ -67,7 +67,7 @@ def choice_text(found: OptimalDevice) -> str:
 
 
 def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: float) -> str:
-    """Two tables, what has no place with the reasons, and the figures; it ends in a newline."""
+    """Return two tables, workloads without a device with the reasons, and totals; ends in a newline."""
     names = {device.name: device.device_name for device in devices}
     lines: list[str] = []
     if found.assignments:
@@ -95,12 +95,12 @@ def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: fl
         for device, why in misfit.reasons.items():
             lines += folded(f"  {device}: ", why, indent=4)
     lines.append("")
-    for remark in (_judged(found, planned_in_s), *found.remarks):
+    for remark in (_totals_text(found, planned_in_s), *found.remarks):
         lines += folded("", remark)
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _judged(found: Placement, planned_in_s: float) -> str:
+def _totals_text(found: Placement, planned_in_s: float) -> str:
     how = "all loaded at once" if found.mode is WorkloadMode.TOGETHER else "one after the other"
     text = f"Placed {len(found.assignments)} of {len(found.assignments) + len(found.misfits)} ({how}), {found.method}"
     if found.gap is None:

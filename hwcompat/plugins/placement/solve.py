@@ -1,7 +1,7 @@
-"""A question of placement as arrays, and its solvers.
+"""A placement problem as arrays, and its solvers.
 
-Small questions get the best placement by mixed integer programming (HiGHS through SciPy), all a heuristic's in a
-moment, and a bound that no placement can be under.
+Small problems are solved exactly by mixed integer programming (HiGHS through SciPy), all others by a heuristic, with
+a lower bound of the makespan.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ NOWHERE = -1
 class PlacementProblem:
     """Rows are workloads, columns devices.
 
-    `seconds` is NaN where the speed isn't known, `allowed` says which pairs may be, `doubts` counts what isn't known
-    of each (its speed, whether it works): the fewest are taken. `memory` is by workload, `room` by device, both in
-    bytes. `reasons` says of each pair that may not be why, by the two names.
+    `seconds` is NaN for an unknown speed, `allowed` says which pairs are possible, `doubts` counts what is unknown of
+    each (its speed, whether it works), of which the fewest are taken. `memory` is by workload, `room` by device, both
+    in bytes. `reasons` has the reason against each impossible pair, by the two names.
     """
 
     mode: WorkloadMode
@@ -50,21 +50,21 @@ class PlacementProblem:
     reasons: Mapping[tuple[str, str], str]
 
     def load_of(self, column: Array, device: int) -> float:
-        """Seconds that a device is busy for, of what is known, where `column` says the device of each workload."""
+        """Return the known seconds that a device is busy for, if `column` has the device of each workload."""
         import numpy as np
 
         return float(np.nansum(self.seconds[column == device, device]))
 
     def worth(self, column: Array) -> tuple[int, int, float]:
-        """What a placement is judged by, less is better: how many workloads are on no device (`NOWHERE`), how
-        many doubts there are, the makespan."""
+        """Return the value of a placement, of which less is better: workloads on no device (`NOWHERE`), doubts,
+        makespan."""
         placed = (column >= 0).nonzero()[0]
         doubts = int(self.doubts[placed, column[placed]].sum())
         makespan = max((self.load_of(column, number) for number in range(len(self.devices))), default=0.0)
         return len(column) - len(placed), doubts, makespan
 
     def has_room(self, column: Array) -> bool:
-        """Whether all memory that adds up is there, in whole bytes."""
+        """Whether the memory of all workloads fits, in whole bytes."""
         if self.mode is not WorkloadMode.TOGETHER:
             return True
         return all(self.memory[column == number].sum() <= room for number, room in enumerate(self.room))
@@ -78,8 +78,7 @@ def problem_of(
     pinned: Mapping[str, str],
     forbidden: Sequence[tuple[str, str]],
 ) -> PlacementProblem:
-    """The arrays of a question. Raises `UsageError` for names that aren't there or stand twice, and for a pin that
-    something forbids."""
+    """Return the arrays of a problem. Raises `UsageError` for unknown or repeated names, and for a forbidden pin."""
     import numpy as np
 
     _check(workloads, devices, pinned, forbidden)
@@ -156,8 +155,8 @@ def _why_not(workload: Workload, device: Device, pin: str | None, forbidden: Seq
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
-    """The column of each workload, and what the makespan can't be under. `proved` says that the solver came to its
-    end: nothing places more, or the same in less time."""
+    """The column of each workload, and a lower bound of the makespan. `proved`: the solver ended; nothing places
+    more, or the same in less time."""
 
     column: Array
     bound_s: float
@@ -165,12 +164,12 @@ class Solved:
 
 
 def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
-    """Solve in three steps, each holding what came before: most workloads and fewest doubts, then the shortest
-    makespan, then the devices that are preferred. None where the solver found nothing in its time."""
+    """Solve in three steps, each keeping the results before: most workloads and fewest doubts, then the shortest
+    makespan, then preferred devices. Return None if the solver found nothing in its time."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    # Variables: one for each pair that may be, one for each workload that is nowhere, the makespan in `unit`s.
+    # Variables: one for each possible pair, one for each workload on no device, the makespan in `unit`s.
     rows, columns = np.nonzero(problem.allowed)
     pairs, count = len(rows), len(problem.workloads)
     known = np.nan_to_num(problem.seconds[rows, columns])
@@ -208,7 +207,7 @@ def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
 
 
 def _limits(problem: PlacementProblem, times: Array) -> list[Any]:
-    """Each workload is on one device or nowhere, no device is busy beyond the makespan, and memory suffices."""
+    """Return the constraints: one device or none for each workload, no device beyond the makespan, memory."""
     import numpy as np
     from scipy.optimize import LinearConstraint
     from scipy.sparse import coo_array, eye_array, hstack
@@ -232,7 +231,7 @@ def _limits(problem: PlacementProblem, times: Array) -> list[Any]:
 
 @contextlib.contextmanager
 def _unheard() -> Iterator[None]:
-    """What HiGHS prints of itself past Python (`HighsMipSolverData::…`) must not stand in what a command prints."""
+    """Discard what HiGHS prints past Python (`HighsMipSolverData::…`): it is no output of a command."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -245,13 +244,13 @@ def _unheard() -> Iterator[None]:
 
 
 def bound_and_prices(seconds: Array) -> tuple[float, Array]:
-    """Seconds that the longest of some devices takes at least, and the price of a second of each device at which that
-    was found: dear where much wants to be. `seconds` has a row for each workload and infinity where it may not be.
+    """Return a lower bound of the makespan in seconds, and the price of a second of each device at which it was
+    found: high for devices in demand. `seconds` has a row for each workload and infinity for impossible pairs.
 
     For any weights of devices that add up to 1, the makespan is at least the sum over workloads of the least weighted
     time (the dual of the linear relaxation of scheduling on unrelated machines: Lenstra, Shmoys and Tardos 1990,
-    https://doi.org/10.1007/BF01585745). Weights are improved by subgradient steps; every one of them gives a bound.
-    A workload alone takes its least time, too. Memory is left out: it can only make the makespan longer.
+    https://doi.org/10.1007/BF01585745). Weights are improved by subgradient steps; each gives a bound. A workload
+    alone takes its least time, too. Memory is left out: it can only make the makespan longer.
     """
     import numpy as np
 
@@ -280,10 +279,10 @@ def bound_and_prices(seconds: Array) -> tuple[float, Array]:
 
 
 def greedy(problem: PlacementProblem) -> Array:
-    """The column of each workload, `NOWHERE` where none is left with room. Deterministic.
+    """Return the column of each workload, `NOWHERE` if no device has memory for it. Deterministic.
 
-    The longest goes first, each where it is cheapest at the prices of the bound. Where memory adds up, the largest
-    goes first as well, and what places more, with fewer doubts and a shorter makespan, is kept.
+    The longest goes first, each where it is cheapest at the prices of the bound. If memory adds up, the order by
+    memory is tried as well, and the better placement is kept.
     """
     import numpy as np
 
@@ -295,12 +294,12 @@ def greedy(problem: PlacementProblem) -> Array:
     orders = [np.lexsort((places, -shortest))]
     if problem.mode is WorkloadMode.TOGETHER:
         orders.append(np.lexsort((-shortest, -problem.memory, places)))
-    return min((_filled(problem, order, seconds, prices, bound) for order in orders), key=problem.worth)
+    return min((_place_in_order(problem, order, seconds, prices, bound) for order in orders), key=problem.worth)
 
 
-def _filled(problem: PlacementProblem, order: Array, seconds: Array, prices: Array, bound: float) -> Array:
-    """Place every workload in an order, among the devices in the fewest doubts: where it is cheapest of what ends
-    before the bound, else where it ends earliest."""
+def _place_in_order(problem: PlacementProblem, order: Array, seconds: Array, prices: Array, bound: float) -> Array:
+    """Place every workload in an order, among the devices with the fewest doubts: on the cheapest that ends before
+    the bound, else on the one that ends earliest."""
     import numpy as np
 
     column = np.full(len(problem.workloads), NOWHERE)

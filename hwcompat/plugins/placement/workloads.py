@@ -1,4 +1,4 @@
-"""What is to be placed, and what came of it: plain values. Nothing here knows what a model is."""
+"""Workloads and placements as plain values, independent of models."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ class WorkloadMode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One thing to place. Everything is by the name of a device.
+    """One workload. All mappings are by the name of a device.
 
-    `memory_bytes` is what it takes at its peak, `None` if unknown. `seconds` is how long it takes there, as a
-    figure: `None` in it is an unknown speed. `forbidden` says why it may not run on a device, `doubtful` why it
-    is unknown whether it works there: it goes there only if no other device is left. `rank` prefers devices, the
-    least first.
+    `memory_bytes` is its peak, `None` if unknown. `seconds` is its duration there, as a figure: `None` in it is an
+    unknown speed. `forbidden` has the reason why it may not run on a device, `doubtful` why it is unknown whether it
+    works there: it goes there only if no other device is left. `rank` prefers devices, the least first.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """A workload on a device: its memory in bytes, how long it takes there, and why it is there."""
+    """A workload on a device: its memory in bytes, its duration there, and the reason for the choice."""
 
     workload: str
     device: str
@@ -56,8 +55,8 @@ class Misfit:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceLoad:
-    """What a device got. `memory_used` adds up under `together`, else it is the largest; `seconds` adds up what is
-    known, `unknown` counts what isn't."""
+    """The workloads of one device in total. `memory_used` is the sum under `together`, else the largest; `seconds` is
+    the sum of known durations, `unknown` counts the others."""
 
     device: str
     workloads: int
@@ -69,11 +68,11 @@ class DeviceLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where everything is.
+    """The device of every workload.
 
-    `makespan_s` is the longest time of a device, of what is known; `bound_s` is what no placement of the same
-    workloads can be under. `method` is `exact` (proved by branch and bound to be the best, or as near as the bound
-    says), or `greedy`. `remarks` are sentences.
+    `makespan_s` is the longest known time of a device; `bound_s` is a lower bound for every placement of the same
+    workloads. `method` is `exact` (proved optimal by branch and bound, or as near as the bound says), or `greedy`.
+    `remarks` are sentences.
     """
 
     mode: WorkloadMode
@@ -87,7 +86,7 @@ class Placement:
 
     @property
     def gap(self) -> float | None:
-        """How far the makespan is above the bound, as a share of it; None where nothing takes a known time."""
+        """How far the makespan is above the bound, as a share of it; None if no duration is known."""
         return self.makespan_s / self.bound_s - 1 if self.bound_s > 0 else None
 
     @property
@@ -96,7 +95,7 @@ class Placement:
         return sum(one.seconds.value is None for one in self.assignments)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "mode": str(self.mode),
             "method": self.method,

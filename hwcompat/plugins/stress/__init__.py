@@ -1,8 +1,8 @@
-"""Sustained load on devices, with what they did meanwhile: rates, memory bandwidth, heat, power, stability.
+"""Stress runs: sustained load on devices, with rates, memory bandwidth, temperature, power and stability.
 
-`stress_targets.py` says what is loaded, `stress_child.py` runs the load of one device in a process of its own with
-`loads.py` on `load_devices.py`, `stress_run.py` starts these processes and samples meanwhile, `summary.py` makes the
-results of `stress_result.py` of what came, `limits.py` says what the hardware could do at most.
+`stress_targets.py` resolves device names, `stress_child.py` runs the load of one device in a child process with
+`loads.py` on `load_devices.py`, `stress_run.py` starts these processes and samples telemetry, `summary.py` computes
+the results (`stress_result.py`), and `limits.py` holds the limits of the hardware.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the hardware could do at most, from `limits.toml`, the inventory, or nobody: then there is a reason."""
+"""Limits of the hardware, from `limits.toml` or the inventory; a limit that neither has is unknown with a reason."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BYTES_OF_CHANNEL = 8  # a channel of DDR memory is 64 bits wide (JEDEC JESD79)
 
 @functools.cache
 def tables() -> Mapping[str, list[dict[str, Any]]]:
-    """The file's tables `accelerator` and `processor`."""
+    """Return the file's tables `accelerator` and `processor`."""
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
 def accelerator_limit(name: str, precision: str) -> Figure:
-    """TFLOPS of a device in a precision."""
+    """Return the TFLOPS of a device in a precision."""
     entry = _entry(name)
     if entry is None:
         return Figure(reason=f"no figure of {name or 'this device'} is in the table of limits")
@@ -36,7 +36,7 @@ def accelerator_limit(name: str, precision: str) -> Figure:
 
 
 def accelerator_bandwidth(name: str, device: AcceleratorInfo | None) -> Figure:
-    """10^9 bytes a second of a device's own memory: the table's figure, else the driver's."""
+    """Return the bandwidth of a device's own memory in 10^9 bytes a second: the table's figure, else the driver's."""
     entry = _entry(name)
     if entry is not None:
         return Figure(value=float(entry["bandwidth"]), source=entry["source"])
@@ -50,7 +50,7 @@ def _entry(name: str) -> dict[str, Any] | None:
 
 
 def processor_limit(cpu: CPUInfo, precision: str) -> Figure:
-    """TFLOPS of the processor: operations of a core in a cycle x cores x frequency."""
+    """Return the TFLOPS of the processor: operations of a core in a cycle x cores x frequency."""
     if precision != "float32":
         return Figure(reason=f"what a core does of {precision} in a cycle isn't in the table of limits")
     entry = next((one for one in tables()["processor"] if _suits(one, cpu)), None)
@@ -74,7 +74,7 @@ def _suits(entry: Mapping[str, Any], cpu: CPUInfo) -> bool:
 
 
 def memory_limit(memory: MemoryInfo) -> Figure:
-    """10^9 bytes a second of main memory: channels x transfers x 8 bytes."""
+    """Return the bandwidth of main memory in 10^9 bytes a second: channels x transfers x 8 bytes."""
     if memory.speed_mts is None or memory.channels is None:
         return Figure(
             reason="the firmware doesn't report the speed and channels of the memory (a virtual machine seldom does)"

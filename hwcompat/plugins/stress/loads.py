@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 KERNELS = {"triad": 3, "copy": 2, "scale": 2, "add": 3}
-"""Arrays that a kernel of STREAM reads or writes; `triad` is the one that is sustained."""
+"""The number of arrays that a kernel of STREAM reads or writes; `triad` is the one that is sustained."""
 
 _FLOPS_OF_PRODUCT = 2  # a multiplication and an addition
 _ROUNDING = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -45,7 +45,7 @@ _COPY_BYTES = tuple(4**power for power in range(11, 16))
 
 
 class WrongResult(Exception):
-    """The device computed something else than what was asked for."""
+    """The device computed wrong numbers."""
 
 
 class StressLoad(ABC):
@@ -57,19 +57,19 @@ class StressLoad(ABC):
 
     @abstractmethod
     def run(self, times: int) -> None:
-        """Do it so often; a device may still be at it afterwards."""
+        """Run it so often; a device may still be busy afterwards."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Spoil the result, so that one that isn't computed again is seen."""
+        """Overwrite the result, so that one that isn't computed again is detected."""
 
     @abstractmethod
     def check(self) -> None:
-        """Hold the last result against what it must be. Raises `WrongResult`."""
+        """Compare the last result with the expected one. Raises `WrongResult`."""
 
     @abstractmethod
     def wait(self) -> None:
-        """Until the last result is there."""
+        """Wait until the last result is there."""
 
 
 class Products(StressLoad):
@@ -108,7 +108,7 @@ class Products(StressLoad):
             raise WrongResult(f"a product in {self.name} is off by {worst:g} more than it may be")
 
     def verify(self) -> None:
-        """Hold the exact product against the factors, on the host. Raises `WrongResult`."""
+        """Compare the exact product with the factors, on the host. Raises `WrongResult`."""
         left, right = self.factors
         wanted = _times(left, _times(right, self._signs))
         for start in range(0, self.size, _ROWS):
@@ -120,14 +120,14 @@ class Products(StressLoad):
 
 
 def _times(matrix: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A matrix of small whole numbers with float64 vectors, exactly, without a float64 copy of the whole matrix."""
+    """Multiply a matrix of small integers with float64 vectors, exactly, without a float64 copy of it all."""
     return np.concatenate(
         [matrix[start : start + _ROWS].astype(np.float64) @ vectors for start in range(0, len(matrix), _ROWS)]
     )
 
 
 class Copy(StressLoad):
-    """An array in a device's own memory, written anew over and over."""
+    """An array in a device's own memory, copied over and over."""
 
     name, unit = "copy", "bytes"
 
@@ -156,7 +156,7 @@ class Copy(StressLoad):
 
 
 class Stream(StressLoad):
-    """Three arrays in main memory: a, b and c, of small whole numbers, so that every sum is exact."""
+    """Three arrays in main memory: a, b and c, of small integers, so that every sum is exact."""
 
     unit = "bytes"
 
@@ -176,7 +176,7 @@ class Stream(StressLoad):
         self.work = float(KERNELS[kernel] * self.array_bytes)
 
     def run(self, times: int) -> None:
-        """Run the kernel so often. Every call takes another factor, so that a result that is left over is seen."""
+        """Run the kernel so often. Every call has another factor, so that an old result is detected."""
         import torch
 
         self._factor = 5.0 if self._factor == 3.0 else 3.0
@@ -197,7 +197,7 @@ class Stream(StressLoad):
         self.a.fill_(-1.0)
 
     def check(self) -> None:
-        """Hold the last result against NumPy's. Raises `WrongResult`."""
+        """Compare the last result with NumPy's. Raises `WrongResult`."""
         for start in range(0, len(self.a), _CHUNK):
             a, b, c = (one[start : start + _CHUNK].numpy() for one in (self.a, self.b, self.c))
             if not np.array_equal(a, self._wanted(b, c)):
@@ -211,7 +211,7 @@ class Stream(StressLoad):
 
 
 def stream_bytes(cache_bytes: int, available_bytes: int) -> tuple[int, str]:
-    """Bytes for each of the three arrays, and a remark where memory doesn't hold as many as STREAM asks for."""
+    """Return bytes for each of the three arrays, and a remark if memory doesn't hold as many as STREAM requires."""
     wanted = max(4 * cache_bytes, _LEAST_STREAM_BYTES)
     most = available_bytes // 8
     if wanted <= most:
@@ -220,12 +220,12 @@ def stream_bytes(cache_bytes: int, available_bytes: int) -> tuple[int, str]:
 
 
 def product_sizes(memory_bytes: int | None) -> list[int]:
-    """Widths of matrices that memory holds with their products; the first in any case."""
+    """Return widths of matrices that memory holds with their products; the first in any case."""
     return [one for one in _SIZES if one == _SIZES[0] or 32 * 4 * one * one <= (memory_bytes or 2**34)]
 
 
 def copy_sizes(memory_bytes: int | None) -> list[int]:
-    """Bytes of arrays of up to 1 GiB that a sixteenth of the memory holds; the first in any case."""
+    """Return bytes of arrays of up to 1 GiB that a sixteenth of the memory holds; the first in any case."""
     return [one for one in _COPY_BYTES if one == _COPY_BYTES[0] or one <= (memory_bytes or 2**30) // 16]
 
 
@@ -233,7 +233,7 @@ Made = TypeVar("Made", bound=StressLoad)
 
 
 def suitable(make: Callable[[int], Made], sizes: Iterable[int], limit_s: float) -> tuple[Made, float]:
-    """The load of the largest of some growing sizes of which one call takes less than `limit_s`, with its seconds."""
+    """Return the load of the largest size of which one call takes less than `limit_s`, with its seconds."""
     chosen: tuple[Made, float] | None = None
     for size in sizes:
         if chosen is not None and chosen[1] > limit_s / 2:
@@ -248,7 +248,7 @@ def suitable(make: Callable[[int], Made], sizes: Iterable[int], limit_s: float) 
 
 
 def least_seconds(load: StressLoad) -> float:
-    """The least of three times that one call takes: on a busy machine the others hold waiting."""
+    """Return the least of three durations of one call: on a busy machine the others include waiting."""
     times = []
     for _ in range(3):
         load.wait()
@@ -260,7 +260,7 @@ def least_seconds(load: StressLoad) -> float:
 
 
 def require_full_float32(on: TorchDevice | PjrtDevice) -> None:
-    """Hold a float32 product of normal numbers on the device against NumPy's. Raises `WrongResult` where it has fewer
+    """Compare a float32 product of normal numbers on the device with NumPy's. Raises `WrongResult` if it has fewer
     bits than float32 has."""
     generator = np.random.Generator(np.random.Philox(0))
     left, right = (generator.standard_normal((256, 256)).astype(np.float32) for _ in range(2))

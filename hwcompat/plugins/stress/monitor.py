@@ -1,4 +1,4 @@
-"""`python -m hardware monitor`: what every device does now, as a live view or as a JSON object a line."""
+"""`python -m hardware monitor`: show what every device does now, as a live view or as a JSON object per line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CPU = ("cpu", 0)
 _WIDE = 120
 _WIDE_ALONE = (1, 4)
-"""Columns that a narrow terminal has no room for: the model, and the looks before."""
+"""Columns that don't fit a narrow terminal: the model, and earlier samples."""
 
 _HISTORY = 16
 _BARS = "▁▂▃▄▅▆▇█"
@@ -34,20 +34,20 @@ _BUSY_PERCENT, _FULL_PERCENT = 60.0, 90.0
 
 
 def samples(sampler: Sampler, *, interval_s: float, duration_s: float | None, count: int | None) -> Iterator[Sample]:
-    """A sample every `interval_s` seconds, the first one at once, until `duration_s` or `count` is reached."""
+    """Yield a sample every `interval_s` seconds, the first one at once, until `duration_s` or `count` is reached."""
     began = due = time.monotonic()
     taken = 0
     while True:
         yield sampler.sample()
         taken += 1
-        due = max(due + interval_s, time.monotonic())  # a slow driver moves the clock; nothing is caught up
+        due = max(due + interval_s, time.monotonic())  # a slow driver delays the clock; samples aren't made up
         if (count is not None and taken >= count) or (duration_s is not None and due - began > duration_s - 1e-6):
             return
         time.sleep(max(due - time.monotonic(), 0.0))
 
 
 def chosen_format(format: str, stream: IO[str]) -> str:
-    """`live` or `json`: what was asked for, or what suits the stream. Raises `UsageError` where the view can't be."""
+    """Return `live` or `json`: the requested format, or what suits the stream. Raises `UsageError` without rich."""
     if format == "json" or (format == "auto" and not stream.isatty()):
         return "json"
     if not is_installed("rich"):
@@ -56,7 +56,7 @@ def chosen_format(format: str, stream: IO[str]) -> str:
 
 
 def monitor(sampler: Sampler, taken: Iterator[Sample], format: str) -> None:
-    """Show samples as they come on standard output; Ctrl-C is how it ends, and no error."""
+    """Show samples as they come on standard output; Ctrl-C ends it without an error."""
     try:
         if format == "json":
             for sample in taken:
@@ -81,13 +81,13 @@ def _live(taken: Iterator[Sample]) -> None:
                 view.add(sample)
                 live.update(view.render(console.width, console.height), refresh=True)
     finally:
-        if view.last is not None:  # the last look stays on the terminal
+        if view.last is not None:  # the last sample stays on the terminal
             console.print(view.render(console.width))
 
 
 @dataclass
 class View:
-    """The table of the last sample, with what each device did before it."""
+    """The table of the last sample, with earlier values of each device."""
 
     history: dict[tuple[str, int], deque[float | None]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=_HISTORY))
@@ -95,14 +95,14 @@ class View:
     last: Sample | None = None
 
     def add(self, sample: Sample) -> None:
-        """Take the next sample."""
+        """Add the next sample."""
         self.last = sample
         self.history[_CPU].append(sample.host.cpu.compute_percent)
         for device in sample.devices:
             self.history[device.vendor, device.index].append(device.compute_percent)
 
     def render(self, width: int, height: int | None = None) -> RenderableType:
-        """What a terminal of `width` columns shows; `height` lines at most, with a word on what is left out."""
+        """Return `height` lines at most for a terminal of `width` columns, with a note on what is left out."""
         from rich.console import Group
         from rich.text import Text
 
@@ -115,7 +115,7 @@ class View:
         room = len(devices) if height is None else max(0, height - 8)
         rows = [*self._host(sample.host, wide), *(self._device(device, wide) for device in devices[:room])]
         for number, cells in enumerate(rows):
-            if number == 2:  # behind processor and memory
+            if number == 2:  # after processor and memory
                 table.add_section()
             table.add_row(*(_cell(cell) for place, cell in enumerate(cells) if wide or place not in _WIDE_ALONE))
         heading = f"{sample.time[11:19]} UTC, running for {sample.elapsed_s:.0f} s. Ctrl-C ends it."
@@ -136,7 +136,7 @@ class View:
         model = ", ".join(filter(None, [host.cpu_model or "processor", clock]))
         memory = _memory(host.memory_used_bytes, host.memory_total_bytes, wide)
         return [
-            ["cpu", model, *self._told(_CPU, host.cpu, "–", wide)],
+            ["cpu", model, *self._row_of(_CPU, host.cpu, "–", wide)],
             ["ram", "main memory", "", "", "", memory, "", host.memory_reason],
         ]
 
@@ -145,12 +145,12 @@ class View:
 
         simulated = " (simulated)" if device.simulated and not says_simulated(device.model) else ""
         memory = _memory(device.memory_used_bytes, device.memory_total_bytes, wide)
-        cells = self._told((device.vendor, device.index), device, memory, wide)
+        cells = self._row_of((device.vendor, device.index), device, memory, wide)
         if device.reason:
             cells[-1] = Text("silent: below", style="red")
         return [f"{device.vendor} {device.index}", f"{device.model}{simulated}", *cells]
 
-    def _told(self, key: tuple[str, int], now: CpuTelemetry | DeviceSample, memory: Any, wide: bool) -> list[Any]:
+    def _row_of(self, key: tuple[str, int], now: CpuTelemetry | DeviceSample, memory: Any, wide: bool) -> list[Any]:
         return [
             _temperature(now.temperature_c),
             _percent(now.compute_percent, wide),
@@ -162,7 +162,7 @@ class View:
 
 
 def sparkline(values: Iterable[float | None]) -> str:
-    """Percentages as bars of a character each; a gap where there was none."""
+    """Return percentages as bars of a character each; a gap for an unknown value."""
     last = len(_BARS) - 1
     return "".join(" " if one is None else _BARS[min(last, max(0, round(one / 100 * last)))] for one in values)
 
@@ -186,14 +186,14 @@ def _table(wide: bool) -> Table:
 
 
 def _cell(content: Any) -> Any:
-    """What names and drivers say as a terminal may have it: rich would take `[…]` in plain text for markup."""
+    """Return text of drivers for a terminal: rich would read `[…]` in plain text as markup."""
     from rich.text import Text
 
     return Text(_plain(content)) if isinstance(content, str) else content
 
 
 def _plain(text: str) -> str:
-    """A text that is printable wherever a narrow column breaks it."""
+    """Return a text that is printable wherever a narrow column breaks it."""
     return printable(text).replace("::", r":\x3a")
 
 
@@ -210,7 +210,7 @@ def _percent(percent: float | None, wide: bool) -> Any:
 
     if percent is None:
         return "–"
-    return Text(f"{_bar(percent, 12 if wide else 8)} {percent:3.0f} %", style=_colour(percent))
+    return Text(f"{_bar(percent, 12 if wide else 8)} {percent:3.0f} %", style=_color(percent))
 
 
 def _memory(used: int | None, total: int | None, wide: bool) -> Any:
@@ -221,7 +221,7 @@ def _memory(used: int | None, total: int | None, wide: bool) -> Any:
     percent = 100 * used / total
     text = f"{used / 2**30:.1f}/{total / 2**30:.0f} GiB"
     bar = f"{_bar(percent, 10)} {percent:3.0f} %" if wide else _bar(percent, 5)
-    return Text(f"{bar} {text}", style=_colour(percent))
+    return Text(f"{bar} {text}", style=_color(percent))
 
 
 def _throttling(reasons: tuple[str, ...] | None) -> Any:
@@ -237,5 +237,5 @@ def _bar(percent: float, width: int) -> str:
     return "█" * full + "░" * (width - full)
 
 
-def _colour(percent: float) -> str:
+def _color(percent: float) -> str:
     return "red" if percent >= _FULL_PERCENT else "yellow" if percent >= _BUSY_PERCENT else "green"

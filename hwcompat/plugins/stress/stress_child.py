@@ -1,7 +1,7 @@
 """The process that loads one device: `python -m hwcompat.plugins.stress.stress_child` with its options as JSON on
 standard input.
 
-It says what it does as a JSON object a line on standard output; what libraries print goes to standard error.
+It prints events as a JSON object per line on standard output; output of libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Say = Callable[..., None]
 @dataclass(frozen=True, kw_only=True)
 class StressOptions:
     """How one device is loaded: warm up and sustain one load for so many seconds each, then each other precision or
-    kernel for a sixth of `duration_s`. `precisions` are asked for in this order; the first that works is sustained.
+    kernel for a sixth of `duration_s`. `precisions` are tried in this order; the first that works is sustained.
 
-    It is looked every `interval_s` seconds, and a child may say nothing for `silence_s`.
+    Samples are taken every `interval_s` seconds, and a child may be silent for `silence_s`.
     """
 
     target: str = ""
@@ -68,7 +68,7 @@ def is_pjrt(target: str) -> bool:
 
 
 def sustain(load: StressLoad, call_s: float, phase: str, duration_s: float, say: Say) -> dict[str, float]:
-    """Run a load whose calls take `call_s` for so long, in slices that are timed each and checked each. Raises
+    """Run a load whose calls take `call_s` for `duration_s` seconds, in slices that are timed and checked. Raises
     `WrongResult`."""
     length = min(_LONGEST_SLICE_S, max(duration_s / _SLICES, call_s))
     calls = max(1, round(length / max(call_s, 1e-7)))
@@ -92,10 +92,10 @@ def sustain(load: StressLoad, call_s: float, phase: str, duration_s: float, say:
     return {"calls": total_calls, "seconds": total_s, "processor_s": computed_s}
 
 
-def _measured(
+def _run_load(
     load: StressLoad, call_s: float, options: StressOptions, say: Say, *, sustained: bool
 ) -> dict[str, float]:
-    """What a load did: sustained after its warm-up, or shortly. With what a call of it counts."""
+    """Run a load, sustained after its warm-up or shortly; return its work with the work of one call."""
     phase, duration_s = (SUSTAINED, options.duration_s) if sustained else (SHORT, options.duration_s / _SHORT_SHARE)
     if sustained and options.warmup_s > 0:
         sustain(load, call_s, WARM_UP, options.warmup_s, say)
@@ -103,7 +103,7 @@ def _measured(
 
 
 def stress_ram(options: StressOptions, say: Say) -> None:
-    """STREAM's kernels in main memory, triad sustained."""
+    """Run STREAM's kernels in main memory, triad sustained."""
     import torch
 
     from hardware.inventory.system.main_memory import free_bytes
@@ -117,14 +117,14 @@ def stress_ram(options: StressOptions, say: Say) -> None:
     stream = Stream(array_bytes)
     for number, kernel in enumerate(KERNELS):
         stream.use(kernel)
-        done = _measured(stream, least_seconds(stream), options, say, sustained=number == 0)
+        done = _run_load(stream, least_seconds(stream), options, say, sustained=number == 0)
         say("bandwidth", kernel=kernel, array_bytes=stream.array_bytes, remark=remark, **done)
 
 
 def stress_device(options: StressOptions, say: Say) -> None:
-    """Products in each precision on a device, the first sustained, then a copy in its memory."""
+    """Run products in each precision on a device, the first sustained, then a copy in its memory."""
     on = PjrtDevice(options.target) if is_pjrt(options.target) else TorchDevice(options.target)
-    say("device", **on.told())
+    say("device", **on.identity())
     require_full_float32(on)
     limit_s = min(_LONGEST_CALL_S, max(options.duration_s / _SHORT_SHARE, 0.01))
     sustained = True
@@ -144,14 +144,14 @@ def stress_device(options: StressOptions, say: Say) -> None:
             continue
         made.verify()
         on.prove(made)
-        done = _measured(made, call_s, options, say, sustained=sustained)
+        done = _run_load(made, call_s, options, say, sustained=sustained)
         made.verify()
         sustained = False
         say("rate", precision=precision, size=made.size, **done)
     if on.is_on_host:
         return  # target ram measures its memory
     copy, call_s = suitable(lambda size: Copy(on, size), copy_sizes(on.memory_bytes), limit_s)
-    done = _measured(copy, call_s, options, say, sustained=False)
+    done = _run_load(copy, call_s, options, say, sustained=False)
     say("bandwidth", kernel=copy.name, array_bytes=copy.array_bytes, remark="", **done)
 
 
@@ -161,7 +161,7 @@ def _products(on: TorchDevice | PjrtDevice, precision: str, say: Say, size: int)
 
 
 def main() -> int:
-    """Read the options, load the device, say how it ended."""
+    """Read the options, load the device, and print how it ended."""
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
 
@@ -178,7 +178,7 @@ def main() -> int:
     except RanElsewhere as error:
         say("elsewhere", message=str(error))
         return 1
-    except Exception as error:  # a driver may raise anything; the reason is the answer here
+    except Exception as error:  # a driver may raise anything, which is the reason
         say("failed", message=f"{type(error).__name__}: {str(error)[:500]}")
         return 1
     say("end")

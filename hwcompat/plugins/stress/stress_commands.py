@@ -1,4 +1,4 @@
-"""The commands of `python -m hardware` that watch devices and load them."""
+"""Commands of `python -m hardware` that monitor devices and load them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stress run as a page, with curves over time as inline SVG; `--stress FILE` shows one that was kept."""
+"""A stress run as a page, with curves over time as inline SVG; `--stress FILE` shows a kept one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Point = Mapping[str, Any]
 
 
 def show_stress(request: Request, path: Path) -> int:
-    """Print or write the run in a file, and return the exit code: 1 where a load ended badly. Raises what
-    `load_stress` does."""
+    """Print or write the run in a file, and return the exit code: 1 if a load ended badly. Raises what `load_stress`
+    raises."""
     run = load_stress(path)
     if request.format == "html":
         text = stress_html(run)
@@ -39,7 +39,7 @@ def show_stress(request: Request, path: Path) -> int:
 
 
 def stress_html(run: Run) -> str:
-    """The text of the page, ending in a newline. Untrusted text is escaped throughout."""
+    """Return the text of the page, ending in a newline. Untrusted text is escaped throughout."""
     host = run["host"]
     about = [
         ("started", str(run["started_at"])),
@@ -52,25 +52,25 @@ def stress_html(run: Run) -> str:
 
 
 def device_view(device: Device) -> dict[str, Any]:
-    """One device as the template shows it. `throttled` are the places in time at which something held it down."""
+    """Return one device as the template shows it. `throttled` are the positions in time at which it was throttled."""
     # One scale for the rate: the short loads are of other kinds.
     points = [{**one, "rate": None if one["phase"] == "short" else one["rate"]} for one in device["profile"]]
     unit = "TFLOPS" if device["bandwidth_gbps"] is None else "10⁹ bytes a second"
     end = max((float(one["elapsed_s"]) for one in points), default=0.0)
-    told = {name for name, _ in _CURVES if any(one[name] is not None for one in points)}
-    untold = [label.partition(",")[0].lower() for name, label in _CURVES if name not in told]
+    known = {name for name, _ in _CURVES if any(one[name] is not None for one in points)}
+    unknown = [label.partition(",")[0].lower() for name, label in _CURVES if name not in known]
     return {
         "device": device,
         "cells": summary(device),
         "facts": facts(device),
         "rates": rates(device),
         "phases": _phases(points, end),
-        "curves": [_curve(points, name, label.format(unit=unit), end) for name, label in _CURVES if name in told],
+        "curves": [_curve(points, name, label.format(unit=unit), end) for name, label in _CURVES if name in known],
         "throttled": [
             (_x(one, end), ", ".join(one["throttle_reasons"])) for one in points if one["throttle_reasons"]
         ],
         "seconds": f"{end:.0f} s",
-        "missing": f"Not reported by the device: {', '.join(untold)}." if points and untold else "",
+        "missing": f"Not reported by the device: {', '.join(unknown)}." if points and unknown else "",
     }
 
 
@@ -79,7 +79,7 @@ def _x(point: Point, end: float) -> float:
 
 
 def _phases(points: Sequence[Point], end: float) -> list[tuple[str, float, float]]:
-    """Stretches of time under one kind of load: the name, and its place and width in the drawing."""
+    """Return stretches of time under one kind of load: the name, and its position and width in the drawing."""
     found = []
     starts = [place for place, one in enumerate(points) if not place or one["phase"] != points[place - 1]["phase"]]
     for start, after in zip(starts, [*starts[1:], len(points) - 1], strict=False):
@@ -90,10 +90,10 @@ def _phases(points: Sequence[Point], end: float) -> list[tuple[str, float, float
 
 
 def _curve(points: Sequence[Point], name: str, label: str, end: float) -> dict[str, Any]:
-    """A metric's curve from 0 to its most: `lines` and `dots` are its unbroken pieces, with gaps where it wasn't
-    told."""
+    """Return a metric's curve from 0 to its maximum: `lines` and `dots` are its unbroken pieces, with gaps for
+    unknown values."""
     known = [float(one[name]) for one in points if one[name] is not None]
-    # The rate's scale begins at 0, so that a sag isn't drawn larger than it is; heat's begins at its least.
+    # The rate's scale begins at 0, so that a sag isn't drawn larger than it is; temperature's begins at its minimum.
     least = min(known) if name == "temperature_c" else 0.0
     most = max(max(known), least + 1e-9)
     pieces: list[list[tuple[float, float]]] = [[]]

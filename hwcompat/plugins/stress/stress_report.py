@@ -1,4 +1,4 @@
-"""What a stress run measured, read back from its file: the rows that text, Markdown and the page show alike."""
+"""Read a stress run from its file: the rows that text, Markdown and the page share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Device = Mapping[str, Any]
 
 
 def load_stress(path: Path) -> Run:
-    """The run in a file that `python -m hardware stress --format json` wrote. Raises `BrokenInput`."""
+    """Read the run in a file that `python -m hardware stress --format json` wrote. Raises `BrokenInput`."""
     import jsonschema
 
     fix = "Write one with: python -m hardware stress cpu ram --format json --output FILE"
@@ -43,13 +43,13 @@ def load_stress(path: Path) -> Run:
 
 
 def stress_markdown(run: Run) -> str:
-    """A table of devices; it ends in a newline."""
+    """Return a table of devices that ends in a newline."""
     rows = [[markdown(cell) for cell in summary(one)] for one in run["results"]]
     return f"# Stress run of {markdown(str(run['started_at']))}\n\n{markdown_table(_HEADINGS, rows)}\n"
 
 
 def stress_text(run: Run) -> str:
-    """The run for a terminal of 80 columns; it ends in a newline."""
+    """Return the run for a terminal of 80 columns; ends in a newline."""
     return "".join(f"{line}\n" for device in run["results"] for line in (*_text_of(device), ""))
 
 
@@ -77,7 +77,7 @@ def _text_of(device: Device) -> Iterator[str]:
 
 
 def summary(device: Device) -> tuple[str, ...]:
-    """A device's row: target, name, rate, share of the limit, evenness, temperature, power, throttling, remark."""
+    """Return a device's row: target, name, rate, share of the limit, evenness, telemetry, remark."""
     return (
         device["target"],
         device["device_name"] or NOTHING,
@@ -92,7 +92,7 @@ def summary(device: Device) -> tuple[str, ...]:
 
 
 def facts(device: Device) -> list[tuple[str, str]]:
-    """What a device that was measured did under load, as label and text; why it doesn't tell what it doesn't."""
+    """Return a measured device's figures under load, as label and text, and why others are unknown."""
     reasons = device["telemetry_reasons"]
 
     def unknown(name: str) -> str:
@@ -111,8 +111,8 @@ def facts(device: Device) -> list[tuple[str, str]]:
 
 
 def rates(device: Device) -> list[tuple[str, ...]]:
-    """A row for each precision and kernel: its name, size, rate, share of the limit, why it has no rate or what to
-    know of it, and who says what the limit is."""
+    """Return a row for each precision and kernel: its name, size, rate, share of the limit, a remark or why it has no
+    rate, and the source of the limit."""
     loads = [
         (one["precision"], f"{one['size']} × {one['size']}" if one["size"] else "", rate_text(one["tflops"]), one)
         for one in device["rates"]
@@ -128,7 +128,7 @@ def _source(limit: Mapping[str, str]) -> str:
 
 
 def rate_text(tflops: float | None) -> str:
-    """TFLOPS, or GFLOPS below one of them; a dash where there is none."""
+    """Return TFLOPS, or GFLOPS below one of them; a dash without a rate."""
     if tflops is None:
         return NOTHING
     return f"{tflops:.4g} TFLOPS" if tflops >= 1 else f"{tflops * 1000:.4g} GFLOPS"
@@ -156,7 +156,7 @@ def _percent(fraction: float | None) -> str:
 
 
 def _evenness(device: Device) -> str:
-    """How much the rate varied and sagged."""
+    """Return how much the rate varied and sagged."""
     found = device["stability"]
     if found is None or found["coefficient_of_variation"] is None:
         return NOTHING
@@ -173,14 +173,14 @@ def _span(found: Mapping[str, float] | None, unit: str, missing: str = NOTHING) 
 
 
 def _throttling(device: Device, missing: str = NOTHING) -> str:
-    """What held the device down and in how many looks."""
-    if (told := device["throttled"]) is None:
+    """Return what throttled the device and in how many samples."""
+    if (shares := device["throttled"]) is None:
         return missing
-    return ", ".join(f"{name} in {100 * share:.0f} % of looks" for name, share in told.items()) or "no"
+    return ", ".join(f"{name} in {100 * share:.0f} % of looks" for name, share in shares.items()) or "no"
 
 
 def remark(device: Device) -> str:
-    """What to know of a device's figures; why there are none."""
+    """Return a remark on a device's figures, or why there are none."""
     said = [] if device["ending"] == "measured" else [f"{device['ending'].replace('_', ' ')}: {device['reason']}"]
     if device["simulated"]:
         said.append("simulated: proves plumbing, never speed")

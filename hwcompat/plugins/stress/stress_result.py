@@ -1,4 +1,4 @@
-"""What a stress run gives: plain values, in the shape of `schemas/stress.json`, and the statistics in them."""
+"""Results of a stress run: plain values, in the shape of `schemas/stress.json`, and their statistics."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class StressEnding(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A number and who says so (`source`), or `None` and why nobody does (`reason`)."""
+    """A number and its `source`, or `None` and the `reason`."""
 
     value: float | None = None
     source: str = ""
     reason: str = ""
 
     def fraction(self, rate: float | None) -> float | None:
-        """How much of a limit a rate is."""
+        """Return a rate as a share of the limit."""
         return None if rate is None or not self.value else round(rate / self.value, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Matrix products in one precision. `size` is the width of the square matrices; `limit` is the most that the
-    hardware could do, in TFLOPS; `reason` says why there are none.
+    """Matrix products in one precision. `size` is the width of the square matrices; `limit` is that of the hardware,
+    in TFLOPS; `reason` says why there is no rate.
 
-    Every product that was looked at was right, or the device's ending isn't `measured`.
+    Every checked product was right, or the device's ending isn't `measured`.
     """
 
     precision: str
@@ -72,7 +72,7 @@ class Stability:
     """How even the sustained rate was over `slices` pieces of it.
 
     `coefficient_of_variation` is standard deviation over mean. `sag` is how much less the last quarter did than the
-    first, as a share of the first: negative where it was faster.
+    first, as a share of the first: negative if it was faster.
     """
 
     slices: int
@@ -82,7 +82,7 @@ class Stability:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Least, mean and most of what was sampled under sustained load."""
+    """Minimum, mean and maximum of the samples under sustained load."""
 
     least: float
     mean: float
@@ -91,7 +91,7 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfilePoint:
-    """One look while the load ran. `rate` is TFLOPS, or 10^9 bytes a second for memory; `None` between pieces."""
+    """One sample while the load ran. `rate` is TFLOPS, or 10^9 bytes a second for memory; `None` between pieces."""
 
     elapsed_s: float
     phase: str
@@ -105,7 +105,7 @@ class ProfilePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceResult:
-    """What one device did. `tflops` or `bandwidth_gbps` is the sustained rate, in what `sustained` names."""
+    """The result of one device. `tflops` or `bandwidth_gbps` is the sustained rate, of what `sustained` names."""
 
     target: str
     ending: StressEnding
@@ -118,8 +118,8 @@ class DeviceResult:
     warmup_s: float = 0.0
     duration_s: float = 0.0
     processor_share: float | None = None
-    """Of a load of the host: how much of the time of all usable threads it got while it was sustained. Less than 1
-    where other programs compete; the rate is then theirs too."""
+    """For a load of the host: its share of the time of all usable threads while it was sustained. Less than 1 if
+    other programs compete, which lowers the rate."""
 
     rates: tuple[Rate, ...] = ()
     bandwidths: tuple[Bandwidth, ...] = ()
@@ -128,7 +128,7 @@ class DeviceResult:
     temperature_c: Range | None = None
     power_w: Range | None = None
     throttled: Mapping[str, float] | None = None
-    """By reason, the share of looks under sustained load that showed it; `None` where the device doesn't tell."""
+    """By reason, the share of samples under sustained load that showed it; `None` if the device doesn't report it."""
 
     telemetry_reasons: Mapping[str, str] = field(default_factory=dict)
     profile: tuple[ProfilePoint, ...] = ()
@@ -145,12 +145,12 @@ class StressRun:
     results: tuple[DeviceResult, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}
 
 
 def stability_of(rates: Sequence[float]) -> Stability:
-    """The evenness of rates in the order of time; `None` where there are too few to tell."""
+    """Return the stability of rates in the order of time; `None` in it if there are too few."""
     mean = statistics.fmean(rates) if rates else 0.0
     variation = round(statistics.stdev(rates) / mean, 4) if len(rates) > 1 and mean else None
     quarter = len(rates) // 4
@@ -162,7 +162,7 @@ def stability_of(rates: Sequence[float]) -> Stability:
 
 
 def range_of(values: Sequence[float | None]) -> Range | None:
-    """Least, mean and most of those that are known; `None` where none is."""
+    """Return minimum, mean and maximum of the known values; `None` if none is known."""
     known = [one for one in values if one is not None]
     if not known:
         return None
@@ -170,9 +170,9 @@ def range_of(values: Sequence[float | None]) -> Range | None:
 
 
 def throttled_share(points: Sequence[ProfilePoint]) -> dict[str, float] | None:
-    """By reason, the share of points that show it; `None` where no point tells."""
-    told = [set(one.throttle_reasons) for one in points if one.throttle_reasons is not None]
-    if not told:
+    """Return by reason the share of points that show it; `None` if no point reports any."""
+    known = [set(one.throttle_reasons) for one in points if one.throttle_reasons is not None]
+    if not known:
         return None
-    names = sorted(set().union(*told))
-    return {name: round(sum(name in one for one in told) / len(told), 4) for name in names}
+    names = sorted(set().union(*known))
+    return {name: round(sum(name in one for one in known) / len(known), 4) for name in names}

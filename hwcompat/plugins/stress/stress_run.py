@@ -1,4 +1,4 @@
-"""Runs the load of each device in a process of its own, and samples what the devices do meanwhile."""
+"""Run the load of each device in a process of its own, and sample telemetry meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hardware.workers import environment_of
 from .stress_child import PJRT, StressOptions, is_pjrt
 from .stress_result import DeviceResult, StressEnding, StressRun
 from .stress_targets import Chosen, rounds
-from .summary import summarised
+from .summary import summarized
 
 _STARTING_S = 180.0
 """Seconds that a child may take to import torch and to find its device."""
@@ -39,7 +39,7 @@ Note = Callable[[str], None]
 
 @dataclass
 class Watched:
-    """One child with what it said. `events` grow while it runs."""
+    """One child with its output. `events` grow while it runs."""
 
     options: StressOptions
     process: Child
@@ -52,7 +52,7 @@ class Watched:
     hearing: threading.Thread = field(default_factory=threading.Thread)
 
     def end_if_silent(self) -> None:
-        """End it where it has said nothing for too long."""
+        """End it if it printed nothing for too long."""
         limit = self.options.silence_s if self.has_device else max(_STARTING_S, self.options.silence_s)
         if self.process.poll() is None and time.monotonic() - self.heard_at > limit:
             self.timed_out = True
@@ -62,7 +62,7 @@ class Watched:
 def run_stress(
     chosen: Sequence[Chosen], inventory: HardwareInfo, options: StressOptions, *, sampler: Sampler, note: Note
 ) -> StressRun:
-    """Load every device that is here, and say what each did. What isn't here is skipped with its reason."""
+    """Load every available device, and return the results. An absent device is skipped with its reason."""
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     results: dict[str, DeviceResult] = {}
     for one in chosen:
@@ -73,7 +73,7 @@ def run_stress(
         children, taken = _round(together, options, sampler, note)
         for child in children:
             ending, reason = child.ending
-            results[child.options.target] = summarised(
+            results[child.options.target] = summarized(
                 child.options,
                 child.events,
                 taken,
@@ -91,7 +91,7 @@ def run_stress(
     )
 
 
-def _ending(watched: Watched) -> tuple[StressEnding, str]:
+def _ending_of(watched: Watched) -> tuple[StressEnding, str]:
     if watched.timed_out:
         last = watched.events[-1] if watched.events else {}
         at = str(last.get("load") or last.get("event") or "its start")
@@ -106,7 +106,7 @@ def _ending(watched: Watched) -> tuple[StressEnding, str]:
 def _round(
     together: Sequence[Chosen], options: StressOptions, sampler: Sampler, note: Note
 ) -> tuple[list[Watched], list[Sample]]:
-    """Run these loads at once; the samples are those that were taken meanwhile."""
+    """Run these loads at once; return them with the samples that were taken meanwhile."""
     taken: list[Sample] = []
     with contextlib.ExitStack() as stack:
         children = [_start(replace(options, target=one.target), stack, note) for one in together]
@@ -119,7 +119,7 @@ def _round(
                 time.sleep(0.02)
         for child in children:
             child.hearing.join(timeout=5)
-            child.ending = _ending(child)
+            child.ending = _ending_of(child)
             note(f"{child.options.target}: {child.ending[0].replace('_', ' ')}")
     return children, taken
 
@@ -135,17 +135,17 @@ def _start(options: StressOptions, stack: contextlib.ExitStack, note: Note) -> W
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(asdict(options)).encode())
         process.stdin.close()
-    watched.hearing = threading.Thread(target=_hear, args=(watched, note), daemon=True)
+    watched.hearing = threading.Thread(target=_read_events, args=(watched, note), daemon=True)
     watched.hearing.start()
     return watched
 
 
-def _hear(watched: Watched, note: Note) -> None:
+def _read_events(watched: Watched, note: Note) -> None:
     assert watched.process.stdout is not None
     for line in watched.process.stdout:
         try:
             event = json.loads(line)
-        except ValueError:  # cut off in the middle by an end
+        except ValueError:  # cut off in the middle of a line
             continue
         watched.heard_at = time.monotonic()
         watched.events.append(event)

@@ -1,4 +1,4 @@
-"""Which devices a stress command names, which of them are here, and what runs beside what."""
+"""The devices that a stress command names, which of them are available, and which run at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOST = ("cpu", RAM, XLA_ON_HOST)
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """One device to load, or the `reason` why it is skipped. `named` says that it was asked for by name."""
+    """One device to load, or the `reason` why it is skipped. `named`: the user named it."""
 
     target: str
     named: bool
@@ -37,7 +37,7 @@ def is_on_host(target: str) -> bool:
 
 
 def loadable_targets() -> tuple[str, ...]:
-    """Names of the targets that have a load: main memory, those that torch reaches, and what JAX reaches."""
+    """Return names of the targets that have a load: main memory, and those that torch or JAX reaches."""
     from hardware.backends._torch import TorchBackend
 
     of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
@@ -45,9 +45,9 @@ def loadable_targets() -> tuple[str, ...]:
 
 
 def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chosen, ...]:
-    """A device for each name, all of a target's devices where no index was given, each once.
+    """Return a device for each name, all of a target's devices without an index, each once.
 
-    Raises `UsageError` for what isn't known or has no load.
+    Raises `UsageError` for an unknown one or one without a load.
     """
     from hardware.detection import targets
 
@@ -85,8 +85,8 @@ def _devices(
 
 
 def _count(base: str, inventory: HardwareInfo) -> int:
-    """How many devices of a target a driver lists; 1 where the inventory doesn't say. Torch may see fewer: then the
-    load of the others says so."""
+    """Return how many devices of a target a driver lists; 1 if the inventory doesn't say. Torch may see fewer: then
+    the load of the others reports it."""
     backend = declarations_of(base)
     listed = [one for one in inventory.accelerators if one.vendor == backend.VENDOR]
     devices = [one for one in listed if one.device_type in backend.VENDOR_DEVICES]
@@ -94,7 +94,7 @@ def _count(base: str, inventory: HardwareInfo) -> int:
 
 
 def rounds(chosen: Sequence[Chosen]) -> list[list[Chosen]]:
-    """What runs together: accelerators in one round, and each load of the host in a round of its own before them."""
+    """Return what runs together: each load of the host in a round of its own, then all accelerators."""
     here = [one for one in chosen if not one.reason]
     alone = [[one] for one in here if is_on_host(one.target)]
     together = [one for one in here if not is_on_host(one.target)]

@@ -1,4 +1,4 @@
-"""What a child said and what was sampled meanwhile, as the result of one device. Pure."""
+"""Compute the result of one device from the child's events and the samples. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Event = Mapping[str, Any]
 _METRICS = ("temperature_c", "power_w", "compute_percent", "memory_used_bytes", "throttle_reasons")
 
 
-def summarised(
+def summarized(
     options: StressOptions,
     events: Sequence[Event],
     samples: Sequence[Sample],
@@ -44,10 +44,10 @@ def summarised(
     ending: StressEnding,
     reason: str,
 ) -> DeviceResult:
-    """The result of one device. What can't be told is `None`; a device that computed wrongly has no rate."""
+    """Return the result of one device. Unknown values are `None`; a device that computed wrongly has no rate."""
     target = options.target
-    told = next((event for event in events if event["event"] == "device"), {})
-    device = _accelerator(target, told, devices)
+    info = next((event for event in events if event["event"] == "device"), {})
+    device = _accelerator(target, info, devices)
     good = ending is StressEnding.MEASURED
     points = _profile(events, samples, target, device)
     loaded = [point for point in points if point.phase == SUSTAINED]
@@ -59,16 +59,16 @@ def summarised(
     bandwidths: list[Bandwidth] = []
     for event in events if good else ():
         if event["event"] == "rate":
-            rates.append(_rate(event, _limit(event, target, inventory, told, device)))
+            rates.append(_rate(event, _limit(event, target, inventory, info, device)))
         elif event["event"] == "bandwidth":
-            bandwidths.append(_bandwidth(event, _limit(event, target, inventory, told, device)))
+            bandwidths.append(_bandwidth(event, _limit(event, target, inventory, info, device)))
     tflops = next((one.tflops for one in rates if one.precision == sustained), None)
     pieces = [event["work"] / event["seconds"] for event in _slices(events) if event["phase"] == SUSTAINED]
     return DeviceResult(
         target=target,
         ending=ending,
         reason=reason,
-        device_name=inventory.cpu.model if target == "cpu" and inventory.cpu.model else str(told.get("name", "")),
+        device_name=inventory.cpu.model if target == "cpu" and inventory.cpu.model else str(info.get("name", "")),
         simulated=declarations_of(target).SIMULATED or (device is not None and device.simulated),
         sustained=sustained,
         tflops=tflops,
@@ -101,25 +101,25 @@ def _slices(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event["event"] == "slice" and event["seconds"] > 0]
 
 
-def _accelerator(target: str, told: Event, devices: Sequence[AcceleratorInfo]) -> AcceleratorInfo | None:
-    """The device of the driver's list that torch's is: by identity where both tell, else by number."""
+def _accelerator(target: str, info: Event, devices: Sequence[AcceleratorInfo]) -> AcceleratorInfo | None:
+    """Return the device of the driver's list that is torch's: by identity if both report it, else by index."""
     own = [one for one in devices if one.vendor == vendor_of(target)]
     for key in ("uuid", "pci_address"):
-        if told.get(key):
-            same = [one for one in own if str(one.extra_info.get(key, "")).lower() == str(told[key]).lower()]
+        if info.get(key):
+            same = [one for one in own if str(one.extra_info.get(key, "")).lower() == str(info[key]).lower()]
             if same:
                 return same[0]
-    index = told.get("index")
+    index = info.get("index")
     return next((one for one in own if one.index == index), None) if len(own) > 1 else (own[0] if own else None)
 
 
-def _limit(event: Event, target: str, inventory: HardwareInfo, told: Event, device: AcceleratorInfo | None) -> Figure:
-    """The most that the hardware could do of what an event tells the rate of."""
+def _limit(event: Event, target: str, inventory: HardwareInfo, info: Event, device: AcceleratorInfo | None) -> Figure:
+    """Return the limit of the hardware for the rate of an event."""
     if target == RAM:
         return memory_limit(inventory.memory)
     if declarations_of(target).SIMULATED:
         return Figure(reason="a simulated device has no limit of its own")
-    name = str(told.get("name", ""))
+    name = str(info.get("name", ""))
     if event["event"] == "bandwidth":
         return accelerator_bandwidth(name, device)
     precision = str(event["precision"])
@@ -156,14 +156,14 @@ def _bandwidth(event: Event, limit: Figure) -> Bandwidth:
 
 
 def _digits(value: float) -> float:
-    """Four significant digits."""
+    """Return four significant digits."""
     return float(f"{value:.4g}")
 
 
 def _profile(
     events: Sequence[Event], samples: Sequence[Sample], target: str, device: AcceleratorInfo | None
 ) -> tuple[ProfilePoint, ...]:
-    """A point for each sample after the device was found, with the rate of the pieces since the sample before."""
+    """Return a point for each sample after the device was found, with the rate since the sample before."""
     phases = [event for event in events if event["event"] in ("phase", "rate", "bandwidth", "end")]
     begin = next((event["at"] for event in events if event["event"] == "phase"), None)
     points: list[ProfilePoint] = []
@@ -199,7 +199,7 @@ def _profile(
 
 
 def _telemetry(sample: Sample, target: str, device: AcceleratorInfo | None) -> CpuTelemetry | DeviceSample | None:
-    """What a sample tells of the target's own device; None where nobody watches it."""
+    """Return the sample of the target's own device; None if no driver reports it."""
     if is_on_host(target):
         return sample.host.cpu
     own = device and (device.vendor, device.index)
@@ -207,7 +207,7 @@ def _telemetry(sample: Sample, target: str, device: AcceleratorInfo | None) -> C
 
 
 def _telemetry_reasons(samples: Sequence[Sample], target: str, device: AcceleratorInfo | None) -> dict[str, str]:
-    """Why a metric wasn't told, by its name, as the last sample says."""
+    """Return why metrics are unknown, by name, from the last sample."""
     if not samples:
         return {"all": "nothing was sampled meanwhile"}
     if is_on_host(target):

@@ -1,4 +1,4 @@
-"""How good predictions are, what has expired, and which operators a target lacks."""
+"""Studies of evidence: accuracy of predictions, expired cells, and operators that a target lacks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What stands between model types and a target, operator by operator: what a kernel team would do first.
+"""Operators that keep model types from a target, in the order in which a kernel team would add them.
 
-An operator is *missing* where a table says so of a type that never ran, *failing* where a check that failed names it,
-and *offloaded* where it ran on the host or would have. A type is unlocked by an operator where nothing else is known
-to stand in its way; behind one obstacle there may be others that nobody could see yet.
+An operator is *missing* if a table says so of a type that never ran, *failing* if a check that failed names it, and
+*offloaded* if it ran on the host or would have. A type is unlocked by an operator if no other obstacle is known;
+further ones may appear after it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from generators.compatibility.operators.operator_names import examples, nodes, o
 from generators.compatibility.operators.operator_table import onnx_types
 from generators.models.recipe import Recipe
 from hardware.cell import Cell
-from hardware.evidence.kept_evidence import last_checks
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 
 MISSING, FAILING, OFFLOADED = "missing", "failing", "offloaded"
 _MOST_SHAPES = 4
 _LONGEST_REASON = 200
 _DOMAIN = re.compile(r"^onnx\..*\.")
-"""Of an ONNX operator: what stands before its name."""
+"""The prefix of the name of an ONNX operator."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Obstacles:
-    """What stands in the way of one type: operators with what became of them, and whether it was `measured`.
+    """The obstacles of one type: operators with their states, and whether it was `measured`.
 
-    `other` is the first failure that names no operator; `passes` says that it runs, and then there is nothing.
+    `other` is the first failure that names no operator; `passes`: it runs, and then there is no obstacle.
     """
 
     model_type: str
@@ -46,9 +46,9 @@ class Obstacles:
 class Item:
     """One operator of the list.
 
-    `unlocks` are the types in whose way nothing else is known to stand, `part_in` those in whose way others stand as
-    well. `states` counts types by what became of it. `shapes` are dtypes and shapes that tiny models give it, `real`
-    those of models at the size of their defaults.
+    `unlocks` are the types without another known obstacle, `part_in` those with others. `states` counts types by the
+    state of the operator. `shapes` are dtypes and shapes in tiny models, `real` those in models at their default
+    size.
     """
 
     operator: str
@@ -71,11 +71,11 @@ class BacklogGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """The list for one target, the operator that unlocks most first, and how the types stand.
+    """The list for one target, the operator that unlocks most first, and the counts of types.
 
-    `passing` and `failing` ran; of `predicted` only the table speaks, and `clear` are those of them that lack nothing
-    that it knows. `groups` are operators that have to be done together. `other` holds types by failures that name no
-    operator, `unknown` counts types by operators of which no table knows anything.
+    `passing` and `failing` ran; `predicted` are known from the table alone, and `clear` are those of them without a
+    known obstacle. `groups` are operators that have to be added together. `other` has types by failures that name no
+    operator, `unknown` counts types by operators that no table knows.
     """
 
     target: str
@@ -101,7 +101,7 @@ def backlog(
     precision: str = "float32",
     evidence: str = "",
 ) -> Backlog:
-    """Rank what stands in the way of each recipe's type on a target, from the tables and from `checks`."""
+    """Rank the obstacles of each recipe's type on a target, from the tables and from `checks`."""
     cells = last_checks(checks, target)
     ran = {
         cell.model: list(lines.values())
@@ -109,7 +109,7 @@ def backlog(
         if (cell := Cell.parse(name)).precision == precision and cell.target.variant == target.variant
     }
     known = {recipe.model_type: coverage(target, recipe.operators) for recipe in recipes}
-    measured = [_measured(name, lines, known.get(name)) for name, lines in sorted(ran.items())]
+    measured = [_measured_obstacles(name, lines, known.get(name)) for name, lines in sorted(ran.items())]
     predicted = [
         Obstacles(model_type=name, operators=dict.fromkeys(found.missing, MISSING), measured=False)
         for name, found in known.items()
@@ -126,7 +126,7 @@ def backlog(
         precision=precision,
         source=asked.source,
         evidence=evidence,
-        items=_items([*measured, *predicted], asked, _reasons(ran)),
+        items=_items([*measured, *predicted], asked, _reasons_by_operator(ran)),
         groups=_groups([*measured, *predicted]),
         types=len({*known, *ran}),
         passing=sum(one.passes for one in measured),
@@ -138,8 +138,8 @@ def backlog(
     )
 
 
-def _measured(model_type: str, lines: Sequence[CheckLine], known: OperatorCoverage | None) -> Obstacles:
-    """What a type's last run showed; where its failures name no operator, what the table says may be the cause."""
+def _measured_obstacles(model_type: str, lines: Sequence[CheckLine], known: OperatorCoverage | None) -> Obstacles:
+    """Return the obstacles in a type's last run; if its failures name no operator, those of the table."""
     failed = [line for line in lines if line.outcome is not Outcome.PASSED]
     operators = {_DOMAIN.sub("onnx.", name): OFFLOADED for line in lines for name in line.offloaded_ops}
     for line in failed:
@@ -154,8 +154,8 @@ def _measured(model_type: str, lines: Sequence[CheckLine], known: OperatorCovera
     return Obstacles(model_type=model_type, operators=operators, measured=True, other=other)
 
 
-def _reasons(ran: Mapping[str, Sequence[CheckLine]]) -> dict[str, str]:
-    """By operator, what the first message that names it says of it."""
+def _reasons_by_operator(ran: Mapping[str, Sequence[CheckLine]]) -> dict[str, str]:
+    """Return by operator the reason in the first message that names it."""
     found: dict[str, str] = {}
     for model_type, lines in ran.items():
         for line in lines:
@@ -175,7 +175,7 @@ def _items(obstacles: Iterable[Obstacles], asked: OperatorCoverage, messages: Ma
 
 
 def _groups(obstacles: Iterable[Obstacles]) -> tuple[BacklogGroup, ...]:
-    """What several operators would unlock together, the most types first."""
+    """Return the groups of operators that would unlock types together, the most types first."""
     by_operators: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for one in obstacles:
         if len(one.operators) > 1 and not one.other:
@@ -199,7 +199,7 @@ def _item(name: str, found: Sequence[Obstacles], asked: OperatorCoverage, messag
 
 
 def _examples(name: str) -> Sequence[object]:
-    """How models call an operator of torch; what nodes of an ONNX type are given, or which operators become them."""
+    """Return how models call an operator of torch; for an ONNX type its inputs, or what becomes it."""
     if not name.startswith("onnx."):
         return examples(name)
     if met := nodes(name):

@@ -1,4 +1,4 @@
-"""`--backlog TARGET`: what stands in the way of model types there, operator by operator."""
+"""`--backlog TARGET`: list the operators that keep model types from a target."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from generators.options import Options
 from hardware.backends.factory import known_targets
 from hardware.command_line import note, terminal_width
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
-from hardware.evidence.kept_evidence import kept_file, read_kept
 from hardware.evidence.record import CheckLine
+from hardware.evidence.shipped_evidence import read_shipped, shipped_file
 from hardware.plain_text import folded, json_text, one_line
 from hardware.target import Target
 from reports.text import listed, markdown, markdown_table
@@ -31,27 +31,27 @@ _SHOWN_GROUPS = 12
 _NONE = "0"
 _LABELS = ("state", "unlocks", "part in", "because", "seen", "real size")
 _REAL_MODELS = 12
-"""Types that are looked at in their real size: each takes seconds."""
+"""The number of types that are built at their real size: each takes seconds."""
 
 
-def report_backlog(asked: Options, name: str) -> int:
-    """Print the list; returns the exit code. Raises `NothingMatched` where no table and no evidence speak of it."""
+def report_backlog(options: Options, name: str) -> int:
+    """Print the list; return the exit code. Raises `NothingMatched` if nothing is known of the target."""
     target = _target(name)
-    if asked.format_ in ("csv", "html"):
-        raise UsageError(f"a backlog has no {asked.format_}", fix="Take table, markdown or json.")
-    checks, sources = _checks(asked, target)
+    if options.format_ in ("csv", "html"):
+        raise UsageError(f"a backlog has no {options.format_}", fix="Take table, markdown or json.")
+    checks, sources = _checks(options, target)
     if not checks and target.name not in known_tables():
         raise NothingMatched(
             f"nothing is known of operators on {target}",
             why="it has no table of operators, and there is no evidence",
             fix=f"Run some models: python run_test_generation.py --priority high --device {target} --run",
         )
-    found = backlog(target, stored_recipes(), checks, precision=asked.precision, evidence=", ".join(sources))
-    if asked.dims == "real":
+    found = backlog(target, stored_recipes(), checks, precision=options.precision, evidence=", ".join(sources))
+    if options.dims == "real":
         found = _at_real_size(found)
-    if asked.format_ == "json":
+    if options.format_ == "json":
         text = backlog_json(found)
-    elif asked.format_ == "markdown":
+    elif options.format_ == "markdown":
         text = backlog_markdown(found)
     else:
         text = backlog_text(found, width=terminal_width(), most=_SHOWN)
@@ -69,21 +69,21 @@ def _target(name: str) -> Target:
     return target
 
 
-def _checks(asked: Options, target: Target) -> tuple[list[CheckLine], list[str]]:
-    """The lines of what is kept, and of the folder that was named or is there; where both have a cell, the later."""
+def _checks(options: Options, target: Target) -> tuple[list[CheckLine], list[str]]:
+    """Return the lines of kept evidence and of the folder; if both have a cell, the later ones."""
     checks: list[CheckLine] = []
     sources = []
-    if (kept := kept_file(target)) is not None:
-        checks += [line for line in read_kept(kept) if isinstance(line, CheckLine)]
+    if (kept := shipped_file(target)) is not None:
+        checks += [line for line in read_shipped(kept) if isinstance(line, CheckLine)]
         sources.append(f"docs/evidence/{kept.name}")
-    if (evidence := asked.read_evidence()) is not None:
+    if (evidence := options.read_evidence()) is not None:
         checks += evidence.checks
-        sources.append(Path(asked.evidence).name)
+        sources.append(Path(options.evidence).name)
     return [line for line in checks if Target.parse(line.requested_target).name == target.name], sources
 
 
 def _at_real_size(found: Backlog) -> Backlog:
-    """The list with shapes at the size of defaults, of one type for each operator and of a dozen types at most."""
+    """Return the list with shapes at default size, of one type for each operator and of a dozen types at most."""
     from generators.recipes.on_demand import real_calls_of
     from generators.recipes.operator_calls import OperatorCall
 
@@ -108,25 +108,25 @@ def _at_real_size(found: Backlog) -> Backlog:
 
 
 def backlog_json(found: Backlog) -> str:
-    """The list as the schema `schemas/backlog.json` describes it."""
+    """Return the list as the schema `schemas/backlog.json` describes it."""
     return json_text({"schema_version": SCHEMA_VERSION, **asdict(found)}) + "\n"
 
 
 def backlog_text(found: Backlog, *, width: int = 80, most: int | None = None) -> str:
-    """The list for a terminal: one operator a paragraph, `most` of them at most."""
-    parts = [[_title(found)], [line for one in _standing(found) for line in _folded("", one, width)]]
+    """Return the list for a terminal: one operator a paragraph, `most` of them at most."""
+    parts = [[_title(found)], [line for one in _counts_text(found) for line in _folded("", one, width)]]
     for number, item in enumerate(found.items[:most], start=1):
         facts = {label: text for label, text in _facts(item).items() if text not in ("", _NONE)}
         parts.append([f"{number}. {one_line(item.operator)}"])
         parts[-1] += [line for label, text in facts.items() for line in _folded(f"   {label}: ", text, width, 5)]
     if most is not None and len(found.items) > most:
         parts.append([f"and {len(found.items) - most} more (--format markdown or json shows all)"])
-    parts += [_folded("", text, width, 3) for text in _behind(found)]
+    parts += [_folded("", text, width, 3) for text in _appendix(found)]
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
 def backlog_markdown(found: Backlog, *, level: int = 1) -> str:
-    """The list as one table."""
+    """Return the list as one table."""
     facts = [_facts(item) for item in found.items]
     labels = [label for label in _LABELS if label != "real size" or any(one[label] for one in facts)]
     rows = [
@@ -134,9 +134,9 @@ def backlog_markdown(found: Backlog, *, level: int = 1) -> str:
         for number, (item, one) in enumerate(zip(found.items, facts, strict=True), start=1)
     ]
     parts = [f"{'#' * level} {markdown(_title(found))}"]
-    parts += [markdown(line, longest=3000) for line in _standing(found)]
+    parts += [markdown(line, longest=3000) for line in _counts_text(found)]
     parts.append(markdown_table(["", "operator", *labels], rows) if rows else "Nothing is known to stand in the way.")
-    parts += [markdown(line, longest=3000) for line in _behind(found)]
+    parts += [markdown(line, longest=3000) for line in _appendix(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -148,7 +148,7 @@ def _title(found: Backlog) -> str:
     return f"Operators to do for {found.target} ({found.precision})"
 
 
-def _standing(found: Backlog) -> Iterator[str]:
+def _counts_text(found: Backlog) -> Iterator[str]:
     never = (
         f", {found.predicted} never ran ({found.clear} of them lack nothing that is known)" if found.predicted else ""
     )
@@ -161,7 +161,7 @@ def _standing(found: Backlog) -> Iterator[str]:
 
 
 def _facts(item: Item) -> dict[str, str]:
-    """What is known of an operator, by the label that it has in a list."""
+    """Return the facts of an operator, by their labels in a list."""
     states = ", ".join(f"{state} ({count})" for state, count in item.states.items())
     types = [
         f"{len(names)} ({listed(names, _SHOWN_TYPES)})" if names else _NONE for names in (item.unlocks, item.part_in)
@@ -171,8 +171,8 @@ def _facts(item: Item) -> dict[str, str]:
     )
 
 
-def _behind(found: Backlog) -> Iterator[str]:
-    """What is said behind the list: operators that have to be done together, and failures that name none."""
+def _appendix(found: Backlog) -> Iterator[str]:
+    """Return what follows the list: operators that have to be added together, and failures that name none."""
     for group in found.groups[:_SHOWN_GROUPS]:
         yield f"together {', '.join(group.operators)}: unlock {listed(group.unlocks, _SHOWN_TYPES)}"
     if found.other:

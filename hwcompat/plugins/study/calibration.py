@@ -1,4 +1,4 @@
-"""The score of stored predictions as tables: text, Markdown and JSON hold the same."""
+"""The score of stored predictions as tables: text, Markdown and JSON have the same content."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _FIGURES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What a report says: the scores, in a half that rules were tuned on and one that they weren't, and accepted
+    """The content of a report: the scores, in a half that rules were tuned on and one that they weren't, and accepted
     failures of a project that pass now."""
 
     scores: Scores
     passing: tuple[ProjectFinding, ...] = ()
 
     def half(self, *, held_out: bool) -> list[tuple[str, PredictionTally]]:
-        """A row for each target, one for all, and the baselines of all."""
+        """Return a row for each target, one for all, and the baselines of all."""
         cells = [one for one in self.scores.cells if one.held_out is held_out]
         names = sorted({str(one.cell.target) for one in cells})
         rows = [(name, _tally(one for one in cells if str(one.cell.target) == name)) for name in names]
@@ -67,28 +67,28 @@ class Calibration:
         return rows
 
     def as_first_predicted(self, *, held_out: bool) -> PredictionTally:
-        """All cells of a half, those that were predicted more than once as they were the first time."""
+        """Return all cells of a half, with the first prediction of those that were predicted more than once."""
         first = {one.cell.id: one for one in self.scores.first}
         cells = [first.get(one.cell.id, one) for one in self.scores.cells]
         return _tally(one for one in cells if one.held_out is held_out)
 
     @property
     def rules(self) -> tuple[RuleScore, ...]:
-        """All rules that counted, the worst first."""
+        """Return all rules that counted, the worst first."""
         return by_rule(self.scores.cells)
 
     @property
     def poor(self) -> tuple[RuleScore, ...]:
-        """The rules that are wrong too often."""
+        """Return the rules that are wrong too often."""
         return tuple(one for one in self.rules if one.is_poor)
 
     def wrong(self, *, said: bool | None) -> list[Scored]:
-        """Cells that were said to work and fail (`said` True), to fail and work (False), or of which nothing was said
-        (None)."""
+        """Return cells that were predicted to work and fail (`said` True), to fail and work (False), or without a
+        prediction (None)."""
         return [one for one in self.scores.cells if one.said is said and (said is None or one.works is not said)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "schema_version": 1,
             "cells": len(self.scores.cells),
@@ -127,7 +127,7 @@ def _figures(one: PredictionTally) -> dict[str, Any]:
 
 
 def calibration_text(found: Calibration, format: str) -> str:
-    """The report in `table` or `markdown`, ending in a newline."""
+    """Return the report in `table` or `markdown`, ending in a newline."""
     return "\n".join(_lines(found, markdown=format == "markdown")).rstrip() + "\n"
 
 
@@ -180,36 +180,36 @@ def _cell(one: Scored) -> tuple[str, ...]:
 
 
 def _table(rows: Sequence[Sequence[str]], markdown: bool) -> str:
-    shown = text_of_markdown if markdown else one_line  # ids and reasons are what evidence says
+    shown = text_of_markdown if markdown else one_line  # ids and reasons are text of evidence
     cells = [[shown(cell) for cell in row] for row in rows]
     return text_table(cells[0], cells[1:], "github" if markdown else "simple")
 
 
-def report_calibration(asked: Options) -> int:
-    """Print the report; returns the exit code. Raises `NothingMatched` where no prediction was ever settled."""
-    if asked.format_ not in ("table", "text", "markdown", "json"):
-        raise UsageError(f"a calibration has no form {asked.format_}", fix="Take table, markdown or json.")
-    evidence = asked.read_evidence() or Evidence()
-    found = Calibration(scores=score(evidence), passing=_passing(asked, evidence))
+def report_calibration(options: Options) -> int:
+    """Print the report; return the exit code. Raises `NothingMatched` if no prediction has a result."""
+    if options.format_ not in ("table", "text", "markdown", "json"):
+        raise UsageError(f"a calibration has no form {options.format_}", fix="Take table, markdown or json.")
+    evidence = options.read_evidence() or Evidence()
+    found = Calibration(scores=score(evidence), passing=_passing(options, evidence))
     if not found.scores.cells:
         raise NothingMatched(
             "no prediction can be scored",
-            why=f"no run in {asked.evidence} settled a cell of which something was predicted",
+            why=f"no run in {options.evidence} settled a cell of which something was predicted",
             fix="For example: python run_test_generation.py --priority high --device cpu --run",
         )
-    if asked.format_ == "json":
+    if options.format_ == "json":
         click.echo(json_text(found.to_dict()))
     else:
-        click.echo(calibration_text(found, asked.format_), nl=False)
+        click.echo(calibration_text(found, options.format_), nl=False)
     return 0
 
 
-def _passing(asked: Options, evidence: Evidence) -> tuple[ProjectFinding, ...]:
-    """The accepted failures of the project file that pass in the newest evidence."""
-    if asked.config is None:
+def _passing(options: Options, evidence: Evidence) -> tuple[ProjectFinding, ...]:
+    """Return the accepted failures of the project file that pass in the newest evidence."""
+    if options.config is None:
         return ()
     lines: dict[str, list[CheckLine]] = {}
     for line in read_latest(evidence).checks:
         lines.setdefault(line.cell_id, []).append(line)
-    findings, _ = judge_accepted(read_project(asked.config), lines, date.today(), {}, reason_text)
+    findings, _ = judge_accepted(read_project(options.config), lines, date.today(), {}, reason_text)
     return tuple(one for one in findings if one.kind is ProjectFindingKind.PASSES_NOW)

@@ -1,4 +1,4 @@
-"""`--refresh`: what has expired in the folder of evidence runs again, or with `--dry-run` is told with its time."""
+"""`--refresh`: run expired cells in the folder of evidence again, or list them with `--dry-run`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _NARROWEST = 30
 
 
 def refresh(asked: Options, command: str) -> int:
-    """Do it, and return the exit code: 0 where nothing has expired or all of it was measured again without a failure.
+    """Refresh, and return the exit code: 0 if nothing has expired or all of it was measured again without a failure.
 
     1 for a failed check, and for a cell that stays expired though its model or device was named (`--allow-fallback`
-    makes that 0); 2 where it was interrupted. Raises `NothingMatched` (5) where no cell was measured or fits, and
-    where everything that has expired can't run here. `command` goes into the evidence.
+    makes that 0); 2 after an interruption. Raises `NothingMatched` (5) if no cell was measured or fits, and if no
+    expired cell can run here. `command` is written into the evidence.
     """
     _refuse_other_jobs(asked)
     evidence = asked.read_evidence()
@@ -80,7 +80,7 @@ def refresh(asked: Options, command: str) -> int:
     ran = [one.cell.id for one in suites]
     again = still_expired(ran, read_folder(asked.evidence), inventory, machine, project)
     left |= {cell: "; ".join(texts(why)) for cell, why in again.items()}
-    click.echo(_said(len(plan.cells), len(ran) - len(again), left))
+    click.echo(_result_text(len(plan.cells), len(ran) - len(again), left))
     was_named = bool(asked.models or plan.devices) and not asked.allow_fallback
     return 1 if code == 0 and left and was_named else code
 
@@ -94,7 +94,7 @@ def _refuse_other_jobs(asked: Options) -> None:
         raise UsageError(f"--refresh --dry-run isn't told as {asked.format_}", fix="Take table or json.")
 
 
-def _said(expired: int, measured: int, left: Mapping[str, str]) -> str:
+def _result_text(expired: int, measured: int, left: Mapping[str, str]) -> str:
     lines = [f"Refreshed   {measured} of {expired} expired cell(s)"]
     lines += [f"Still       {cell} is expired: {why}" for cell, why in list(left.items())[:_SHOWN]]
     if len(left) > _SHOWN:
@@ -103,7 +103,7 @@ def _said(expired: int, measured: int, left: Mapping[str, str]) -> str:
 
 
 def refresh_table(plan: RefreshPlan, width: int) -> str:
-    """What would run with its time, what can't with its reason, and the sum."""
+    """Return a table of what would run with its time, what can't with its reason, and the sum."""
     room = max([len(one.cell.id) for one in plan.cells], default=0)
     words = max(_NARROWEST, width - room - 26)
     run: list[list[str]] = []
@@ -122,7 +122,7 @@ def refresh_table(plan: RefreshPlan, width: int) -> str:
 
 
 def _summary(plan: RefreshPlan) -> str:
-    """How many cells have expired, and what measuring them again takes."""
+    """Return how many cells have expired, and what measuring them again takes."""
     if not plan.cells:
         return f"Nothing has expired: {plan.looked_at} measured cell(s) still hold."
     left = f"; {len(plan.left)} can't be measured again here" if plan.left else ""
@@ -138,7 +138,7 @@ def _summary(plan: RefreshPlan) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    """Seconds below two minutes, else minutes, else hours: an estimate has no more digits."""
+    """Return seconds below two minutes, else minutes, else hours: an estimate has no more digits."""
     if seconds is None:
         return "unknown"
     if seconds < 120:
@@ -147,7 +147,7 @@ def _time(seconds: float | None) -> str:
 
 
 def refresh_json(plan: RefreshPlan, timestamp: str) -> str:
-    """The same as data; `schemas/refresh.json` describes it."""
+    """Return the same as data; `schemas/refresh.json` describes it."""
     data: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "timestamp": timestamp,

@@ -1,4 +1,4 @@
-"""Where a failure is from: the first place that differs, a script that shows it, and what turns it."""
+"""Triage of failures: localize the first difference, write a repro script, try remedies."""
 
 from __future__ import annotations
 

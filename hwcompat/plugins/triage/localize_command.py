@@ -1,4 +1,4 @@
-"""`--localize CELL`: the first module or node that gives other values than the reference."""
+"""`--localize CELL`: report the first module or node that gives other values than the reference."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _SAID = {
 
 
 def report_localization(request: Request, text: str) -> int:
-    """Localize the cell, print or write the answer, and return the exit code: 0 where the cell agrees everywhere, or
-    is off by rounding alone with its outputs within tolerance; else 1. Raises what `checked_cell` and `localize_cell`
-    do."""
+    """Localize the cell, print or write the result, and return the exit code: 0 if the cell agrees everywhere, or is
+    off by rounding alone with its outputs within tolerance; else 1. Raises what `checked_cell` and `localize_cell`
+    raise."""
     cell = checked_cell(text)
     note(f"localizing {cell.id}: a few seconds to a minute")
     found = localize_cell(cell)
-    told = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
-    print_or_write(f"{told}\n", request.output_dir, f"localization.{suffix_of(request.format)}")
+    output = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
+    print_or_write(f"{output}\n", request.output_dir, f"localization.{suffix_of(request.format)}")
     return exit_code(found)
 
 
 def exit_code(found: Localization) -> int:
-    """0 where nothing is wrong with the cell's results, else 1."""
+    """Return 0 if the cell's results are right, else 1."""
     return (
         0
         if found.finding is LocalizationOutcome.AGREES
@@ -48,12 +48,12 @@ def exit_code(found: Localization) -> int:
 
 
 def localization_json(found: Localization, timestamp: str) -> str:
-    """As `schemas/localization.json` describes it."""
+    """Return JSON as `schemas/localization.json` describes it."""
     return json_text({"schema_version": SCHEMA_VERSION, "timestamp": timestamp, **found.to_dict()})
 
 
 def localization_markdown(found: Localization) -> str:
-    """A few lines for people; the first one says where and what."""
+    """Return a few lines of Markdown; the first one names the place and the error."""
     lines = [f"{code(found.cell)}: {_headline(found)}", ""]
     if found.place is not None and found.finding is not LocalizationOutcome.BROKE:
         lines += [f"- {line}" for line in _facts(found.place)]

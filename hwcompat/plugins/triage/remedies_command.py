@@ -1,4 +1,4 @@
-"""`--try-remedies`: what may turn a failing cell is tried in children, and the smallest change that did is told."""
+"""`--try-remedies`: try changes that may fix a failing cell in child processes, and report the smallest that did."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reports.report_request import Request
 from reports.text import code, json_values, markdown, markdown_table
 
 FOLDER = OUTPUT / "remedies"
-"""Where tries leave their evidence: one folder for each run, apart from the user's evidence."""
+"""The folder of the evidence of tries: one folder for each run, apart from the user's evidence."""
 
 SCHEMA_VERSION = 1
 NOT_TURNED = 1
@@ -42,14 +42,14 @@ _SAID = {
 
 
 def try_remedies(request: Request) -> int:
-    """Try them, print or write what came of it, and return the exit code.
+    """Try remedies, print or write the results, and return the exit code.
 
-    0 where every cell was turned, or works as it is; 5 where no remedy applies to any of them; 1 otherwise. Raises
-    `UsageError` for what is no cell, `NothingMatched` (5) for a pattern that fits no failing cell of the evidence.
+    0 if every cell was fixed, or works unchanged; 5 if no remedy applies to any of them; 1 otherwise. Raises
+    `UsageError` for an invalid cell, `NothingMatched` (5) for a pattern that fits no failing cell of the evidence.
     """
     evidence = request.evidence or (DEFAULT_EVIDENCE if DEFAULT_EVIDENCE.is_dir() else None)
     if request.evidence is not None:
-        read_folder(request.evidence)  # says what is wrong with it
+        read_folder(request.evidence)  # raises with what is wrong with it
     cells = asked_cells(request.remedies, evidence)
     folder = FOLDER / new_run_id()
     named = [word for text in request.remedies for word in ("--try-remedies", text)]
@@ -69,7 +69,7 @@ def try_remedies(request: Request) -> int:
 
 
 def exit_code(found: Sequence[CellTried]) -> int:
-    """0 where a remedy turned every cell that doesn't work as it is, 5 where nothing applies to any, else 1."""
+    """Return 0 if a remedy fixed every cell that doesn't work unchanged, 5 if nothing applies to any, else 1."""
     if all(one.works or one.smallest for one in found):
         return 0
     if not any(one.works or one.tried or one.problem for one in found):
@@ -78,7 +78,7 @@ def exit_code(found: Sequence[CellTried]) -> int:
 
 
 def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]:
-    """The cells that are named, and the failing ones of the evidence that fit a pattern, each once."""
+    """Return the named cells, and the failing ones of the evidence that fit a pattern, each once."""
     lines = read_latest(evidence).checks if evidence else ()
     known = {line.cell_id for line in lines}
     failing = sorted({line.cell_id for line in lines if line.outcome.is_failure})
@@ -87,7 +87,7 @@ def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]
         if any(sign in text for sign in "*?["):
             fitting = [cell for cell in failing if fnmatchcase(cell, text)]
             if not fitting:
-                raise _no_such(text, failing, evidence)
+                raise _nothing_matches(text, failing, evidence)
             found |= {id_: cell for id_ in fitting if (cell := parsed(id_))}
             continue
         cell = Cell.parse(text)
@@ -98,7 +98,7 @@ def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]
     return tuple(found.values())
 
 
-def _no_such(pattern: str, failing: Sequence[str], evidence: Path | None) -> NothingMatched:
+def _nothing_matches(pattern: str, failing: Sequence[str], evidence: Path | None) -> NothingMatched:
     shown = ", ".join(echo(cell) for cell in failing[:_SHOWN])
     where = f"of {evidence}" if evidence else "since there is no evidence"
     return NothingMatched(
@@ -108,22 +108,22 @@ def _no_such(pattern: str, failing: Sequence[str], evidence: Path | None) -> Not
     )
 
 
-# What came of it, as Markdown and JSON (`schemas/remedies.json`)
+# Results as Markdown and JSON (`schemas/remedies.json`)
 
 
 def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
-    """A heading for each cell, a table of what was tried, the smallest change that turned it, and how to apply it."""
+    """Return a heading for each cell, a table of tries, the smallest change that fixed it, and how to apply it."""
     lines = [
         "# Remedies",
         "",
-        f"{_turned(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}.",
+        f"{_count_fixed(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}.",
     ]
     for one in cells:
         lines += ["", f"## {code(one.cell.id)}", "", *_cell_markdown(one)]
     return "\n".join(lines)
 
 
-def _turned(cells: Sequence[CellTried]) -> int:
+def _count_fixed(cells: Sequence[CellTried]) -> int:
     return sum(1 for one in cells if one.smallest)
 
 
@@ -134,7 +134,7 @@ def _cell_markdown(one: CellTried) -> list[str]:
         return [f"Not measured: {markdown(one.problem)}"]
     lines = [f"As it is: {code(one.error_type)}, {markdown(one.why)}"]
     if one.tried:
-        rows = [(code(tried.step.id), markdown(_came_to(tried))) for tried in one.tried]
+        rows = [(code(tried.step.id), markdown(_result_text(tried))) for tried in one.tried]
         lines += ["", markdown_table(("remedy", "what came of it"), rows), ""]
     found = one.smallest
     if found is None:
@@ -150,14 +150,14 @@ def _cell_markdown(one: CellTried) -> list[str]:
     return lines
 
 
-def _came_to(one: TriedRemedy) -> str:
+def _result_text(one: TriedRemedy) -> str:
     said = f"{_SAID[one.state]} (level {one.level}, {one.seconds:.0f} s)"
     what = "; ".join(one.conditions) if one.state is TrialState.TURNED else one.why
     return f"{said}: {what}" if what else said
 
 
 def write_of(one: TriedRemedy) -> str:
-    """What a user writes to apply a remedy; names are quoted for a shell where it is a command."""
+    """Return what a user writes to apply a remedy; names in a command are quoted for a shell."""
     cell = one.step.cell
     text = one.step.remedy.write
     if not text.startswith("python "):
@@ -167,19 +167,19 @@ def write_of(one: TriedRemedy) -> str:
 
 
 def remedies_json(cells: Sequence[CellTried], folder: str, timestamp: str) -> str:
-    """All of it as data."""
+    """Return everything as data."""
     data = {
         "schema_version": SCHEMA_VERSION,
         "timestamp": timestamp,
         "folder": folder,
-        "turned": _turned(cells),
+        "turned": _count_fixed(cells),
         "cells": [cell_to_dict(one) for one in cells],
     }
     return json_text(data, indent=1, ascii_alone=True)
 
 
 def cell_to_dict(one: CellTried) -> dict[str, Any]:
-    """A cell as data."""
+    """Return a cell as data."""
     found = one.smallest
     return {
         **json_values(one),

@@ -1,7 +1,7 @@
-"""`--repro CELL`: one folder with a script that shows a failure without us, and an issue text, checked in a child.
+"""`--repro CELL`: write a folder with a script that shows a failure without this product, and the text of an issue.
 
-Exit codes: 0 where the script fails the same way as the check, 1 where it doesn't or nothing fails here any more, 4
-where no script can show it, 5 where no failure of the cell is known.
+Exit codes: 0 if the script fails the same way as the check, 1 if it doesn't or nothing fails here any more, 4 if no
+script can show it, 5 if no failure of the cell is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hardware.files import DEFAULT_EVIDENCE, OUTPUT, write_whole
 from hardware.testing.checkpoints import named_folders, weights_hash
 from hardware.testing.runner import default_memory_limit
 from hardware.workers import environment_of
-from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell
+from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell, as_run_before
 from hwcompat.plugins.study.refresh.locate_suite import plan_again
 
 from .repro.capture_failure import capture
@@ -37,7 +37,6 @@ from .repro.captured_failure import ANSWER, EXPECTED, INPUTS, WEIGHTS, CapturedF
 from .repro.repro_script import SCRIPT, ModelSource, Shown, arrays_in, model_source, run_script, script_text
 from .repro_match import ReproMatch, judge
 from .repro_text import issue_text, story_of, title_of
-from .run_before import as_run_before
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -45,25 +44,25 @@ if TYPE_CHECKING:
     from reports.report_request import Request
 
 TARGETS = tuple(name for name in built_in_targets() if backend_class(name).CALLED_BY_SCRIPTS)
-"""Targets whose runtime is public, and called by a script in a few lines."""
+"""Targets whose runtime is public, and is called by a script in a few lines."""
 
 ORDER = (
     *("matches_reference", "honours_mask", "generates_like_reference", "cache_matches", "backward", "save_reload"),
     *("matches_recorded", "builds", "runs_natively"),
 )
-"""Which check of several that fail says most of the runtime."""
+"""The order in which a check is chosen of several that fail, the most informative first."""
 
 DEFAULT_FOLDER = OUTPUT / "repro"
 README = "README.md"
 _OWN_FILES = frozenset({SCRIPT, README, ANSWER})
 _MINIMUM_S = 120.0
-"""Seconds that a script gets at least; else as long as its check took, which did more."""
+"""The least seconds for a script; else as long as its check took, which did more."""
 
 _OWN_KINDS = (".safetensors", ".npz", ".xml", ".bin", ".onnx", ".data")
 
 
 def report_repro(request: Request, text: str) -> int:
-    """Make the folder, say what the script showed, and return the exit code."""
+    """Write the folder, print what the script showed, and return the exit code."""
     cell = Cell.parse(text)
     folder = (request.output_dir or DEFAULT_FOLDER) / cell.slug
     captured, judgement = make_repro(cell, _evidence(request), folder)
@@ -78,9 +77,8 @@ def report_repro(request: Request, text: str) -> int:
 def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[CapturedFailure, ReproMatch]:
     """Capture the failing check of a cell, write its folder, and run the script in it.
 
-    Returns what was captured, and whether the script shows the same. Raises `UsageError` where no script can show
-    it, `NothingMatched` where the evidence knows the cell and no failure of it, `NothingCaptured` where nothing fails
-    here now.
+    Return the captured failure, and whether the script shows the same. Raises `UsageError` if no script can show it,
+    `NothingMatched` if the evidence knows the cell and no failure of it, `NothingCaptured` if nothing fails here now.
     """
     refuse(cell)
     inventory = inventory_here()
@@ -106,11 +104,11 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[Cap
     if captured.refused or captured.step is None:
         shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(f"{captured.check} of {cell} cannot be shown by a script", why=captured.refused)
-    return _written(cell, captured, source, folder, planned, known.runs, limit)
+    return _write_folder(cell, captured, source, folder, planned, known.runs, limit)
 
 
 def refuse(cell: Cell) -> None:
-    """Raise `UsageError` where no script without our packages can show what fails in this cell."""
+    """Raise `UsageError` if no script without our packages can show what fails in this cell."""
     name = resolve_target(str(cell.target)).name
     if backend_class(name).SIMULATED:
         raise UsageError(
@@ -130,7 +128,7 @@ def refuse(cell: Cell) -> None:
 
 
 def failing_checks(lines: Sequence[CheckLine]) -> tuple[str, ...]:
-    """The checks that failed in the latest run of a cell, the most telling first."""
+    """Return the checks that failed in the latest run of a cell, the most informative first."""
     if not lines:
         return ()
     latest = max(lines, key=lambda line: line.started_at).run_id
@@ -145,7 +143,7 @@ def _evidence(request: Request) -> Evidence | None:
 
 
 def _planned(known: ExpiredCell) -> PlannedSuite:
-    """The suite of the cell as it is made now."""
+    """Return the suite of the cell as it is rendered now."""
     cell = known.cell
     if not known.lines and not is_known(cell.model):
         raise ModelError(f"{echo(cell.model)} is no model type", fix=did_you_mean(cell.model, known_types()))
@@ -159,7 +157,7 @@ def _planned(known: ExpiredCell) -> PlannedSuite:
 
 
 def _empty(folder: Path) -> None:
-    """A folder of a repro from before, or of one that was cut off, is made anew; nothing else is taken away."""
+    """Empty a folder of an earlier or interrupted repro. Raises `OutputError` if it has other files."""
     there = list(folder.iterdir()) if folder.is_dir() else []
     if not all(path.name in _OWN_FILES or path.suffix in _OWN_KINDS for path in there):
         raise OutputError(f"{folder} is in the way", why="it holds something else than a repro")
@@ -170,7 +168,7 @@ def _empty(folder: Path) -> None:
         raise OutputError(f"{folder} cannot be written", why=error.strerror or str(error)) from error
 
 
-def _written(
+def _write_folder(
     cell: Cell,
     captured: CapturedFailure,
     source: ModelSource,
@@ -179,7 +177,7 @@ def _written(
     runs: Sequence[RunLine],
     limit: float,
 ) -> tuple[CapturedFailure, ReproMatch]:
-    """Write the script, run it, go on to the next way where it shows something else, and write the issue."""
+    """Write the script, run it, use the next way if it shows something else, and write the issue."""
     title = title_of(cell, captured, getattr(planned.profile.recipe, "model_class", ""))
     story, arrays = story_of(cell, captured), arrays_in(folder)
     way = captured.step.way if captured.step else None
@@ -201,14 +199,14 @@ def _written(
             break
     text, shown, judgement = next((one for one in tried if one[2].same), tried[0])
     write_whole(folder / SCRIPT, text)
-    _tidy(captured, folder)
+    _remove_unused(captured, folder)
     issue = issue_text(captured, shown, judgement, title=title, story=story, script=text, run=next(iter(runs), None))
     write_whole(folder / README, issue)
     return captured, judgement
 
 
 def _python_of(way: Way | None) -> str:
-    """The Python that has the runtime of a script."""
+    """Return the Python that has the runtime of a script."""
     if way is not Way.QNN_GRAPH:
         return sys.executable
     found = environment_of("qnn")
@@ -217,8 +215,8 @@ def _python_of(way: Way | None) -> str:
     return str(found.python)
 
 
-def _tidy(captured: CapturedFailure, folder: Path) -> None:
-    """Leave in a folder what its script reads, and nothing that was written on the way."""
+def _remove_unused(captured: CapturedFailure, folder: Path) -> None:
+    """Remove what the script doesn't read from its folder."""
     kept = {SCRIPT, INPUTS, EXPECTED}
     if captured.step and captured.step.way.has_graph:
         graph = captured.step.graph
@@ -231,7 +229,7 @@ def _tidy(captured: CapturedFailure, folder: Path) -> None:
 
 
 def _checkpoint(source: ModelSource, planned: PlannedSuite) -> tuple[str, ...]:
-    """The folder of the checkpoint, as the argument of its script."""
+    """Return the folder of the checkpoint, as the argument of its script."""
     if not source.checkpoint:
         return ()
     folder = planned.profile.folder

@@ -1,4 +1,4 @@
-"""Does a script fail the same way as the check did? By what was raised, or by how far the numbers are off."""
+"""Compare how a script failed with the check: by the exception, or by the size of the error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.diagnose import identify
 from reports.finding import signature
 
 ORDER = 10.0
-"""Two errors of the same order: neither is more than ten times the other."""
+"""Two errors are of the same order if neither is more than ten times the other."""
 
 _RUNTIMES = "[ONNXRuntimeError]"
 _OPERATOR = re.compile(r"\b(?:aten|prim|onnx|ai\.onnx|torchvision)::\w+")
@@ -22,14 +22,14 @@ _LONGEST_ALIKE = 160
 
 @dataclass(frozen=True, kw_only=True)
 class ReproMatch:
-    """Whether it is `same`, and `why`: what was compared, or what is different."""
+    """Whether the failure is the `same`, and `why`: what was compared, or what is different."""
 
     same: bool
     why: str
 
 
 def judge(captured: CapturedFailure, shown: Shown) -> ReproMatch:
-    """Hold how the script ended against what the check showed."""
+    """Compare how the script ended with what the check showed."""
     if shown.code == 0:
         return _no("the script does not fail: the fault lies in how the runtime is called here, not in the runtime")
     if captured.shape is Shape.TIMEOUT or shown.code is None:
@@ -72,8 +72,8 @@ def _judge_exceptions(captured: CapturedFailure, shown: Shown) -> ReproMatch:
     if shown.error is not None:
         return _no(f"the check raised {captured.exception}, and the script gives numbers off by {shown.error:.2g}")
     first, second = _core(captured.message), _core(shown.message)
-    # What a worker raises comes to us as text: the class is lost, the runtime's own status is in the message.
-    if captured.exception in (shown.exception, "WorkerError") and _alike(first, second):
+    # What a worker raises reaches us as text: the class is lost, the runtime's own status is in the message.
+    if captured.exception in (shown.exception, "WorkerError") and _similar(first, second):
         return _yes(f"{shown.exception} in both, with the same message")
     named, said = set(_OPERATOR.findall(first)), set(_OPERATOR.findall(second))
     if named and named == said:
@@ -87,12 +87,12 @@ def _judge_exceptions(captured: CapturedFailure, shown: Shown) -> ReproMatch:
 
 
 def _core(message: str) -> str:
-    """A message from the runtime's own status on, where it has one."""
+    """Return a message from the runtime's own status on, if it has one."""
     _, found, rest = message.partition(_RUNTIMES)
     return found + rest if found else message
 
 
-def _alike(first: str, second: str) -> bool:
+def _similar(first: str, second: str) -> bool:
     before, after = signature(first), signature(second)
     length = min(len(before), len(after), _LONGEST_ALIKE)
     return before[:length] == after[:length] and bool(length or before == after)

@@ -1,4 +1,4 @@
-"""What an issue says: title, what happens, expected and actual, versions, how to run. Ready to paste."""
+"""The text of an issue: title, what happens, expected and actual, versions, how to run. Ready to paste."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _PRINTED = 4000
 
 
 def plain(text: str) -> str:
-    """The text of anybody's without folders of this machine, names of people, and secrets."""
+    """Return text of any origin without folders of this machine, names of people, and secrets."""
     return redact(_PATH.sub("", text))
 
 
 def title_of(cell: Cell, captured: CapturedFailure, model_class: str) -> str:
-    """One line: the runtime, the model's class, what happens."""
+    """Return one line: the runtime, the model's class, what happens."""
     name = _NAMES[captured.step.way] if captured.step else str(cell.target)
     return one_line(f"{name}: {model_class or cell.model}: {what_failed(captured)}", longest=160)
 
 
 def what_failed(captured: CapturedFailure) -> str:
-    """The failure in a few words."""
+    """Return the failure in a few words."""
     if captured.shape is Shape.TIMEOUT:
         return f"no answer in {captured.seconds:.0f} s"
     if captured.shape is Shape.CRASHED:
@@ -73,7 +73,7 @@ def what_failed(captured: CapturedFailure) -> str:
 
 
 def story_of(cell: Cell, captured: CapturedFailure) -> tuple[str, ...]:
-    """What happens, in sentences of one line each."""
+    """Return what happens, in sentences of one line each."""
     step = captured.step
     if step is None:
         return ()
@@ -105,7 +105,7 @@ def issue_text(
     script: str,
     run: RunLine | None,
 ) -> str:
-    """The Markdown of an issue. `run` is the run in which it was seen, None where it was run for this alone."""
+    """Return the Markdown of an issue. `run` is the run in which it was seen, None if it was run for this alone."""
     needs = re.search(r"^Needs +(.*)$", script, re.MULTILINE)
     how = re.search(r"^Run +(.*)$", script, re.MULTILINE)
     return "\n".join(
@@ -126,7 +126,7 @@ def issue_text(
             "## Versions",
             "",
             fenced(_versions(shown)),
-            *_seen_in(run, needs[1].split(", ") if needs else []),
+            *_run_facts(run, needs[1].split(", ") if needs else []),
             "",
             "## Checked",
             "",
@@ -151,12 +151,12 @@ def _versions(shown: Shown) -> str:
     return "\n".join(found) or "the script printed none"
 
 
-def _seen_in(run: RunLine | None, needs: Sequence[str]) -> list[str]:
+def _run_facts(run: RunLine | None, needs: Sequence[str]) -> list[str]:
     if run is None:
         return []
     wanted = {"python", *needs}
-    told = {_printed(name): _printed(version) for name, version in run.versions.items()}
-    kept = {name: version for name, version in told.items() if name in wanted or "driver" in name}
+    versions = {_printed(name): _printed(version) for name, version in run.versions.items()}
+    kept = {name: version for name, version in versions.items() if name in wanted or "driver" in name}
     if not kept:
         return []
     lines = "\n".join(f"{name} {version}" for name, version in sorted(kept.items()))
@@ -164,7 +164,7 @@ def _seen_in(run: RunLine | None, needs: Sequence[str]) -> list[str]:
 
 
 def _printed(text: str) -> str:
-    """A name or version as it may be printed: evidence may come from anywhere."""
+    """Return a name or version that can be printed: evidence may come from anywhere."""
     return one_line(plain(text), longest=60)
 
 

@@ -1,4 +1,4 @@
-"""`--upstream`: transformers' own tests of the models that were chosen, each on each device, as a second opinion."""
+"""`--upstream`: run transformers' own tests of the chosen models on each device, as reference tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hardware.cell import Cell
 from hardware.command_line import INTERRUPTED, terminal_width
 from hardware.detection import HardwareInfo
 from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
-from hardware.evidence.record import Origin, Outcome, RunLine, Subject
+from hardware.evidence.record import Origin, Outcome, RunLine, WeightsKind
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from hardware.plain_text import one_line
@@ -36,7 +36,7 @@ from .upstream.children import FileRun, UpstreamTest, run_file
 from .upstream.device_spec import torch_backend
 
 TASK = "upstream-tests"
-"""Stands for a task in the ids of cells: transformers tests all classes of a type in one file."""
+"""The task in the ids of cells: transformers tests all classes of a type in one file."""
 
 UNSEEN = "where it computed: transformers' tests don't prove placement; they only read which device to use"
 
@@ -47,9 +47,9 @@ _MOST_SHOWN = 20
 
 
 def report_upstream(asked: Options, folder: Path, command: str) -> int:
-    """Run the tests and say what they came to; returns the exit code: that of the worst of them.
+    """Run the tests and print their outcomes; return the exit code of the worst of them.
 
-    Raises what `run_file` does, then without a line of evidence; `OutputError` where evidence can't be written.
+    Raises what `run_file` raises, then without a line of evidence; `OutputError` if evidence can't be written.
     """
     _check(asked)
     agree_with_installed(read_checkout(folder))
@@ -97,7 +97,7 @@ def _check(asked: Options) -> None:
 
 
 def read_checkout(folder: Path) -> str:
-    """The version that the sources of a checkout state. Raises `BrokenInput` where it is none or states none."""
+    """Return the version that the sources of a checkout state. Raises `BrokenInput` if it is none or states none."""
     if not folder.is_dir():
         raise BrokenInput(f"{echo(str(folder))} is no folder", fix=f"Name a checkout of {LIBRARY}.")
     source = folder / _SOURCE
@@ -108,8 +108,8 @@ def read_checkout(folder: Path) -> str:
 
 
 def agree_with_installed(version: str) -> None:
-    """Raises `UsageError`, naming both, where another version than the checkout's is installed: its tests would be of
-    another library than the one that models are run with here."""
+    """Raise `UsageError`, naming both, if another version than the checkout's is installed: its tests would be of
+    another library than the one that models run with here."""
     try:
         installed = importlib.metadata.version(LIBRARY)
     except importlib.metadata.PackageNotFoundError as error:
@@ -123,8 +123,8 @@ def agree_with_installed(version: str) -> None:
 
 
 def modeling_tests(checkout: Path, names: Sequence[tuple[str, str]]) -> Path:
-    """The file with the tests of a model: the first `tests/models/<folder>/test_modeling_<module>.py` that is there
-    for a pair of `names`, or the only one of the first module's name in any folder. Raises `ModelError`."""
+    """Return the file with the tests of a model: the first `tests/models/<folder>/test_modeling_<module>.py` for a
+    pair of `names`, or the only one of the first module's name in any folder. Raises `ModelError`."""
     models = checkout / "tests" / "models"
     for folder, module in names:
         path = models / folder / f"test_modeling_{module}.py"
@@ -142,7 +142,7 @@ def modeling_tests(checkout: Path, names: Sequence[tuple[str, str]]) -> Path:
 
 
 def _targets(devices: Sequence[str]) -> tuple[Target, ...]:
-    """The targets that were named; `auto`, and nothing, is the best that torch can use here."""
+    """Return the named targets; `auto`, and nothing, is the best that torch can use here."""
     names = [detect_best_backend() if name == "auto" else name for name in devices or ("auto",)]
     found = tuple(dict.fromkeys(resolve_target(name) for name in names))
     for target in found:
@@ -151,13 +151,13 @@ def _targets(devices: Sequence[str]) -> tuple[Target, ...]:
 
 
 def _show(name: str) -> None:
-    """The test that runs, on a line of a terminal that is drawn anew."""
+    """Show the running test, on a line of a terminal that is overwritten."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{one_line(name, longest=terminal_width() - 1)}", nl=False, err=True)
 
 
 def _exit_code(run: FileRun) -> int:
-    """1 where a test failed or wasn't reached, 5 where none passed or failed, else 0."""
+    """Return 1 if a test failed or wasn't reached, 5 if none passed or failed, else 0."""
     unreached = ("not_reached", "device_lost", "interrupted")
     if run.failures or any(test.error_type in unreached for test in run.tests):
         return 1
@@ -165,7 +165,7 @@ def _exit_code(run: FileRun) -> int:
 
 
 def _text(run: FileRun, cell: Cell, evidence: Path) -> str:
-    """The counts, each failure with what it said, why tests were left out, and where the evidence lies."""
+    """Return the counts, each failure with its message, why tests were left out, and the path of the evidence."""
     why = Counter(test.error_type for test in run.tests if test.outcome is Outcome.NOT_RUN)
     left_out = f" ({', '.join(f'{number} {name}' for name, number in sorted(why.items()))})" if why else ""
     lines = [
@@ -195,7 +195,7 @@ def write_run(
     suite = SuiteFile(
         path=run.path,
         cell=cell,
-        subject=Subject.TINY,
+        subject=WeightsKind.TINY,
         checks=tuple(test.name for test in run.tests),
         suite_hash=hashlib.sha256(run.path.read_bytes()).hexdigest()[:16],
     )
@@ -207,7 +207,7 @@ def write_run(
             machine=machine,
             inventory=inventory.to_dict(),
             versions=versions_of(inventory),
-            plan=(replace(suite.planned(), modeling=""),),  # no recipe of ours has a part in it
+            plan=(replace(suite.planned(), modeling=""),),  # it uses no recipe of ours
             isolation="the tests of a file share a process; after a crash or a timeout a new one goes on",
             origin=Origin.TRANSFORMERS,
         )

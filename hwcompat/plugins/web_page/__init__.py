@@ -1,4 +1,4 @@
-"""What a page of checks is made of: captured from the own suite of a cell, and sealed."""
+"""Pages of checks for browsers: captured from the suite of a cell, and signed with a hash."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`CapturedTest`: stands for `ModelTest` while a suite runs, and writes down what each check would ask of a target.
+"""`CapturedTest`: replaces `ModelTest` while a suite runs, and records what each check would compute on a target.
 
-The suite stays the one place that says what a check asserts: passes, references and limits are taken from its run.
+The suite alone defines what a check asserts: passes, references and limits are recorded from its run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from hardware.backends._web import WebBackend
-from hardware.backends.base import Execution, ModelSubject
+from hardware.backends.base import Execution, ModelInput
 from hardware.backends.factory import get_backend
 from hardware.compare import is_meant
 from hardware.export.exported import ONNX
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 
 class NotCaptured(Exception):
-    """A check asks what a page can't do; the message says what."""
+    """A check does what a page can't do; the message says what."""
 
 
 class Bytes:
-    """Arrays one after the other, each at a place that its dtype can be read from."""
+    """Arrays one after the other, each at an offset that its dtype can be read from."""
 
     def __init__(self) -> None:
         self.data = bytearray()
 
     def places(self, arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Take some arrays in, and tell where each lies."""
+        """Append some arrays, and return the offset of each."""
         found = {}
         for name, array in arrays.items():
             self.data += b"\0" * (-len(self.data) % 8)
@@ -51,11 +51,10 @@ class Bytes:
 
 @dataclass
 class CapturedCase:
-    """What a suite's checks ask, in the order in which they ask.
+    """What a suite's checks compute, in order.
 
-    `steps` are by check; a step names a pass and what it is held against by their numbers. `files` are the exports by
-    shapes, `passes` their inputs, `wanted` the reference outputs with their masks, as places in `inputs` and
-    `expected`.
+    `steps` are by check; a step names a pass and a reference by their numbers. `files` are the exports by shapes,
+    `passes` their inputs, `wanted` the reference outputs with their masks, as offsets in `inputs` and `expected`.
     """
 
     check: str = ""
@@ -70,23 +69,23 @@ class CapturedCase:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, key: str, entries: list[dict[str, Any]], made: Callable[[], dict[str, Any]]) -> int:
-        """The place of an entry among its kind, where it is made when it is new."""
+        """Return the number of an entry of its kind, which is made if it is new."""
         if key not in self._numbers:
             self._numbers[key] = len(entries)
             entries.append(made())
         return self._numbers[key]
 
     def ask(self, step: Mapping[str, Any]) -> None:
-        """One more step of the check that runs."""
+        """Append a step of the running check."""
         self.steps.setdefault(self.check, []).append(dict(step))
 
 
 captured = CapturedCase()
-"""What the suite of this process was asked so far."""
+"""What the suite of this process computed so far."""
 
 
 class AskedCall:
-    """A number that a page will measure. Comparing it with a limit writes the step down; nothing else can be done."""
+    """A number that a page will measure. Comparing it with a limit records the step; nothing else can be done."""
 
     def __init__(self, step: Mapping[str, Any]) -> None:
         self.step = step
@@ -106,7 +105,7 @@ class AskedCall:
 
 
 class _NotComputed(Mapping[str, Any]):
-    """The outputs of a pass that a page will make."""
+    """The outputs of a pass that a page will run."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -135,9 +134,9 @@ class CapturedTest(ModelTest):
         return ""
 
     @cached_property
-    def _subject(self) -> ModelSubject:
+    def _subject(self) -> ModelInput:
         captured.facts |= {"conditions": self._conditions(None), "subject": str(self.subject)}
-        return ModelSubject(
+        return ModelInput(
             model=self._changed(),
             task=self.cell.task,
             identity=self._identity,
@@ -180,12 +179,12 @@ class CapturedTest(ModelTest):
         return captured.number(f"pass {file} {digest_of(arrays)}", captured.passes, made)
 
     def error(self, got: Outputs, want: Outputs) -> Any:
-        return self._asked("error", got, want)
+        return self._record_error("error", got, want)
 
     def difference(self, got: Outputs, want: Outputs) -> Any:
-        return self._asked("difference", got, want)
+        return self._record_error("difference", got, want)
 
-    def _asked(self, what: str, got: Outputs, want: Outputs) -> AskedCall:
+    def _record_error(self, what: str, got: Outputs, want: Outputs) -> AskedCall:
         if not isinstance(got.arrays, _NotComputed):
             raise NotCaptured("it compares what no pass of the target gave")
         if not all(is_meant(one) for one in want.arrays.values()):

@@ -1,4 +1,4 @@
-"""Runs a suite in a child with `CapturedTest` in `ModelTest`'s place, and takes what its checks ask from there."""
+"""Run a suite in a child process with `CapturedTest` instead of `ModelTest`, and return what its checks compute."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LIMIT_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedSuite:
-    """What the checks of a suite ask of a target, as plain data, and the bytes of what they are asked with.
+    """What the checks of a suite compute on a target, as plain data, and the bytes of files and arrays.
 
     `files` are the models as ONNX. `asked` holds `steps` by check, `passes`, `wanted`, `facts`, `conditions`, and
-    `not_captured`: why a page can't ask a check, by check. Arrays in it stand as places in `inputs` and `expected`.
+    `not_captured`: why a page can't run a check, by check. Arrays in it are offsets in `inputs` and `expected`.
     """
 
     files: tuple[bytes, ...]
@@ -36,8 +36,7 @@ class CapturedSuite:
 def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
     """Run the suite in a child that works in its folder, with `given` in its environment.
 
-    Raises `ModelError` where its model can't be built or exported here, or where a check fails before any target is
-    asked.
+    Raises `ModelError` if its model can't be built or exported here, or if a check fails before it uses a target.
     """
     folder = suite.parent
     environment = {**os.environ, **given}
@@ -59,7 +58,7 @@ def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
 
 
 class _Plugin:
-    """Says which check runs, and keeps why one could not be captured or failed."""
+    """Records which check runs, and why one could not be captured or failed."""
 
     def __init__(self) -> None:
         self.not_captured: dict[str, str] = {}

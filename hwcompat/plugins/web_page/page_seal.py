@@ -1,7 +1,7 @@
-"""The seal of a page: all that is settled when it is made, as one text whose hash names the page.
+"""The seal of a page: everything that is fixed when it is made, as one text whose hash names the page.
 
-Prediction, plan, limits, and hashes of the model's files, inputs and expected outputs stand in it. A copy stays where
-the page was made (`hardware/evidence/pages.py`), and what comes back is held against that copy.
+It holds prediction, plan, limits, and hashes of the model's files, inputs and expected outputs. A copy is kept where
+the page was made (`hardware/evidence/pages.py`), and the page's evidence is compared with that copy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
 from hardware.evidence.record import SCHEMA_VERSION, PlannedCell, plain
 from hardware.evidence.store import Evidence
-from hardware.evidence.versions import sealed_versions
+from hardware.evidence.versions import recorded_versions
 from hardware.evidence.writer import now
 from hardware.export.exported import ONNX
 from hardware.export.onnx_export import output_name
@@ -53,7 +53,7 @@ ISOLATION = "none: all checks of a page share one tab"
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """ONNX Runtime Web as a page brings it along: its `script` with what it imports, its `wasm`, its version."""
+    """ONNX Runtime Web in a page: its `script` with what it imports, its `wasm`, its version."""
 
     version: str
     script: bytes
@@ -62,7 +62,7 @@ class Runtime:
 
 @dataclass(frozen=True, kw_only=True)
 class SealedPage:
-    """What a page is rendered from: the seal's `text`, what it says as `sealed`, and the bytes it vouches for."""
+    """The data of a page: the seal's `text`, its content as `sealed`, and the bytes whose hashes it holds."""
 
     text: str
     sealed: Mapping[str, Any]
@@ -76,7 +76,7 @@ class SealedPage:
 
 
 def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
-    """The one suite that a page can be made of. Raises `UsageError` with the reason for any other."""
+    """Return the one suite that a page can be made of. Raises `UsageError` with the reason for any other."""
     if len(planned) != 1:
         raise UsageError(
             f"{len(planned)} cells were chosen, and a page is of one",
@@ -98,7 +98,7 @@ def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
 
 
 def known_of(planned: PlannedSuite, inventory: HardwareInfo, evidence: Evidence) -> tuple[Verdict, ...]:
-    """A verdict for each target: what rules predict, and what evidence shows where there is any."""
+    """Return a verdict for each target: what rules predict, or what evidence shows if there is any."""
     predicted = predicted_for(planned.profile, planned.cell.precision, load_rules(), inventory)
     targets = [Target(name=name) for name in vocabulary().hardware_types if not declarations_of(name).SIMULATED]
     verdicts = [planned.verdict if target == planned.cell.target else predicted(target) for target in targets]
@@ -116,10 +116,10 @@ def seal(
     runtime: Runtime,
     command: str,
 ) -> SealedPage:
-    """Capture what the suite's checks ask, and settle it.
+    """Capture what the suite's checks compute, and seal it.
 
-    `versions` are those of this machine, `known` what is said of the model on every target. Takes as long as the
-    model's exports do. Raises `ModelError` where it has none.
+    `versions` are those of this machine, `known` the verdicts of the model on every target. Takes as long as the
+    model's exports. Raises `ModelError` if it has none.
     """
     with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:
         path = Path(name) / planned.file_name
@@ -140,7 +140,7 @@ def sealed_page(
     runtime: Runtime,
     command: str,
 ) -> SealedPage:
-    """The seal over what was captured. Raises `ModelError` where a planned check asked nothing and says not why."""
+    """Return the seal over what was captured. Raises `ModelError` if a check has neither steps nor a reason."""
     cell, asked = planned.cell, captured.asked
     run = suite.planned(planned.verdict.to_dict())
     if silent := [
@@ -194,12 +194,12 @@ def _hashed(data: bytes) -> dict[str, Any]:
 
 
 def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command: str) -> dict[str, Any]:
-    """The run line as far as it is settled: what opens the page adds its id, its moment and the device."""
+    """Return the run line as far as it is fixed: the page adds its id, its time and the device."""
     return {
         "kind": "run",
         "schema_version": SCHEMA_VERSION,
         "command": command,
-        "versions": sealed_versions(cell, versions, planned.checks),
+        "versions": recorded_versions(cell, versions, planned.checks),
         "plan": [plain(dataclasses.asdict(planned))],
         "isolation": ISOLATION,
         "resumes": [],
@@ -209,7 +209,7 @@ def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command:
 
 
 def _target(cell: Cell) -> dict[str, Any]:
-    """What the backend of the target knows and a page needs: its lists stay in one place."""
+    """Return what a page needs of the target's backend, so that its lists stay in one place."""
     backend = get_backend(cell.target)
     assert isinstance(backend, WebBackend)
     return {
@@ -231,7 +231,7 @@ def _target(cell: Cell) -> dict[str, Any]:
 
 
 def _file(data: bytes) -> dict[str, Any]:
-    """A model's file: its hash, its floating-point outputs by their names in it, its nodes as evidence names them."""
+    """Describe a model's file: its hash, its floating-point outputs by name, its nodes as in evidence."""
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:

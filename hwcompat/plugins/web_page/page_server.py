@@ -1,4 +1,4 @@
-"""A server of one page, for a browser on this machine: loopback alone, with the headers that WebGPU wants."""
+"""A server of one page, for a browser on this machine: loopback alone, with the headers that WebGPU needs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 _IDLE_S = 300
-"""Seconds after which a connection that says nothing is closed: a browser opens another when it has to."""
+"""Seconds after which an idle connection is closed: a browser opens another when it has to."""
 
 
 class PageServer:
-    """A server on a free port of 127.0.0.1, which has one page and takes nothing. It ends with `close`.
+    """A server on a free port of 127.0.0.1, which has one page and accepts no data. It ends with `close`.
 
-    Only who was told `address` is answered: it ends with a word that can't be guessed. Other hosts' names for this
+    Only requests for `address` are answered: it ends with a word that can't be guessed. Other hosts' names for this
     machine are refused.
     """
 
@@ -32,7 +32,7 @@ class PageServer:
 
     @property
     def address(self) -> str:
-        """Where it is opened, without a slash at the end."""
+        """The address to open, without a slash at the end."""
         return f"http://127.0.0.1:{self.port}/{self.word}"
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that is gone, or that is silent for too long, is no error of ours; everything else is said."""
+        """Ignore a browser that is gone or idle for too long; print every other error."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)
 
@@ -59,9 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
         hosts = [one.lower() for one in self.headers.get_all("Host", [])]
         word = self.path.partition("?")[0].strip("/").encode(errors="replace")
         known = hosts in ([f"127.0.0.1:{self.site.port}"], [f"localhost:{self.site.port}"])
-        told = known and secrets.compare_digest(word, self.site.word.encode())
-        body = self.site.page if told else b""
-        self.send_response(200 if told else 403)
+        allowed = known and secrets.compare_digest(word, self.site.word.encode())
+        body = self.site.page if allowed else b""
+        self.send_response(200 if allowed else 403)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cross-Origin-Opener-Policy", "same-origin")
@@ -71,4 +71,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a server's log isn't evidence."""
+        """Print nothing: a server's log isn't evidence."""

@@ -1,4 +1,4 @@
-"""Renders a sealed page as one HTML file: everything that it needs stands in it, and its policy forbids the rest."""
+"""Render a sealed page as one HTML file: everything that it needs is embedded, and its policy forbids the rest."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from reports.html.page import environment, hash_source, moment
 from .page_seal import SealedPage
 
 LARGEST = 64 * 2**20
-"""Bytes of a page. A phone holds it several times over while it unpacks: larger ones end tabs before they say why."""
+"""The most bytes of a page. A phone holds it several times over while it unpacks: larger ones crash tabs."""
 
 _PACKED_WEIGHTS = 0.5
-"""The part of its size to which no trained model's float32 weights are packed: gzip leaves 0.92 of them, and 0.55
-where they were float16 before. In base64 a third comes back."""
+"""The share of its size to which a trained model's float32 weights are packed at best: gzip leaves 0.92 of them, and
+0.55 if they were float16 before. Base64 adds a third."""
 
 _EVALUATED = {"webgpu": "'wasm-unsafe-eval'", "webnn": "'wasm-unsafe-eval' 'unsafe-eval'"}
-"""What the runtime has evaluated: WebAssembly, and for WebNN the callers of a browser's methods, which it writes."""
+"""What the runtime evaluates: WebAssembly, and for WebNN the callers of a browser's methods, which it generates."""
 
 _FOLDER = Path(__file__).parent
 _OF_THE_WORKER = Path(workers.__file__).parent / "web"
@@ -32,7 +32,7 @@ SCRIPTS = (
     *(_OF_THE_WORKER / name for name in ("placement.mjs", "session.mjs", "adapters.mjs")),
     *(_FOLDER / name for name in ("parity.js", "runtime.js", "device.js", "checks.js", "verdict.js", "page.js")),
 )
-"""The page's script in order; what runs models is the same here as in the browsers of our own targets."""
+"""The page's scripts in order; those that run models are the same in the browsers of our own targets."""
 
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
 _STYLES = (_FOLDER.parents[2] / "reports" / "html" / "style.css", _FOLDER / "page.css")
@@ -40,7 +40,7 @@ _BUILDS = "the model's files are those recorded in the page, and the runtime mak
 
 
 def render(page: SealedPage) -> str:
-    """The page's text. Raises `ModelError` where it would be larger than `LARGEST`, with what makes it so."""
+    """Return the page's text. Raises `ModelError` if it would be larger than `LARGEST`, with its sizes."""
     sealed = page.sealed
     data = embedded(page)
     total = sum(len(text) for text in data.values())
@@ -79,8 +79,8 @@ def render(page: SealedPage) -> str:
 
 
 def require_small(weights: int) -> None:
-    """Refuse a model whose weights, in bytes, alone make its page too large however well they are packed: exporting
-    it takes minutes. Raises `ModelError`."""
+    """Raise `ModelError` for a model whose weights, in bytes, alone make its page too large however well they are
+    packed: exporting it takes minutes."""
     least = int(weights * _PACKED_WEIGHTS * 4 / 3)
     if least > LARGEST:
         raise _too_large(least, f"its weights alone have {weights / 2**20:.0f} MiB, before they are packed")
@@ -95,17 +95,17 @@ def _too_large(size: int, why: str) -> ModelError:
 
 
 def script_text() -> str:
-    """The page's own script: its files one after the other."""
+    """Return the page's own script: its files one after the other."""
     return '"use strict";\n' + "\n".join(map(plain_script, SCRIPTS))
 
 
 def plain_script(path: Path) -> str:
-    """A script's text as a page without modules takes it: what it exports stands there for all that follows."""
+    """Return a script's text for a page without modules: its exports become globals for the scripts after it."""
     return _EXPORT.sub("", path.read_text(encoding="utf-8"))
 
 
 def embedded(page: SealedPage) -> dict[str, str]:
-    """What a page brings along, by name: packed with gzip, in base64. The same bytes for the same page."""
+    """Return the embedded data of a page, by name: packed with gzip, in base64. Deterministic."""
     named = {
         "script": page.runtime.script,
         "wasm": page.runtime.wasm,

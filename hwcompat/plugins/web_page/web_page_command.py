@@ -1,4 +1,4 @@
-"""`--web-page`: seals a cell's checks into one page, packs it into a zip file, and serves it where that is asked."""
+"""`--web-page`: seal a cell's checks in one page, pack it into a zip file, and serve it on request."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _WASM = re.compile(rb"ort-wasm-simd-threaded\.\w+\.wasm")
 
 
 def write_web_page(
-    asked: Options, path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo, command: str
+    options: Options, path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo, command: str
 ) -> int:
-    """Make the page of the cell that was chosen, write the zip file, and keep the page's seal beside the evidence.
+    """Make the page of the chosen cell, write the zip file, and keep the page's seal beside the evidence.
 
-    Returns the exit code. Raises `UsageError` for what has no page, `BackendUnavailable` without ONNX Runtime Web;
-    before anything is exported `ModelError` where the page would be too large, `OutputError` where it has no place.
+    Return the exit code. Raises `UsageError` for a cell without a page, `BackendUnavailable` without ONNX Runtime
+    Web; before the export `ModelError` if the page would be too large, `OutputError` if it can't be written.
     """
     if path.suffix != ".zip":
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --web-page page.zip")
@@ -54,32 +54,32 @@ def write_web_page(
     require_place(path)
     runtime = runtime_of(one.cell.target)
     note(f"exporting {one.cell.model} and computing its reference …")
-    evidence = read_folder(asked.evidence) if asked.evidence.is_dir() else Evidence()
+    evidence = read_folder(options.evidence) if options.evidence.is_dir() else Evidence()
     known = known_of(one, inventory, evidence)
     page = seal(one, versions_of(inventory), known, runtime, command)
     text = render(page)
     name = f"hwcompat_{one.cell.slug}.html"
-    keep_seal(asked.evidence, page.text)  # first: a page without its seal could never come home
+    keep_seal(options.evidence, page.text)  # first: evidence of a page without its seal could never be merged
     write_page(path, name, text)
     click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction stored: {one.verdict.level})")
     note(
         "Open it on the device. Copy the file that the page saves to your machine and import it with: "
-        f"python hardware_compatibility_reporter.py --merge FILE --evidence {asked.evidence} --collect-all"
+        f"python hardware_compatibility_reporter.py --merge FILE --evidence {options.evidence} --collect-all"
     )
     if unasked := page.sealed["not_captured"]:
         note(
             f"a page can't run {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}): whatever passes "
             f"there, {one.cell.id} stays unknown until a run includes them"
         )
-    if asked.serve:
+    if options.serve:
         serve(text)
     return 0
 
 
 def runtime_of(target: Target) -> Runtime:
-    """ONNX Runtime Web with the target's provider, from the environment of the web targets; no browser is started.
+    """Return ONNX Runtime Web with the target's provider, from the environment of the web targets.
 
-    Raises `BackendUnavailable` with the command that brings it.
+    Raises `BackendUnavailable` with the command that installs it.
     """
     environment = environment_of(target.name)
     reason = environment.reason or missing_packages()
@@ -100,7 +100,7 @@ def runtime_of(target: Target) -> Runtime:
 
 
 def require_place(path: Path) -> None:
-    """Hold on before a model is exported where its page can't be written. Raises `OutputError`."""
+    """Raise `OutputError` if the page can't be written, before a model is exported."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
@@ -112,7 +112,7 @@ def require_place(path: Path) -> None:
 
 
 def write_page(path: Path, name: str, text: str) -> None:
-    """The zip file with the one page in it. Raises `OutputError`."""
+    """Write the zip file with the one page in it. Raises `OutputError`."""
     try:
         write_whole(path, zipped({name: text.encode()}))
     except OSError as error:
@@ -120,7 +120,7 @@ def write_page(path: Path, name: str, text: str) -> None:
 
 
 def serve(text: str, wait: Callable[[], None] = lambda: time.sleep(3600)) -> None:
-    """Serve the page on loopback until Ctrl-C, which is how it is meant to end."""
+    """Serve the page on loopback until Ctrl-C."""
     site = PageServer(text.encode())
     try:
         click.echo(f"{site.address}/  (this machine alone can open it; Ctrl-C ends it)")

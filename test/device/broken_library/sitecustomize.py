@@ -1,4 +1,4 @@
-"""Breaks modelling code of transformers in every process that has this folder on its path, when it is imported.
+"""Breaks modeling code of transformers in every process that has this folder on its path, when it is imported.
 
 Each fault is one that a reviewer got past the suites once. Those `on both sides` are in the reference too; the others
 show in float32 alone, as a device's would.

@@ -13,7 +13,7 @@ _MODEL_TEST, _PLUGIN = "hardware.testing.model_test", "hardware.testing.pytest_p
 
 
 def _break(model: Any) -> None:
-    """A tenth more in the largest matrix: what loud weights must make heard."""
+    """Scale the largest matrix by 1.1, which seeded test weights must make detectable."""
     import torch
 
     with torch.no_grad():
@@ -24,7 +24,7 @@ def _break(model: Any) -> None:
 
 
 def broken_model() -> None:
-    """The model that is handed to the backend is broken."""
+    """Break the model that the backend gets."""
 
     @after_import("hardware.backends._torch")
     def patch(module: ModuleType) -> None:
@@ -97,7 +97,7 @@ def limit_of_a_thousand() -> None:
 
 
 def _around_each_test(run: Callable[..., None]) -> None:
-    """Have `run(original, item)` stand in for how pytest runs a test's body."""
+    """Replace how pytest runs a test's body by `run(original, item)`."""
 
     @after_import("_pytest.python")
     def patch(module: ModuleType) -> None:
@@ -201,7 +201,7 @@ def ended_after_the_first_check() -> None:
 
 
 def suite_of_another_model() -> None:
-    """The model is broken where the suite makes it, and the numbers come from a sound copy."""
+    """Break the model of the suite, and take the numbers from an unbroken copy."""
 
     @after_import(_MODEL_TEST)
     def patch(module: ModuleType) -> None:

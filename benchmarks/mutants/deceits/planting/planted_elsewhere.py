@@ -17,7 +17,7 @@ _SCRIPTS = {
 
 
 def _scripts(*names: str) -> None:
-    """Put tools on the path that list a device. The process that is asked for it makes them once."""
+    """Put tools on the path that list a device. The process that needs them makes them once."""
     folder = Path(os.environ["HWCOMPAT_PLANTED"]).parent / "tools"
     folder.mkdir(exist_ok=True)
     for name in names:
@@ -67,7 +67,7 @@ def openvino_device_of_a_name() -> None:
 
 
 def driver_that_moved() -> None:
-    """Who reads the evidence finds another version of the runtime than who made it."""
+    """Show the reader of evidence another runtime version than its writer."""
 
     @after_import("hardware.evidence.versions")
     def patch(module: ModuleType) -> None:
@@ -79,7 +79,9 @@ def driver_that_moved() -> None:
             found = dict(original(*args, **more))
             if len(asked) > 1 and "openvino" in found:
                 took_effect()
-                found["openvino"] += f".{len(asked)}"  # each time another one: who records isn't the first to ask
+                found["openvino"] += (
+                    f".{len(asked)}"  # Another one each time, because the recorder isn't the first caller.
+                )
             return found
 
 
@@ -95,7 +97,7 @@ def export_of_other_weights() -> None:
 
 
 def _is_loading() -> bool:
-    """Whether this isn't asked while an export is being proven."""
+    """Whether this isn't called during the proof of an export."""
     import sys
 
     frame = sys._getframe()
@@ -141,7 +143,7 @@ def _changed_exports() -> None:
 
 
 def export_kept_of_another() -> None:
-    """Everything is kept under one key, and what is there is of other weights."""
+    """Store everything under one key, with results of other weights."""
 
     @after_import("hardware.export.routes")
     def patch(module: ModuleType) -> None:

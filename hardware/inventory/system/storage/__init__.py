@@ -1,4 +1,4 @@
-"""Storage: disks of this machine, and what is mounted from a network, a parallel filesystem or an object store."""
+"""Storage: disks of this machine, and mounts of network, parallel and object storage."""
 
 from .storage_device import StorageBackend, StorageDeviceInfo
 from .storage_registry import get_storage_backend, read_storage

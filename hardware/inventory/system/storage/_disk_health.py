@@ -1,12 +1,11 @@
-"""A disk's health: what Linux tells without root, how fast its link is at most, and what `smartctl --json` says.
+"""Health of disks and the limits of their links, from sysfs without root and from `smartctl --json`.
 
-Without root, NVMe: the driver's hwmon (temperature, and the alarm that is the controller's critical warning) and its
-state. eMMC: `life_time` and `pre_eol_info`, which the JEDEC standard JESD84-B51 defines. SATA disks tell their
-temperature by the module drivetemp, whose documentation warns that reading it may keep a disk from spinning down: it
-isn't read.
+NVMe without root: the driver's hwmon (temperature, and the alarm of the controller's critical warning) and its state.
+eMMC: `life_time` and `pre_eol_info`, defined in the JEDEC standard JESD84-B51. The temperature of SATA disks isn't
+read: the documentation of the module drivetemp warns that it may keep a disk from spinning down.
 
 smartctl (smartmontools 7.0 and later) needs root for most disks. A sleeping disk isn't woken (`-n standby`). Its exit
-code is a set of bits: a disk that fails sets some of them and is told of all the same (smartctl(8), EXIT STATUS).
+code is a set of bits, some of which are set for a failing disk whose data is valid (smartctl(8), EXIT STATUS).
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from .storage_device import codes
 
 @dataclass(frozen=True, kw_only=True)
 class DiskHealth:
-    """What is known of a disk's health; `reason` is what a status that isn't good rests on. smartctl tells of its
-    model, serial number and firmware too, and `untold` is why it told nothing of its health."""
+    """The health of a disk; `reason` explains a status that isn't good. smartctl also reports model, serial number
+    and firmware, and `untold` is why it reports no health."""
 
     status: str | None = None
     temperature_celsius: float | None = None
@@ -40,7 +39,7 @@ class DiskHealth:
     untold: str = ""
 
     def over(self, other: DiskHealth) -> DiskHealth:
-        """This health, with what it lacks from `other`; the worse of both states counts."""
+        """Return this health, completed from `other`, with the worse of both states."""
         states = [one for one in (self, other) if one.status is not None]
         worst = max(states, key=lambda one: _ORDER.index(one.status or "healthy"), default=other)
         temperature = self.temperature_celsius
@@ -54,7 +53,7 @@ class DiskHealth:
 
 
 def health_without_root(machine: Machine, name: str, link: str) -> DiskHealth:
-    """Health of the block device `name` from sysfs alone. That an NVMe disk says nothing isn't `healthy`."""
+    """Return the health of the block device `name` from sysfs. An NVMe disk without an alarm has no status."""
     if name.startswith("nvme"):
         return _of_nvme(machine, name, link)
     if name.startswith("mmcblk"):
@@ -65,7 +64,7 @@ def health_without_root(machine: Machine, name: str, link: str) -> DiskHealth:
 
 
 def controller(machine: Machine, name: str, link: str) -> str:
-    """The sysfs folder of an NVMe disk's controller. One with several ways hangs below its subsystem."""
+    """Return the sysfs folder of an NVMe disk's controller. With several paths it is below the subsystem."""
     below = re.search(r"/nvme-subsystem/([\w-]+)/", link)
     if below:
         inside = machine.names(f"/sys/class/nvme-subsystem/{below[1]}") or ()
@@ -117,7 +116,7 @@ def _hexadecimal(written: str | None) -> int | None:
 
 
 def link_limit(machine: Machine, name: str, link: str) -> dict[str, str | int | float | bool]:
-    """What the link of a disk allows at most: a property of the link, no speed of the disk."""
+    """Return the maximum rate of a disk's link, which isn't the speed of the disk."""
     found: dict[str, str | int | float | bool] = {}
     if name.startswith("nvme"):
         device = f"{controller(machine, name, link)}/device"
@@ -151,11 +150,11 @@ _ORDER = ("healthy", "warning", "critical")
 
 
 def read_smart(machine: Machine, path: str) -> DiskHealth:
-    """What the disk at `path` tells of itself."""
-    told = machine.run("smartctl", "--json", "-n", "standby", "-a", path, accept=_ALL_BITS)
-    if told.value is None:
-        return DiskHealth(untold=told.reason)
-    data = from_json(told.value)
+    """Return the health of the disk at `path` from smartctl."""
+    printed = machine.run("smartctl", "--json", "-n", "standby", "-a", path, accept=_ALL_BITS)
+    if printed.value is None:
+        return DiskHealth(untold=printed.reason)
+    data = from_json(printed.value)
     return (
         from_smartctl(data)
         if isinstance(data, dict)
@@ -164,7 +163,7 @@ def read_smart(machine: Machine, path: str) -> DiskHealth:
 
 
 def from_smartctl(data: Mapping[str, Any]) -> DiskHealth:
-    """What the JSON of `smartctl -a` tells."""
+    """Return the health in the JSON of `smartctl -a`."""
     states = sorted(_states(data), key=lambda one: _ORDER.index(one[0]), reverse=True)
     passed = inside(data, "smart_status", "passed")
     status = states[0][0] if states else "healthy" if passed is True else None
@@ -187,7 +186,7 @@ def from_smartctl(data: Mapping[str, Any]) -> DiskHealth:
 
 
 def _states(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each thing that isn't well, as a status and its reason."""
+    """Yield each problem as a status and its reason."""
     log = table(data.get("nvme_smart_health_information_log"))
     bits = whole(log.get("critical_warning"), most=0xFF)
     if bits is None:
@@ -208,14 +207,15 @@ def _states(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "warning", f"{count} {data_file(_ATTRIBUTES)['counted'][name]}"
         if attribute.get("when_failed") == "now" and inside(attribute, "flags", "prefailure") is True:
             yield "critical", f"{name} is below its threshold"
-    for way in ("read", "write", "verify"):
-        count = whole(inside(data, "scsi_error_counter_log", way, "total_uncorrected_errors"), least=1)
+    for kind in ("read", "write", "verify"):
+        count = whole(inside(data, "scsi_error_counter_log", kind, "total_uncorrected_errors"), least=1)
         if count:
-            yield "warning", f"{count} errors of {way} couldn't be corrected"
+            yield "warning", f"{count} errors of {kind} couldn't be corrected"
 
 
 def _wear(data: Mapping[str, Any], log: Mapping[str, Any]) -> float | None:
-    """Percent of the rated endurance that is used: NVMe and SAS count it, SATA disks have attributes of their own."""
+    """Return the percentage of the rated endurance that is used: a counter of NVMe and SAS, vendor attributes of
+    SATA."""
     counted = (
         inside(data, "endurance_used", "current_percent"),
         log.get("percentage_used"),
@@ -244,8 +244,8 @@ def _extra(data: Mapping[str, Any], log: Mapping[str, Any]) -> Iterator[tuple[st
 
 
 def _why_nothing(data: Mapping[str, Any]) -> str:
-    """smartctl's own words; what needs root is said so."""
-    messages = [said for one in tables(inside(data, "smartctl", "messages")) if (said := text(one.get("string")))]
+    """Return the message of smartctl, or that root is needed."""
+    messages = [line for one in tables(inside(data, "smartctl", "messages")) if (line := text(one.get("string")))]
     power = text(inside(data, "power_mode", "string")) or ""
     if "standby" in power.lower() or any("STANDBY" in one for one in messages):
         return "the disk sleeps, and asking would wake it"

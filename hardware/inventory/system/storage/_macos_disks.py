@@ -1,7 +1,7 @@
-"""Disks of a Mac: `diskutil list -plist` says which there are, `system_profiler` what they are.
+"""Disks of a Mac: `diskutil list -plist` lists them, `system_profiler` describes them.
 
-Disks that APFS makes of others, and disk images, are not physical; `diskutil info -plist` tells of those that
-system_profiler doesn't know (USB), and is started for them alone.
+APFS containers and disk images aren't physical. `diskutil info -plist` is started only for disks that system_profiler
+doesn't list (USB).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _NO_SMART = "macOS tells a status alone; smartctl (brew install smartmontools) t
 
 
 def why_nothing(machine: Machine) -> str:
-    """Why no disk can be listed."""
+    """Return why no disk can be listed."""
     return machine.run(*LIST).reason
 
 
 def disks(machine: Machine, mounts: tuple[Mount, ...], *, smart: bool) -> tuple[StorageDeviceInfo, ...]:
-    """The physical disks, each once, with what is mounted of the containers in them."""
+    """Return the physical disks, each once, with the mounts of the containers in them."""
     listed = tables(_plist(machine.run(*LIST).value).get("AllDisksAndPartitions"))
     known = dict(_profiled(machine))
     made = [one for one in listed if one.get("APFSPhysicalStores")]
@@ -65,7 +65,7 @@ def _described(
     medium = str(profile.get("spsata_medium_type", "")).lower()
     if kind is None and bus == "mmc":
         kind = "flash"
-    elif kind is None and isinstance(solid, bool) and (solid or bus != "usb"):  # sticks call themselves not solid
+    elif kind is None and isinstance(solid, bool) and (solid or bus != "usb"):  # USB sticks report not to be solid
         kind = ("sata_ssd" if bus == "sata" else "ssd") if solid else "hdd"
     elif kind == "sata_ssd" and medium != "solid state":
         kind = "hdd" if medium == "rotational" else None
@@ -83,15 +83,15 @@ def _described(
         mount_points=points,
         filesystem=" + ".join(known) or None,
     )
-    asked = dict.fromkeys(("temperature_celsius", "wear_level_percent", "power_on_hours"), _NO_SMART)
+    reasons = dict.fromkeys(("temperature_celsius", "wear_level_percent", "power_on_hours"), _NO_SMART)
     usb = {"device_type": "a USB bridge doesn't report what is behind it"} if bus == "usb" else {}
-    return with_reasons(device, asked | usb | {"health_status": f"macOS says {state or 'nothing'!r}"})
+    return with_reasons(device, reasons | usb | {"health_status": f"macOS says {state or 'nothing'!r}"})
 
 
 def _profiled(machine: Machine) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    said = table(profiler(machine).value)
+    profile = table(profiler(machine).value)
     for section, kind in (("SPNVMeDataType", "nvme_ssd"), ("SPSerialATADataType", "sata_ssd")):
-        for controller in tables(said.get(section)):
+        for controller in tables(profile.get(section)):
             for one in tables(controller.get("_items")):
                 name = text(one.get("bsd_name"))
                 if name:
@@ -99,7 +99,7 @@ def _profiled(machine: Machine) -> Iterator[tuple[str, tuple[str, dict[str, Any]
 
 
 def _points(disk: Mapping[str, Any], made: list[dict[str, Any]]) -> Iterator[str]:
-    """Mount points of a disk's partitions and of the volumes of the APFS containers that lie in them."""
+    """Yield the mount points of a disk's partitions and of the volumes of APFS containers in them."""
     parts = tables(disk.get("Partitions"))
     own = {text(one.get("DeviceIdentifier")) for one in parts} | {text(disk.get("DeviceIdentifier"))}
     above = [
@@ -117,9 +117,9 @@ def _points(disk: Mapping[str, Any], made: list[dict[str, Any]]) -> Iterator[str
                 yield shown
 
 
-def _plist(said: str | None) -> dict[str, Any]:
+def _plist(text: str | None) -> dict[str, Any]:
     try:
-        found = plistlib.loads((said or "").encode())
+        found = plistlib.loads((text or "").encode())
     except (ExpatError, plistlib.InvalidFileException, ValueError, TypeError, AttributeError, LookupError,
             OverflowError, RecursionError):  # fmt: skip
         return {}

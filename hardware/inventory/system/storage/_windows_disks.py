@@ -1,4 +1,4 @@
-"""Disks of a Windows machine: `Get-PhysicalDisk`, the partitions of each, and what an administrator may read more."""
+"""Disks of a Windows machine: `Get-PhysicalDisk`, their partitions, and the values that need an administrator."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _NVME, _SPACES = ("NVMe", "17"), ("Spaces", "16")
 
 
 def why_nothing(machine: Machine) -> str:
-    """Why no disk can be listed."""
+    """Return why no disk can be listed."""
     return cim(machine).reason
 
 
 def disks(machine: Machine, mounts: tuple[Mount, ...], *, smart: bool) -> tuple[StorageDeviceInfo, ...]:
-    """The physical disks. What Storage Spaces makes of them isn't one."""
-    said = cim(machine).value
+    """Return the physical disks, without those made by Storage Spaces."""
+    classes = cim(machine).value
     letters: dict[str, list[str]] = {}
-    for one in tables(inside(said, "partitions")):
+    for one in tables(inside(classes, "partitions")):
         letter = (text(one.get("DriveLetter")) or "").strip("\0")
         if letter:
             letters.setdefault(str(one.get("DiskNumber")), []).append(f"{letter[0]}:")
-    kinds = {text(one.get("DeviceID")): text(one.get("FileSystem")) for one in tables(inside(said, "volumes"))}
+    kinds = {text(one.get("DeviceID")): text(one.get("FileSystem")) for one in tables(inside(classes, "volumes"))}
     counters, reason = _counters(machine) if smart else ({}, SMART_NOT_ASKED)
     return tuple(
         _described(one, letters, kinds, counters, reason)
-        for one in tables(inside(said, "disks"))
+        for one in tables(inside(classes, "disks"))
         if str(one.get("BusType")) not in _SPACES
     )
 
@@ -41,10 +41,10 @@ def _described(
     counters: dict[str, dict[str, Any]],
     reason: str,
 ) -> StorageDeviceInfo:
-    number, told = str(one.get("DeviceId")), str(one.get("BusType"))
-    bus = codes("windows_buses").get(told)
+    number, bus_code = str(one.get("DeviceId")), str(one.get("BusType"))
+    bus = codes("windows_buses").get(bus_code)
     medium = codes("windows_media").get(str(one.get("MediaType")))
-    if told in _NVME:
+    if bus_code in _NVME:
         medium = "nvme_ssd"
     elif bus == "sata" and medium == "ssd":
         medium = "sata_ssd"
@@ -67,11 +67,11 @@ def _described(
         mount_points=points,
         filesystem=" + ".join(unique(kind for point in points if (kind := kinds.get(point)))) or None,
     )
-    asked = dict.fromkeys(SMART_FIELDS, reason or "the disk doesn't report it")
-    return with_reasons(device, asked | {"device_type": f"Windows calls its medium {str(one.get('MediaType'))!r}"})
+    reasons = dict.fromkeys(SMART_FIELDS, reason or "the disk doesn't report it")
+    return with_reasons(device, reasons | {"device_type": f"Windows calls its medium {str(one.get('MediaType'))!r}"})
 
 
 def _counters(machine: Machine) -> tuple[dict[str, dict[str, Any]], str]:
-    told = machine.run(*RELIABILITY)
-    found = {str(one.get("DeviceId")): one for one in tables(from_json((told.value or "").lstrip("\ufeff")))}
-    return found, "" if found else told.reason or "needs an administrator: Get-StorageReliabilityCounter says nothing"
+    ran = machine.run(*RELIABILITY)
+    found = {str(one.get("DeviceId")): one for one in tables(from_json((ran.value or "").lstrip("\ufeff")))}
+    return found, "" if found else ran.reason or "needs an administrator: Get-StorageReliabilityCounter says nothing"

@@ -1,4 +1,4 @@
-"""Disks of this machine: NVMe, SATA, SAS, USB, SD cards and eMMC, and what a hypervisor shows as a disk.
+"""Disks of this machine: NVMe, SATA, SAS, USB, SD cards, eMMC, and the virtual disks of a hypervisor.
 
 Linux shows them in sysfs and in udev's data, without root and without waking a disk.
 
@@ -20,16 +20,16 @@ from ._disk_health import health_without_root, link_limit, read_smart
 from .storage_device import SMART_NOT_ASKED, Mount, StorageBackend, StorageDeviceInfo, unique, with_reasons
 
 _BLOCK = "/sys/block"
-_SECTOR_BYTES = 512  # `size` counts these whatever the disk's own sectors are
+_SECTOR_BYTES = 512  # the unit of `size`, independent of the disk's sectors
 _MOST_AT_ONCE = 8
 
 _OTHER_THAN_DISKS = re.compile(
     r"(sr|fd|mtdblock|pmem|ram|loop|zram|md|dm-|zd|nullb|bcache)\d|mmcblk\d+(boot\d|rpmb|gp\d)"
 )
-"""Optical and floppy drives, raw flash, what is made of other devices, memory; and an eMMC's own small areas."""
+"""Optical and floppy drives, raw flash, virtual devices, memory, and the small areas of an eMMC."""
 
 _HIDDEN_PATH = re.compile(r"nvme\d+c\d+n\d+$")
-"""One of several ways to a disk that is listed under its own name."""
+"""One of several paths to a disk that is listed under its own name."""
 
 _NETWORK_PATHS = ("/session", "/rport-", "/nvme-fabrics/")
 _NETWORK_DISKS = re.compile(r"(nbd|rbd|drbd)\d")
@@ -38,7 +38,7 @@ _RUNTIME_FOLDERS = ("/etc/", "/dev/", "/proc/", "/sys/", "/run/")
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One entry of /sys/block: its name, where it hangs, and the udev properties of it."""
+    """One entry of /sys/block: its name, the target of its link, and its udev properties."""
 
     name: str
     link: str
@@ -46,33 +46,33 @@ class Block:
 
     @property
     def is_network(self) -> bool:
-        """Whether the disk is beyond a network."""
+        """Return whether the disk is beyond a network."""
         return any(part in self.link for part in _NETWORK_PATHS) or bool(_NETWORK_DISKS.match(self.name))
 
     @property
     def sysfs(self) -> str:
-        """Its folder."""
+        """Return its folder."""
         return f"{_BLOCK}/{self.name}"
 
 
 class LocalStorage(StorageBackend):
-    """Physical disks, each once: no partition, mapping, array, memory disk, loop device or synthesised container."""
+    """Physical disks, each once: no partition, mapping, array, memory disk, loop device or synthesized container."""
 
     NAME = "local"
 
     def list_devices(self) -> tuple[StorageDeviceInfo, ...]:
-        if asked := self._programs():
-            found: tuple[StorageDeviceInfo, ...] = asked.disks(self.machine, self.mounts, smart=self.smart)
+        if system := self._programs():
+            found: tuple[StorageDeviceInfo, ...] = system.disks(self.machine, self.mounts, smart=self.smart)
             return found
         return linux_disks(self.machine, self.mounts, network=False, smart=self.smart)
 
     def reason(self) -> str:
-        if asked := self._programs():
-            return str(asked.why_nothing(self.machine))
+        if system := self._programs():
+            return str(system.why_nothing(self.machine))
         return "" if self.machine.is_folder(_BLOCK) else f"{_BLOCK} can't be listed"
 
     def _programs(self) -> ModuleType | None:
-        """The module that asks the programs of macOS or of Windows; `None` on Linux."""
+        """Return the module for the programs of macOS or Windows; None on Linux."""
         if (system := self.machine.host().system) not in ("Darwin", "Windows"):
             return None
         from . import _macos_disks, _windows_disks
@@ -83,9 +83,9 @@ class LocalStorage(StorageBackend):
 def linux_disks(
     machine: Machine, mounts: tuple[Mount, ...], *, network: bool, smart: bool
 ) -> tuple[StorageDeviceInfo, ...]:
-    """Disks of this machine, or those beyond a network, each once however many ways lead to it."""
+    """Return the disks of this machine, or those beyond a network, each once even with several paths."""
     blocks = [block for block in _blocks(machine) if block.is_network is network]
-    blocks, ways = _one_of_several_ways(machine, blocks)
+    blocks, paths = _without_multipath(machine, blocks)
     if not blocks:
         return ()
     if smart:
@@ -96,13 +96,13 @@ def linux_disks(
     else:
         found = [_described(machine, one, mounts, smart=False) for one in blocks]
     return tuple(
-        replace(one, extra_info={**one.extra_info, "paths": ways[block.name]}) if block.name in ways else one
+        replace(one, extra_info={**one.extra_info, "paths": paths[block.name]}) if block.name in paths else one
         for block, one in zip(blocks, found, strict=True)
     )
 
 
 def _blocks(machine: Machine) -> Iterator[Block]:
-    """Disks that hold something, not what is made of them: partitions, mappings, arrays, memory."""
+    """Yield disks with a medium, without partitions, mappings, arrays and memory."""
     for name in machine.names(_BLOCK) or ():
         if _OTHER_THAN_DISKS.match(name) or _HIDDEN_PATH.match(name):
             continue
@@ -111,7 +111,7 @@ def _blocks(machine: Machine) -> Iterator[Block]:
         if virtual and not _NETWORK_DISKS.match(name):
             continue
         if not whole(machine.text(f"{_BLOCK}/{name}/size"), least=1):
-            continue  # a card reader without a card, a drive without a medium
+            continue  # a drive without a medium
         number = machine.text(f"{_BLOCK}/{name}/dev") or ""
         yield Block(name=name, link=link, udev=_udev(machine, number))
 
@@ -121,8 +121,8 @@ def _udev(machine: Machine, number: str) -> dict[str, str]:
     return pairs((line[2:] for line in (account or "").splitlines() if line.startswith("E:")), "=")
 
 
-def _one_of_several_ways(machine: Machine, blocks: list[Block]) -> tuple[list[Block], dict[str, str]]:
-    """Disks that a dm-multipath mapping joins are one disk; which ways lead to it is kept."""
+def _without_multipath(machine: Machine, blocks: list[Block]) -> tuple[list[Block], dict[str, str]]:
+    """Return the disks with those joined by a dm-multipath mapping as one, and the paths to each."""
     joined: dict[str, list[str]] = {}
     first: list[Block] = []
     for block in blocks:
@@ -144,16 +144,16 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
     points, filesystem = _mounted(machine, block, mounts)
     health = health_without_root(machine, block.name, block.link)
     reasons = dict.fromkeys(("health_status", "temperature_celsius", "wear_level_percent", "power_on_hours"))
-    asked: dict[str, str] = dict.fromkeys(reasons, SMART_NOT_ASKED)
+    unknown: dict[str, str] = dict.fromkeys(reasons, SMART_NOT_ASKED)
     if smart and not block.name.startswith("mmcblk") and bus != "virtual":
-        told = read_smart(machine, f"/dev/{block.name}")
-        health, asked = told.over(health), dict.fromkeys(reasons, told.untold or "smartctl doesn't report it")
-        model, serial, firmware = told.model or model, told.serial or serial, told.firmware or firmware
-        kind = kind or (None if told.rotates is None else "hdd" if told.rotates else "ssd")
+        disk = read_smart(machine, f"/dev/{block.name}")
+        health, unknown = disk.over(health), dict.fromkeys(reasons, disk.untold or "smartctl doesn't report it")
+        model, serial, firmware = disk.model or model, disk.serial or serial, disk.firmware or firmware
+        kind = kind or (None if disk.rotates is None else "hdd" if disk.rotates else "ssd")
     elif block.name.startswith("mmcblk"):
-        asked = dict.fromkeys(reasons, "SD cards and eMMC have no SMART")
+        unknown = dict.fromkeys(reasons, "SD cards and eMMC have no SMART")
     elif bus == "virtual":
-        asked = dict.fromkeys(reasons, f"{why or 'a virtual disk'}: its host knows")
+        unknown = dict.fromkeys(reasons, f"{why or 'a virtual disk'}: its host knows")
     elsewhere = {} if filesystem else {"filesystem": "nothing of it is mounted, and udev knows no filesystem"}
     device = StorageDeviceInfo(
         device_path=f"/dev/{block.name}",
@@ -172,11 +172,11 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
         extra_info={**link_limit(machine, block.name, block.link), **health.extra},
         reasons={"health_status": health.reason} if health.reason else {},
     )
-    return with_reasons(device, asked | elsewhere | ({"device_type": why} if why else {}))
+    return with_reasons(device, unknown | elsewhere | ({"device_type": why} if why else {}))
 
 
 def _identity(machine: Machine, block: Block) -> tuple[str | None, str | None, str | None]:
-    """Model, serial, firmware. udev holds the whole name of a SATA disk, of which SCSI shows 16 characters."""
+    """Return model, serial number and firmware. udev has the full name of a SATA disk, SCSI only 16 characters."""
     names = ("model", "serial", "firmware_rev" if block.name.startswith("nvme") else "rev")
     model, serial, firmware = (text(machine.text(f"{block.sysfs}/device/{name}")) for name in names)
     if block.name.startswith("mmcblk"):
@@ -198,7 +198,7 @@ def _decoded(encoded: str) -> str:
 
 
 def _kind(machine: Machine, block: Block) -> tuple[str | None, str | None, str]:
-    """Bus and device type; and why a type is missing, or what a virtual disk is."""
+    """Return bus and device type, and why the type is missing or what kind of virtual disk it is."""
     vendor, model = (text(machine.text(f"{block.sysfs}/device/{name}")) or "" for name in ("vendor", "model"))
     shown = next(
         (one for one in _virtual_disks() if vendor.startswith(one["vendor"]) and model.startswith(one["model"])), None
@@ -224,7 +224,7 @@ def _kind(machine: Machine, block: Block) -> tuple[str | None, str | None, str]:
 
 
 def _usb_kind(block: Block, rotates: bool | None) -> tuple[str | None, str]:
-    """The kernel takes a disk behind USB for a rotating one unless it says otherwise; udev may have asked it."""
+    """Return the type of a USB disk. The kernel reports it as rotating by default; udev may know better."""
     speed = first_number(block.udev.get("ID_ATA_ROTATION_RATE_RPM"))
     if speed is not None:
         return ("hdd" if speed else "ssd"), ""
@@ -237,7 +237,7 @@ def _virtual_disks() -> list[dict[str, str]]:
 
 
 def _mounted(machine: Machine, block: Block, mounts: tuple[Mount, ...]) -> tuple[tuple[str, ...], str | None]:
-    """Where this disk, its partitions and what is made of them are mounted, and the filesystems there."""
+    """Return where this disk, its partitions and the devices made of them are mounted, and their filesystems."""
     numbers, sources, pools = _made_of_it(machine, block)
     here = [
         mount
@@ -247,7 +247,7 @@ def _mounted(machine: Machine, block: Block, mounts: tuple[Mount, ...]) -> tuple
         or (mount.filesystem == "zfs" and mount.source.partition("/")[0] in pools)
     ]
     rooted = [mount for mount in here if mount.root == "/" or mount.filesystem in ("btrfs", "zfs")]
-    # A container sees folders of its host's disks; those that its runtime puts over single files say nothing.
+    # A container sees folders of its host's disks; mounts of single files by its runtime are ignored.
     chosen = rooted or [mount for mount in here if not mount.point.startswith(_RUNTIME_FOLDERS)]
     known = unique(mount.filesystem for mount in chosen)
     if not known:
@@ -256,7 +256,7 @@ def _mounted(machine: Machine, block: Block, mounts: tuple[Mount, ...]) -> tuple
 
 
 def _made_of_it(machine: Machine, block: Block) -> tuple[set[str], set[str], set[str]]:
-    """Device numbers, device files and names of ZFS pools of a disk, its partitions, and all that holds them."""
+    """Return device numbers, device files and names of ZFS pools of a disk, its partitions, and all that use them."""
     parts = [name for name in machine.names(block.sysfs) or () if name.startswith(block.name)]
     waiting = [block.sysfs, *(f"{block.sysfs}/{name}" for name in parts)]
     numbers: set[str] = set()

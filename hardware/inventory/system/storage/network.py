@@ -1,7 +1,7 @@
-"""Storage beyond a network: file servers, parallel filesystems and object stores that are mounted, and disks behind
-iSCSI, Fibre Channel and NVMe over a network.
+"""Network storage: mounted file servers, parallel filesystems and object stores, and disks behind iSCSI, Fibre
+Channel and NVMe over a network.
 
-Parallel filesystems and object stores are those that `filesystems.toml` names.
+Parallel filesystems and object stores are listed in `filesystems.toml`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _WINDOWS_NETWORK_DRIVE = 4
 
 
 def remote(mount: Mount) -> dict[str, str] | None:
-    """What lies behind a mount whose data isn't on a disk of this machine, its `kind` (`network`, `parallel`,
-    `object`) and the `name` of its software; `None` where it is on a disk."""
+    """Return the `kind` (`network`, `parallel`, `object`) and the `name` of the software of a mount whose data
+    isn't on a disk of this machine; None if it is."""
     known = data_file(_FILESYSTEMS)
     found: dict[str, str] | None = known["type"].get(mount.filesystem)
     if found is None and mount.filesystem in ("fuse", "macfuse", "osxfuse"):
-        # These tell what they are by the source alone.
+        # These are identified by the source alone.
         found = known["source"].get(mount.source.partition(":")[0].partition("#")[0].lower())
-    # A server of Lustre mounts its own disks as `lustre`.
+    # A Lustre server mounts its own disks as `lustre`.
     return None if mount.source.startswith("/dev/") else found
 
 
 class NetworkStorage(StorageBackend):
-    """What is mounted from other machines, and block devices beyond a network."""
+    """Mounts from other machines, and block devices beyond a network."""
 
     NAME = "network"
 

@@ -1,6 +1,6 @@
-"""The contract of storage: what is known of one device, of the sources that list devices, and what is mounted where.
+"""The interface of storage: devices, the sources that list them, and mounts.
 
-`None` stands where nothing tells, and `reasons` says why.
+Unknown values are None, and `reasons` explains them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _SERIAL, _HOST, _BUCKET = "<serial>", "<host>", "<bucket>"
 
 @dataclass(frozen=True, kw_only=True)
 class StorageDeviceInfo:
-    """One physical disk, or one place in a network that is mounted.
+    """One physical disk, or one mounted place in a network.
 
-    Of the types, `ssd` is one behind SAS, USB or UFS; `flash` an SD card or eMMC; `virtual` what a hypervisor or a
-    RAID controller shows as a disk, whose medium isn't told.
+    Of the types, `ssd` is one behind SAS, USB or UFS; `flash` an SD card or eMMC; `virtual` a disk of a hypervisor or
+    a RAID controller, whose medium is unknown.
 
-    `wear_level_percent` is the part of the rated endurance that is used, and may go beyond 100. `max_*` hold measured
-    or sourced figures alone; what a link allows at most is in `extra_info`. `reasons` tells by field why it is
-    `None`, and what a health that isn't good rests on.
+    `wear_level_percent` is the used part of the rated endurance, and may exceed 100. `max_*` hold only measured or
+    sourced values; the limit of a link is in `extra_info`. `reasons` explains by field why it is None, and a health
+    that isn't good.
     """
 
     device_path: str
@@ -58,11 +58,11 @@ class StorageDeviceInfo:
 
     @property
     def capacity_gb(self) -> float | None:
-        """Capacity in units of 10^9 bytes, as disks are sold; two decimals."""
+        """Return the capacity in 10^9 bytes, as disks are sold, with two decimals."""
         return None if self.capacity_bytes is None else round(self.capacity_bytes / 1e9, 2)
 
     def shareable(self) -> StorageDeviceInfo:
-        """The same without what names the device, a server, a bucket or a person: what is printed and kept."""
+        """Return a copy without names of the device, a server, a bucket or a person, to be printed and stored."""
         return replace(
             self,
             device_path=_without_names(self.device_path, self.device_type),
@@ -73,7 +73,7 @@ class StorageDeviceInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """One mounted filesystem. `device` is `major:minor`, `root` which folder of the filesystem is mounted."""
+    """One mounted filesystem. `device` is `major:minor`, `root` is the mounted folder of the filesystem."""
 
     device: str
     root: str
@@ -83,13 +83,13 @@ class Mount:
 
 
 def codes(name: str) -> dict[str, Any]:
-    """What numbers and names of tools mean: a table of `disk_codes.toml`."""
+    """Return the meaning of numbers and names of tools: a table of `disk_codes.toml`."""
     found: dict[str, Any] = data_file(_CODES)[name]
     return found
 
 
 def read_mounts(machine: Machine) -> tuple[Mount, ...]:
-    """The mounts that this process sees; none where nothing tells."""
+    """Return the mounts that this process sees; empty if unknown."""
     account = machine.text("/proc/self/mountinfo")
     if account is not None:
         return tuple(mount for line in account.splitlines() if (mount := _from_line(line)) is not None)
@@ -100,7 +100,7 @@ def read_mounts(machine: Machine) -> tuple[Mount, ...]:
 
 
 def _from_line(line: str) -> Mount | None:
-    """The kernel's Documentation/filesystems/proc.rst, section 3.5: ten fields, optional ones before a dash."""
+    """Return the mount of a line as in the kernel's Documentation/filesystems/proc.rst, section 3.5."""
     before, dash, after = line.partition(" - ")
     left, right = before.split(" "), after.split(" ")
     if not dash or len(left) < 6 or len(right) < 2:
@@ -115,7 +115,7 @@ def _from_line(line: str) -> Mount | None:
 
 
 def _from_macos(line: str) -> Mount | None:
-    """`/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)`."""
+    """Return a mount from a line such as `/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)`."""
     match = re.match(r"(.+?) on (/.*) \((\w+)", line)
     return match and Mount(device="", root="/", point=match[2], filesystem=match[3], source=match[1])
 
@@ -125,14 +125,14 @@ def _unescaped(field: str) -> str:
 
 
 def unique(values: Iterable[str]) -> tuple[str, ...]:
-    """Each value once, in order."""
+    """Return each value once, in order."""
     return tuple(dict.fromkeys(values))
 
 
 class StorageBackend(ABC):
-    """Lists one kind of storage. A file in this folder holds one subclass.
+    """One kind of storage. A file in this folder holds one subclass.
 
-    `smart`: whether programs may be started that ask the disks themselves. Reading never raises.
+    `smart` allows to start programs that read the disks themselves. Reading never raises.
     """
 
     NAME: ClassVar[str]
@@ -150,21 +150,21 @@ class StorageBackend(ABC):
 
     @abstractmethod
     def list_devices(self) -> tuple[StorageDeviceInfo, ...]:
-        """The devices of this kind, each once."""
+        """Return the devices of this kind, each once."""
 
     def is_available(self) -> bool:
-        """Whether there is at least one device of this kind."""
+        """Return whether there is a device of this kind."""
         return bool(self.list_devices())
 
     def reason(self) -> str:
-        """Why nothing can be listed; empty where it can, even if nothing is there."""
+        """Return why nothing can be listed; empty if it can, even if there is no device."""
         return ""
 
 
 def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = None) -> StorageDeviceInfo:
-    """`device` with a reason for each field that is `None`: the given one, or that the system doesn't tell."""
+    """Return `device` with a reason for each field that is None: the given one or a default."""
     given = dict.fromkeys(_MEASURED, NOT_MEASURED) | dict(reasons or {}) | dict(device.reasons)
-    fields = (*_TOLD, *_MEASURED, *SMART_FIELDS)
+    fields = (*_REPORTED, *_MEASURED, *SMART_FIELDS)
     missing = {
         name: given.get(name, "the system doesn't report it") for name in fields if getattr(device, name) is None
     }
@@ -172,16 +172,16 @@ def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = 
     return replace(device, reasons=missing | kept)
 
 
-_TOLD = ("model", "serial", "firmware", "device_type", "bus_type", "capacity_bytes", "filesystem")
+_REPORTED = ("model", "serial", "firmware", "device_type", "bus_type", "capacity_bytes", "filesystem")
 
 
 def without_user(path: str) -> str:
-    """A mount point without the name of the user whose session made it."""
+    """Return a mount point without the name of the user who mounted it."""
     return redact(re.sub(r"^((?:/run)?/media/|/run/user/)[^/]+", r"\1<user>", path))
 
 
 def _without_names(path: str, device_type: str | None) -> str:
-    """The source of a mount without the server, the bucket or the user that it names."""
+    """Return the source of a mount without the server, bucket or user that it names."""
     if device_type == "object":
         return _BUCKET
     if device_type != "network" or re.match(r"/(?!/)", path):

@@ -1,6 +1,6 @@
-"""The registry of storage: the kinds of this folder and the entry points `hwcompat.storage`.
+"""The registry of storage: the kinds in this folder and the entry points `hwcompat.storage`.
 
-A kind that fails is left out, and `failures` keeps why.
+A kind that fails is left out, with its reason in `failures`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS: Registry[type[StorageBackend]] = Registry(
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What storage a machine has. `failures` says by kind why something can't be listed."""
+    """The storage of a machine. `failures` names by kind why something can't be listed."""
 
     devices: tuple[StorageDeviceInfo, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
@@ -41,9 +41,9 @@ class Storage:
 def get_storage_backend(
     name: str = "local", machine: Machine | None = None, *, smart: bool = False
 ) -> StorageBackend:
-    """The backend of one kind of storage; `parallel` and `object` are of the kind `network`.
+    """Return the backend of one kind of storage; `parallel` and `object` belong to the kind `network`.
 
-    Raises `UsageError` naming the known ones.
+    Raises `UsageError` with the known kinds for another one.
     """
     known = KINDS.load_all().found
     wanted = name.strip().lower()
@@ -57,10 +57,10 @@ def get_storage_backend(
 
 
 def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Storage:
-    """All storage of a machine, of this one where none is given. Never raises.
+    """Return all storage of a machine, by default this one. Never raises.
 
-    Without `smart` no program is started on Linux and no disk is asked: what sysfs and the mounts say is there in a
-    millisecond. With it smartctl asks each disk, which takes tenths of a second for each and needs root.
+    Without `smart` no program is started on Linux and no disk is read; sysfs and the mounts take a millisecond. With
+    it smartctl reads each disk, which takes tenths of a second each and needs root.
     """
     machine = machine or LiveMachine()
     devices: list[StorageDeviceInfo] = []
@@ -75,7 +75,7 @@ def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Stor
             backend = kind(machine, mounts=mounts, smart=smart)
             found = backend.list_devices()
             reason = "" if found else backend.reason()
-        except Exception as error:  # one kind that fails must not take the others with it
+        except Exception as error:  # a kind that fails must not affect the others
             failures[kind.NAME] = f"{type(error).__name__}: {error}"
             continue
         devices.extend(found)

@@ -1,5 +1,5 @@
-"""A model split over several devices: planned from plain figures, and checked for real with torch.distributed.
+"""Split a model over several devices: planned from plain figures, and checked with torch.distributed.
 
-`plan.py` says who holds what and whom each talks to; `check.py` starts one process a rank, and holds outputs,
-gradients and what each rank held against one device.
+`mesh_plan.py` assigns devices and layers to ranks; `mesh_check.py` starts one process per rank and compares outputs,
+gradients and the held weights with those of one device.
 """

@@ -1,7 +1,7 @@
-"""`Split` and `DeviceMesh`: along which axes a model is split, which device stands where, and by what they talk.
+"""`Split` and `DeviceMesh`: the axes of a split, the device of each rank, and communication backends.
 
-Ranks are numbered so that `tensor` runs fastest and `pipeline` slowest: who talks most are neighbours. What they talk
-by is in torch.distributed's table of backends (gloo, nccl, xccl), RCCL being what a ROCm build calls nccl.
+Ranks are numbered with `tensor` as the fastest axis and `pipeline` as the slowest, so that ranks with the most
+traffic are neighbors. Backends are torch.distributed's (gloo, nccl, xccl); a ROCm build calls RCCL nccl.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ AXES = ("pipeline", "data", "tensor")
 """From the slowest to the fastest in the numbering of ranks."""
 AUTO = "auto"
 MOST_RANKS = 4096
-"""More is a slip of the pen: no one reads a plan of so many devices."""
+"""A larger number is taken for a typing error."""
 _OF_TORCH = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
 COLLECTIVES = {name: used for name in _OF_TORCH if (used := backend_class(name).COLLECTIVES)}
-"""Targets of torch whose devices work in a group of their own -> torch's name of the backend. nccl on rocm is RCCL,
-xccl on xpu is oneCCL."""
+"""Torch targets with collectives of their own -> torch's name of the backend. nccl on rocm is RCCL, xccl on xpu is
+oneCCL."""
 STAGES_ONLY = tuple(name for name in _OF_TORCH if name not in COLLECTIVES)
-"""Targets of torch without a backend of torch.distributed: each can be a stage alone."""
+"""Torch targets without a backend of torch.distributed: each can be a stage alone."""
 HOST = "gloo through the host"
-"""How two stages of different kinds talk: point to point, by memory of the host."""
+"""How two stages of different kinds communicate: point to point, through host memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """How many parts along each axis: `data` copies of the model share a batch, `tensor` ranks share each layer,
+    """The number of parts along each axis: `data` copies of the model share a batch, `tensor` ranks share each layer,
     `pipeline` stages share the layers."""
 
     pipeline: int = 1
@@ -42,7 +42,7 @@ class Split:
 
     @property
     def size(self) -> int:
-        """How many ranks that takes."""
+        """The number of ranks."""
         return self.pipeline * self.data * self.tensor
 
     @property
@@ -56,7 +56,7 @@ class Split:
 
     @classmethod
     def parse(cls, text: str) -> Split | None:
-        """The split that `data=2,tensor=2` means; None for `auto`. Raises `UsageError`."""
+        """Return the split of a text such as `data=2,tensor=2`; None for `auto`. Raises `UsageError`."""
         if text.strip().lower() == AUTO:
             return None
         sizes: dict[str, int] = {}
@@ -80,9 +80,9 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMesh:
-    """Devices by rank, and how they are split. A value: two meshes of the same devices and split are equal.
+    """Devices by rank, and their split. A value: two meshes of the same devices and split are equal.
 
-    Raises `UsageError` where the devices aren't as many as the split has ranks, or one stands there twice.
+    Raises `UsageError` if the number of devices isn't that of the ranks, or one is listed twice.
     """
 
     devices: tuple[Device, ...]
@@ -99,22 +99,22 @@ class DeviceMesh:
             raise UsageError(f"{echo(twice)} stands in the mesh twice", fix="Name each device once.")
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
-        """Where a rank stands on `AXES`."""
+        """Return the coordinates of a rank on `AXES`."""
         stage, rest = divmod(rank, self.split.data * self.split.tensor)
         copy, part = divmod(rest, self.split.tensor)
         return stage, copy, part
 
     def rank_at(self, stage: int, copy: int, part: int) -> int:
-        """The rank at coordinates in the order of `AXES`."""
+        """Return the rank at coordinates in the order of `AXES`."""
         return (stage * self.split.data + copy) * self.split.tensor + part
 
     def groups(self, axis: str) -> tuple[tuple[int, ...], ...]:
-        """The ranks that differ along one axis alone, group by group; none where the axis has a size of 1."""
+        """Return the ranks that differ along one axis alone, by group; empty if the axis has a size of 1."""
         return groups_of(self.split.shape, axis)
 
 
 def groups_of(shape: Sequence[int], axis: str) -> tuple[tuple[int, ...], ...]:
-    """The ranks of a mesh of this shape (in the order of `AXES`) that differ along one axis alone, group by group."""
+    """Return the ranks of a mesh of this shape (in the order of `AXES`) that differ along one axis alone."""
     place = AXES.index(axis)
     if shape[place] == 1:
         return ()
@@ -124,7 +124,7 @@ def groups_of(shape: Sequence[int], axis: str) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class AxisGroup:
-    """Ranks that talk along an axis. `why` says why by this backend."""
+    """Ranks that communicate along an axis. `why` is the reason for this backend."""
 
     axis: str
     ranks: tuple[int, ...]
@@ -133,14 +133,14 @@ class AxisGroup:
 
 
 def kind_of(device: Device) -> str:
-    """What a device has to share with another to be in a group of collectives: its target, and on accelerators the
-    vendor. Processors of any vendor are one kind, since gloo works in memory of the host."""
+    """Return what devices in one group of collectives have in common: the target, and for accelerators the vendor.
+    Processors of any vendor are one kind, since gloo works in host memory."""
     target = device.target
     return target if target == "cpu" or not device.vendor else f"{device.vendor} {target}"
 
 
 def why_not(device: Device) -> str:
-    """Why a device can't be in a mesh at all; empty where it can."""
+    """Return why a device can't be in a mesh at all; empty if it can."""
     if device.target in COLLECTIVES or device.target in STAGES_ONLY:
         return ""
     if not device.target:
@@ -149,7 +149,7 @@ def why_not(device: Device) -> str:
 
 
 def group_of(axis: str, ranks: Sequence[int], devices: Sequence[Device]) -> AxisGroup:
-    """The group of these ranks; `devices` are theirs, in that order."""
+    """Return the group of these ranks; `devices` are theirs, in that order."""
     kinds = list(dict.fromkeys(map(kind_of, devices)))
     target = devices[0].target
     if len(kinds) == 1 and target in COLLECTIVES:

@@ -1,4 +1,4 @@
-"""Runs a rank's part of a model: forward, whom it is heard by, gradients; and says what it held and told others."""
+"""Run a rank's part of a model: outputs, outputs with one rank damaged, gradients, memory and traffic."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _NAMES = {
     "send": "send",
     "recv_": "recv",
 }
-"""Operators of torch's namespace c10d -> what they are called in its documentation."""
+"""Operators of torch's namespace c10d -> their names in its documentation."""
 
 DAMAGE = 1.25
-"""By what all parameters of one rank are multiplied, to see whether it is heard."""
+"""The factor by which all parameters of one rank are multiplied, to see whether others use its results."""
 
 
 class Traffic:
-    """Counts what a rank says to others, since every call of torch.distributed passes torch's dispatcher.
+    """Counts the communication of a rank: every call of torch.distributed passes torch's dispatcher.
 
-    `calls` and `sizes` (bytes) are by what was called and along which axis, such as `all_reduce on tensor`; `axes`
-    are those of each process group, by its name. `on_call` is called before each.
+    `calls` and `sizes` (bytes) are by operation and axis, such as `all_reduce on tensor`; `axes` maps names of
+    process groups to axes. `on_call` is called before each.
     """
 
     def __init__(self, axes: Mapping[str, str], on_call: Callable[[], None]) -> None:
@@ -109,14 +109,14 @@ class RankRunner:
         self.is_last = stage is None or stage.is_last
 
     def run(self) -> dict[str, Any]:
-        """Arrays by name: outputs (`out`), those while each rank in turn was damaged (`heard`), gradients (`grad`);
-        the shapes of the parameters that it holds (`held`), their bytes, and its calls to others in both passes."""
+        """Return arrays by name: outputs (`out`), outputs with each rank in turn damaged (`heard`), gradients
+        (`grad`); the shapes of its parameters (`held`), their bytes, and its communication in both passes."""
         self.progress.step(f"{self.case.name}: forward")
-        with self._watched() as traffic:
+        with self._count_traffic() as traffic:
             outputs = self._forward()
         held = {plain_name(name): one for name, one in self.part.named_parameters() if not one.is_meta}
         found: dict[str, Any] = {
-            "out": self._gathered(outputs),
+            "out": self._gather_outputs(outputs),
             "heard": [],
             "held": {name: tuple(one.shape) for name, one in held.items()},
             "bytes": sum(one.numel() * one.element_size() for one in held.values()),
@@ -126,21 +126,21 @@ class RankRunner:
         }
         for rank in range(self.case.split.size):
             self.progress.step(f"{self.case.name}: listening to rank {rank}")
-            with self._damaged(rank):
-                found["heard"].append(self._gathered(self._forward()))
+            with self._damage(rank):
+                found["heard"].append(self._gather_outputs(self._forward()))
         if self.case.gradients:
             self.progress.step(f"{self.case.name}: backward")
-            with self._watched() as traffic:
+            with self._count_traffic() as traffic:
                 self._backward()
             found |= {"backward": traffic.calls, "grad": self._gradients()}
         return found
 
-    def _watched(self) -> AbstractContextManager[Traffic]:
+    def _count_traffic(self) -> AbstractContextManager[Traffic]:
         return Traffic(self.axes, self.progress.talked).watched()
 
     @contextmanager
-    def _damaged(self, rank: int) -> Iterator[None]:
-        """Where this is that rank, all its parameters are wrong for a while."""
+    def _damage(self, rank: int) -> Iterator[None]:
+        """Damage all parameters for a while if this is that rank."""
         import torch
 
         own = self.part.parameters() if self.mesh.get_rank() == rank else ()
@@ -158,7 +158,7 @@ class RankRunner:
     # One pass
 
     def _forward(self) -> dict[str, torch.Tensor]:
-        """The outputs of this copy by name; empty on any stage but the last."""
+        """Return the outputs of this copy by name; empty on any stage but the last."""
         import torch
 
         with torch.no_grad():
@@ -183,8 +183,8 @@ class RankRunner:
         given = given if isinstance(given, tuple | list) else (given,)
         return dict(zip(stage.outputs, given, strict=True))
 
-    def _gathered(self, outputs: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-        """Outputs of all copies, one behind the other, on the ranks of the last stage."""
+    def _gather_outputs(self, outputs: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+        """Return the outputs of all copies, concatenated, on the ranks of the last stage."""
         import torch
 
         if self.case.split.data == 1 or not self.is_last:
@@ -194,8 +194,8 @@ class RankRunner:
     # Gradients
 
     def _weights(self, outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What each element of this copy's outputs weighs in the loss of the whole batch, as on one device; times
-        the number of copies, since gradients of copies are averaged."""
+        """Return the weight of each element of this copy's outputs in the loss of the whole batch, as on one device;
+        times the number of copies, since gradients of copies are averaged."""
         import torch
 
         copies = self.case.split.data
@@ -217,8 +217,8 @@ class RankRunner:
             self._backward_of_copies()
             return
         weights = self._weights(self._forward())
-        self._through_pipeline(_weighed, _side_by_side(list(weights.values())) if weights else None)
-        self._average()
+        self._through_pipeline(_weighted_loss, _concatenate(list(weights.values())) if weights else None)
+        self._average_gradients()
 
     def _backward_of_copies(self) -> None:
         from torch.nn.parallel import DistributedDataParallel
@@ -232,8 +232,8 @@ class RankRunner:
         total: Any = sum((outputs[name] * one).sum() for name, one in weights.items() if outputs[name].requires_grad)
         total.backward()
 
-    def _average(self) -> None:
-        """What DDP does for a model that isn't a stage: the mean of the copies' gradients."""
+    def _average_gradients(self) -> None:
+        """Average the copies' gradients, as DDP does for a model that isn't a stage."""
         import torch.distributed as dist
 
         if self.case.split.data == 1:
@@ -244,7 +244,7 @@ class RankRunner:
                 one.grad /= self.case.split.data
 
     def _gradients(self) -> dict[str, Array]:
-        """This stage's gradients with all parts of a tensor split put together."""
+        """Return this stage's gradients with all parts of a tensor split put together."""
         named = {plain_name(name): one.grad for name, one in self.part.named_parameters() if one.grad is not None}
         styles = tensor_styles(self.part) if self.case.split.tensor > 1 else {}
         for name, (style, dim) in styles.items():
@@ -253,7 +253,7 @@ class RankRunner:
         return to_arrays(named)
 
     def _of_all(self, axis: str, own: torch.Tensor) -> list[torch.Tensor]:
-        """The same tensor of every rank along an axis, in their order."""
+        """Return the same tensor of every rank along an axis, in their order."""
         import torch
         import torch.distributed as dist
 
@@ -263,26 +263,26 @@ class RankRunner:
         return parts
 
 
-def _weighed(outputs: Any, weights: torch.Tensor) -> torch.Tensor:
-    """The loss of one microbatch, whose weights of all outputs stand side by side."""
+def _weighted_loss(outputs: Any, weights: torch.Tensor) -> torch.Tensor:
+    """Return the loss of one microbatch, whose weights of all outputs are concatenated."""
     several = outputs if isinstance(outputs, tuple | list) else (outputs,)
-    return (_side_by_side([one for one in several if one.is_floating_point()]) * weights).sum()
+    return (_concatenate([one for one in several if one.is_floating_point()]) * weights).sum()
 
 
-def _side_by_side(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Tensors of one batch as one, a row for each example: torch's schedules split a single target."""
+def _concatenate(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return tensors of one batch as one, a row for each example: torch's schedules split a single target."""
     import torch
 
     return torch.cat([one.reshape(one.shape[0], -1) for one in tensors], dim=1)
 
 
 def _group_name(value: Any) -> str:
-    """The name of the process group that an argument of an operator is; empty where it is none."""
+    """Return the name of the process group that an argument of an operator is; empty for other arguments."""
     if isinstance(value, str):
         return value
     try:
         from torch.distributed import ProcessGroup
 
         return str(ProcessGroup.unbox(value).group_name)
-    except Exception:  # whatever torch says of what is no group
+    except Exception:  # torch raises in several ways if it is no group
         return ""

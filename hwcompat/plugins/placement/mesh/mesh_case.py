@@ -1,4 +1,4 @@
-"""What ranks are asked to do, and what comes of it: plain values. Results are in the shape of `schemas/mesh.json`."""
+"""Cases for ranks and their results, as plain values. Results have the shape of `schemas/mesh.json`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHOLE_FILE = "whole-{}"
 STATUS_FILE = "rank{}.status"
 CHECKPOINT = "checkpoint-{}"
 TORCH_AXES = ("pp", "dp", "tp")
-"""What the axes of `AXES` are called in torch's own mesh: transformers looks for `tp`."""
+"""Names of the axes of `AXES` in torch's own mesh: transformers looks for `tp`."""
 
 OUTPUTS, SAME, GRADIENTS, HELD, HEARD, TALKED = (
     "matches_reference",
@@ -43,11 +43,11 @@ CHECKS = {
 
 Inputs = Mapping[str, npt.NDArray[Any]]
 _ARRAY = "array"
-"""What stands for an array in JSON: its place in the file."""
+"""The key of an array in JSON: its index in the file."""
 
 
 def keep(path: Path, value: Any) -> None:
-    """Write what `kept` reads: JSON values and arrays that one process leaves for another, whole or not at all."""
+    """Write JSON values and arrays for another process, whole or not at all; `kept` reads them."""
     arrays: list[npt.NDArray[Any]] = []
 
     def place_of(array: npt.NDArray[Any]) -> dict[str, int]:
@@ -60,7 +60,7 @@ def keep(path: Path, value: Any) -> None:
 
 
 def kept(path: Path) -> Any:
-    """What a process left. Raises `OSError` where it left nothing."""
+    """Read what a process wrote by `keep`. Raises `OSError` if it wrote nothing."""
     with np.load(io.BytesIO(path.read_bytes())) as file:
         return json.loads(
             str(file["text"]), object_hook=lambda one: file[f"arr_{one[_ARRAY]}"] if one.keys() == {_ARRAY} else one
@@ -69,9 +69,9 @@ def kept(path: Path) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshModel:
-    """A model of transformers as its classes take it: names of classes, constructor arguments, the gain of its seeded
-    test weights with the names of those of norms that it adds 1 to, and for outputs with a row for each token the
-    input that says which rows mean something."""
+    """A model of transformers: names of its classes, constructor arguments, the gain of its seeded test weights,
+    names of norms that add 1 to their weights, and for outputs with a row for each token the input that masks
+    rows."""
 
     name: str
     config_class: str
@@ -84,10 +84,10 @@ class MeshModel:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshCase:
-    """One check: a model (its place in the job's list) split over ranks 0 and on.
+    """One check: a model (its index in the job's list) split over ranks 0 and on.
 
     `stages` are layers [first, stop) of each stage, `devices` the targets of the ranks (`cpu`, `cuda:1`).
-    `microbatches` is into how many parts each copy's batch goes through the pipeline.
+    `microbatches` is the number of parts of each copy's batch in the pipeline.
     """
 
     name: str
@@ -100,13 +100,13 @@ class MeshCase:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The targets without an index, each once."""
+        """Return the targets without an index, each once."""
         return tuple(dict.fromkeys(one.partition(":")[0] for one in self.devices))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeshJob:
-    """All that one start of the ranks does. `inputs` are those of each model, with the batch as their first axis;
+    """All cases of one start of the ranks. `inputs` are those of each model, with the batch as their first axis;
     `seconds` is how long a collective waits for the others."""
 
     models: tuple[MeshModel, ...]
@@ -116,12 +116,12 @@ class MeshJob:
 
     @property
     def ranks(self) -> int:
-        """How many processes that takes."""
+        """The number of processes."""
         return max((one.split.size for one in self.cases), default=1)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MeshJob:
-        """What `asdict` gave, also after JSON."""
+        """Return the job of what `asdict` gave, also after JSON."""
         cases = [
             MeshCase(
                 **one
@@ -139,7 +139,7 @@ class MeshJob:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshCheck:
-    """One check of one case. `error` is relative to the scale of what it is held against, where there is one."""
+    """One check of one case. `error` is relative to the scale of the expected value, if there is one."""
 
     name: str
     passed: bool
@@ -150,8 +150,8 @@ class MeshCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class RankFacts:
-    """What one rank was: its device, how many parameters it held (whole ones and parts), bytes, and calls to others
-    (`all_reduce on tensor`: 8) in a forward and a backward pass, with their bytes."""
+    """Facts of one rank: its device, the number of parameters (whole ones and parts), bytes, and communication
+    (`all_reduce on tensor`: 8) in a forward and a backward pass, with its bytes."""
 
     rank: int
     device: str
@@ -168,7 +168,7 @@ class RankFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResult:
-    """All checks of one case, and what the ranks were."""
+    """All checks of one case, and the facts of its ranks."""
 
     case: MeshCase
     checks: tuple[MeshCheck, ...]
@@ -181,7 +181,7 @@ class CaseResult:
         return bool(self.checks) and all(one.passed for one in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         values = asdict(self)
         values["passed"] = self.passed
         for check in values["checks"]:
@@ -192,8 +192,8 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshResult:
-    """What one start of the ranks came to. `broken` says why it came to no end, `rank` who it was
-    and `step` at what; `cases` are then those that were done."""
+    """The result of one start of the ranks. `broken` says why it didn't finish, `rank` which rank failed and `step`
+    in which step; `cases` are then those that were finished."""
 
     cases: tuple[CaseResult, ...] = ()
     broken: str = ""

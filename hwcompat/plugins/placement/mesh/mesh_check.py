@@ -1,7 +1,6 @@
-"""Checks splits of models for real: one start of the ranks does all cases, and each is held against one device.
+"""Check splits of models: start the ranks once for all cases, and compare each with one device.
 
-Beside the ranks a process computes each model whole. One that dies or stands still ends all, and is named with the
-reason.
+Another process computes each model whole. A process that dies or hangs ends all, and is reported with the reason.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ RANK = ("-m", "hwcompat.plugins.placement.mesh.rank")
 WHOLE = ("-m", "hwcompat.plugins.placement.mesh.mesh_model")
 _LOOK_S = 0.1
 _ECHO_S = 1.0
-"""How long to wait after a process ended badly: others may have ended before it, and it because of them."""
+"""Seconds to wait after a process failed: another may have failed before it and caused this."""
 _TAIL = 400
 _FOLLOWS = ("connection closed", "connection reset", "broken pipe", "connection refused", "peer", "barrier")
-"""What a rank says whose partner is gone: it ended, but it isn't the one."""
+"""What a rank reports whose partner is gone: it ended, but it isn't the cause."""
 
 
 def check_mesh(
@@ -45,9 +44,9 @@ def check_mesh(
 ) -> MeshResult:
     """Run all cases on ranks of this machine, one process each, and judge them.
 
-    Each model comes with its inputs (arrays whose first axis is the batch). A rank that dies or stands still is in
-    the result, with its reason, beside the cases that were done before. `program` is what Python is started with for
-    a rank, before folder, rank and number of ranks.
+    Each model comes with its inputs (arrays whose first axis is the batch). A rank that dies or hangs is in the
+    result, with its reason, beside the cases that were finished before. `program` are Python's arguments for a rank,
+    before folder, rank and number of ranks.
     """
     own_models, inputs = zip(*models, strict=True)
     job = MeshJob(models=own_models, inputs=inputs, cases=tuple(cases), seconds=deadline_s)
@@ -70,7 +69,7 @@ def check_mesh(
 
 @dataclass(frozen=True, kw_only=True)
 class MeshStatus:
-    """Where a rank is: how many times it has talked to others, its step, and when and why it failed."""
+    """The status of a rank: the number of its communications, its step, and when and why it failed."""
 
     calls: int = 0
     step: str = "its start"
@@ -80,7 +79,7 @@ class MeshStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """A child with what it prints; `rank` is None for the one that computes the whole model."""
+    """A child with its output; `rank` is None for the one that computes the whole model."""
 
     rank: int | None
     child: Child
@@ -91,11 +90,11 @@ class Process:
         return "the process of the whole model" if self.rank is None else f"rank {self.rank}"
 
     def said(self) -> str:
-        """The end of what it printed, in one line."""
+        """Return the end of its output, in one line."""
         return redact(one_line(" ".join(end_of(self.log).split())[-_TAIL:]))
 
     def status(self) -> MeshStatus:
-        """What it wrote of itself last."""
+        """Return the last status that it wrote."""
         if self.rank is None:
             return MeshStatus(step="the whole model", at=time.time(), failure=self.said())
         try:
@@ -105,11 +104,11 @@ class Process:
 
 
 Broken = tuple[Process | None, str, str, str]
-"""Who broke the run, if that is known; what happened, why, and at which step."""
+"""The rank that failed, if known; what happened, why, and at which step."""
 
 
 def _broken(processes: Sequence[Process], deadline_s: float) -> Broken | None:
-    """Wait for all processes; None where each came to its end, else the first that ended badly, or whoever the others
+    """Wait for all processes; return None if each ended well, else the first that failed, or the one that the others
     wait for when the time is over."""
     until = time.monotonic() + deadline_s
     while any(one.child.poll() is None for one in processes):
@@ -117,15 +116,15 @@ def _broken(processes: Sequence[Process], deadline_s: float) -> Broken | None:
             time.sleep(_ECHO_S)
             break
         if time.monotonic() > until:
-            return _hung(processes, deadline_s)
+            return _waited_for(processes, deadline_s)
         time.sleep(_LOOK_S)
     dead = [one for one in processes if one.child.poll()]
-    return _died(dead) if dead else None
+    return _first_failed(dead) if dead else None
 
 
 @contextlib.contextmanager
 def _started(folder: Path, ranks: int, program: Sequence[str]) -> Iterator[list[Process]]:
-    """All ranks of the job in `folder`, and what computes each model whole; at the end nothing is left running."""
+    """Start all ranks of the job in `folder`, and the process of the whole models; end them with the block."""
     with contextlib.ExitStack() as stack:
         processes = []
         for rank in (*range(ranks), None):
@@ -139,10 +138,10 @@ def _started(folder: Path, ranks: int, program: Sequence[str]) -> Iterator[list[
 
 
 def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
-    """One thread each, and no way out of this machine: gloo talks by the loopback interface.
+    """Return the environment of a rank: one thread, and gloo on the loopback interface only.
 
-    Each rank orders its sets otherwise, as processes do by themselves, but the same way in every run: a model that
-    registers buffers in the order of a set has them in another order on another rank, and that must show always.
+    Ranks order their sets differently, as processes do, but the same way in every run: a model that registers buffers
+    in the order of a set has another order on another rank, and that must always show.
     """
     own = {
         "OMP_NUM_THREADS": "1",
@@ -157,8 +156,8 @@ def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
     return with_product() | own | ({} if rank is None else {"RANK": str(rank)})
 
 
-def _died(dead: Sequence[Process]) -> Broken:
-    """The one that ended first by itself: killed by a signal, or with an error that isn't of a partner's end."""
+def _first_failed(dead: Sequence[Process]) -> Broken:
+    """Return the process that failed first: killed by a signal, or with an error other than a partner's end."""
     states = {str(one): one.status() for one in dead}
 
     def order(one: Process) -> tuple[int, float]:
@@ -176,14 +175,14 @@ def _died(dead: Sequence[Process]) -> Broken:
     return first, f"{first} ended at {step}" if step else f"{first} ended", why, step
 
 
-def _hung(processes: Sequence[Process], deadline_s: float) -> Broken:
-    """Whoever the others wait for: of the ranks that still run, the one that has talked to others least."""
+def _waited_for(processes: Sequence[Process], deadline_s: float) -> Broken:
+    """Return the rank that the others wait for: of the running ones, the one with the least communication."""
     running = [one for one in processes if one.child.poll() is None]
     where = [(one.status(), one) for one in running if one.rank is not None] or [
         (one.status(), one) for one in running
     ]
     status, behind = min(where, key=lambda one: one[0].calls)
-    told = ", ".join(f"{one} at {its.step} after {its.calls} calls" for its, one in where)
+    statuses = ", ".join(f"{one} at {its.step} after {its.calls} calls" for its, one in where)
     ahead = max(its.calls for its, _ in where) > status.calls
     what = f"{behind} stood still at {status.step}" if ahead else "the ranks came to no end"
-    return behind if ahead else None, what, f"after {deadline_s:g} s: {told}", status.step
+    return behind if ahead else None, what, f"after {deadline_s:g} s: {statuses}", status.step

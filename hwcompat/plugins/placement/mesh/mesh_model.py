@@ -1,4 +1,4 @@
-"""Builds the model of a case: whole with its seeded test weights, or split as transformers does it.
+"""Build the model of a case: whole with its seeded test weights, or split by transformers.
 
 `python -m hwcompat.plugins.placement.mesh.mesh_model FOLDER STARTER` runs beside the ranks: it computes each model of
 a job whole, on one device, in float32 and in float64.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def transformers_class(name: str) -> Any:
-    """A class of transformers by its name. Raises `ModelError`."""
+    """Return a class of transformers by its name. Raises `ModelError`."""
     import transformers
 
     found = getattr(transformers, name, None)
@@ -36,22 +36,22 @@ def transformers_class(name: str) -> Any:
     return found
 
 
-def built(model: MeshModel, *, loud: bool = True) -> torch.nn.Module:
-    """The whole model on the CPU in float32 and evaluation mode; `loud` with its loud weights, else with those that
-    the library draws."""
+def built(model: MeshModel, *, seeded: bool = True) -> torch.nn.Module:
+    """Build the whole model on the CPU in float32 and evaluation mode, with seeded test weights (`seeded`) or the
+    library's random ones."""
     config = transformers_class(model.config_class)(**copy.deepcopy(dict(model.config)))
     made = transformers_class(model.model_class)(config).eval()
-    if not loud or model.gain is None:
+    if not seeded or model.gain is None:
         return made
     return fill(made, gain=model.gain, zero_centered=model.zero_centered)
 
 
 def split_by_tensor(model: MeshModel, folder: Path, mesh: Any) -> torch.nn.Module:
-    """The same model with this rank's part of each layer alone, read from the checkpoint in `folder` by
-    `from_pretrained(tp_plan="auto")`, as a user would. `mesh` is the one axis of torch's device mesh."""
+    """Load this rank's part of each layer from the checkpoint in `folder` by `from_pretrained(tp_plan="auto")`, as a
+    user would. `mesh` is the one axis of torch's device mesh."""
     import torch
 
-    # transformers takes the device from torchrun's variable, and counts it as a number of the mesh's device type.
+    # transformers reads the device from torchrun's variable, and counts it as an index of the mesh's device type.
     accelerator = None if mesh.device_type == "cpu" else getattr(torch, mesh.device_type)
     os.environ["LOCAL_RANK"] = str(accelerator.current_device() if accelerator else mesh.get_rank())
     loaded = transformers_class(model.model_class).from_pretrained(
@@ -61,8 +61,8 @@ def split_by_tensor(model: MeshModel, folder: Path, mesh: Any) -> torch.nn.Modul
 
 
 def tensor_styles(model: torch.nn.Module) -> dict[str, tuple[str, int]]:
-    """How transformers' plan for this model divides each parameter, and along which axis; those that every rank holds
-    whole aren't there. Empty where the type has no plan."""
+    """Return how transformers' plan for this model divides each parameter, and along which axis, without those that
+    every rank holds whole. Empty if the type has no plan."""
     try:
         from transformers.integrations.tensor_parallel import ALL_PARALLEL_STYLES, _get_parameter_tp_plan
     except ImportError:  # another release of transformers
@@ -80,12 +80,12 @@ def tensor_styles(model: torch.nn.Module) -> dict[str, tuple[str, int]]:
 
 
 def tensor_dims(model: torch.nn.Module) -> dict[str, int]:
-    """Along which axis a tensor split divides each parameter that it does divide."""
+    """Return the axis along which a tensor split divides each parameter that it does divide."""
     return {name: dim for name, (_, dim) in tensor_styles(model).items()}
 
 
 def put_together(parts: list[torch.Tensor], style: str, dim: int) -> torch.Tensor:
-    """A whole tensor of the ranks' parts. Of two matrices in one (`packed`), each rank has a part of both."""
+    """Return the whole tensor of the ranks' parts. Two matrices in one (`packed`) are divided separately."""
     import torch
 
     if not style.startswith("packed"):
@@ -95,12 +95,12 @@ def put_together(parts: list[torch.Tensor], style: str, dim: int) -> torch.Tenso
 
 
 def plan_of(whole: torch.nn.Module) -> dict[str, str]:
-    """transformers' own tensor plan of a model, by name of module; empty where its type has none."""
+    """Return transformers' own tensor plan of a model, by name of module; empty if its type has none."""
     return dict(getattr(whole, "tp_plan", None) or {})
 
 
 def tied_names(whole: torch.nn.Module) -> dict[str, str]:
-    """Names under which a parameter appears once more -> its first name."""
+    """Return the other names of shared parameters -> the first name."""
     first: dict[int, str] = {}
     found = {}
     for name, parameter in whole.named_parameters(remove_duplicate=False):
@@ -110,14 +110,14 @@ def tied_names(whole: torch.nn.Module) -> dict[str, str]:
 
 
 def plain_name(name: str) -> str:
-    """A parameter's own name: transformers keeps the bias of a module that it splits by rows as `_bias`, and DDP puts
-    `module.` in front."""
+    """Return a parameter's own name: transformers keeps the bias of a module that it splits by rows as `_bias`, and
+    DDP adds the prefix `module.`."""
     owner, _, last = name.removeprefix("module.").rpartition(".")
     return f"{owner}.{last.removeprefix('_')}" if last == "_bias" else name.removeprefix("module.")
 
 
 def main(folder: Path) -> None:
-    """Leave `whole-N` for each model of the job: outputs and gradients in both precisions, and its facts."""
+    """Write `whole-N` for each model of the job: outputs and gradients in both precisions, and its facts."""
     import torch
 
     torch.set_num_threads(1)
@@ -135,8 +135,8 @@ def main(folder: Path) -> None:
 
 
 def facts_of(whole: torch.nn.Module, inputs: Any) -> dict[str, Any]:
-    """Names and shapes of all parameters, what is tied, along which axis a tensor split divides each, and which run
-    before, in and after the layers (see `side_of`)."""
+    """Return names and shapes of all parameters, which are tied, the axis along which a tensor split divides each,
+    and which run before, in and after the layers (see `side_of`)."""
     import torch
 
     try:
@@ -155,7 +155,7 @@ def facts_of(whole: torch.nn.Module, inputs: Any) -> dict[str, Any]:
 
 
 def side_of(name: str, facts: Mapping[str, Any]) -> int | str:
-    """The layer that a parameter is of; else whether it runs `before` the layers or `after` them."""
+    """Return the layer of a parameter, or whether it runs `before` the layers or `after` them."""
     if facts["layers"] and name.startswith(f"{facts['layers']}."):
         return int(name.removeprefix(f"{facts['layers']}.").partition(".")[0])
     return "before" if any(name.startswith(f"{module}.") for module in facts["before"]) else "after"

@@ -1,7 +1,7 @@
-"""Plans a mesh: which device is which rank, which layers it holds, whether they fit, and why not where it can't be.
+"""Plan a mesh: the device and layers of each rank, whether they fit, and the reasons against an impossible split.
 
-Pure: figures in, a plan or a refusal out. An unknown figure of a device is never guessed: the plan then says that it
-isn't shown to fit.
+Pure functions from figures to a plan or a refusal. An unknown figure of a device is never guessed: the plan then says
+that it isn't shown to fit.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .axes import AXES, COLLECTIVES, AxisGroup, DeviceMesh, Split, group_of, kin
 from .model_figures import ModelFigures, cut
 
 RESERVE = 0.1
-"""The share of a device's memory that a plan leaves to activations, caches and the runtime, which aren't counted."""
+"""The share of a device's memory that is left to activations, caches and the runtime, which aren't counted."""
 _FIX = "Choose other sizes, or --mesh auto."
 
 
 class MeshRefused(UsageError):
-    """No such mesh can be; `why` has every reason, not the first alone."""
+    """No such mesh is possible; `why` has every reason, not the first alone."""
 
 
 class DoesntFit(MeshRefused):
-    """The mesh could be, but for the memory of its devices."""
+    """The mesh is possible, but the memory of its devices is too small."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlan:
-    """One rank: its device, where it stands on `AXES`, and its layers [first, stop). The first stage also holds what
-    runs in front of the layers, the last what runs behind them. `parameter_bytes` is what it holds, `room_bytes` what
-    its device has for parameters; None if unknown."""
+    """One rank: its device, its coordinates on `AXES`, and its layers [first, stop). The first stage also holds what
+    runs before the layers, the last what runs after them. `parameter_bytes` is what it holds, `room_bytes` what its
+    device has for parameters; None if unknown."""
 
     rank: int
     device: Device
@@ -48,10 +48,10 @@ class RankPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshPlan:
-    """A mesh for one model: rank by rank, whom each talks to, and the reasons for all of it.
+    """A mesh for one model: ranks, groups, and the reasons.
 
-    `left_out` says of devices that were there why they have no rank; `rejected` of splits that `auto` looked at
-    first, why they weren't taken.
+    `left_out` has the devices without a rank and why; `rejected` the smaller splits that `auto` tried, and why they
+    weren't taken.
     """
 
     figures: ModelFigures
@@ -64,11 +64,11 @@ class MeshPlan:
 
     @property
     def stages(self) -> tuple[tuple[int, int], ...]:
-        """Layers [first, stop) of each stage."""
+        """Return layers [first, stop) of each stage."""
         return tuple(dict.fromkeys(one.layers for one in self.ranks))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, as `schemas/mesh.json` has them under `plan`."""
+        """Return plain JSON values, as `schemas/mesh.json` has them under `plan`."""
         ranks = [
             {
                 "rank": one.rank,
@@ -99,7 +99,7 @@ class MeshPlan:
 
 
 def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | None) -> MeshPlan:
-    """The mesh of `wanted` sizes on some of these devices; without, the one of fewest devices that fits.
+    """Return the mesh of `wanted` sizes on some of these devices; without, the one of fewest devices that fits.
 
     Raises `MeshRefused` with every reason.
     """
@@ -114,21 +114,21 @@ def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | 
                 raise
             rejected.append(refusal.why if refusal.why.startswith(f"{split}:") else f"{split}: {refusal.why}")
             continue
-        return replace(plan, left_out=(*left_out, *plan.left_out), rejected=tuple(_briefly(rejected)))
+        return replace(plan, left_out=(*left_out, *plan.left_out), rejected=tuple(_brief(rejected)))
     raise DoesntFit(
         f"{figures.name} fits no mesh of these {len(usable)} device(s)",
-        why="; ".join([*_briefly(rejected), *left_out]) or "there is none",
+        why="; ".join([*_brief(rejected), *left_out]) or "there is none",
         fix="Plan with more devices, or in a smaller precision: --precision bfloat16.",
     )
 
 
-def _briefly(told: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
-    more = len(told) - most
-    return [*told[:most], *([f"and {more} more {what}"] if more > 0 else [])]
+def _brief(items: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
+    more = len(items) - most
+    return [*items[:most], *([f"and {more} more {what}"] if more > 0 else [])]
 
 
 def _candidates(count: int) -> list[Split]:
-    """All splits without copies, fewest devices first; of as many, more by tensor: those compute at once."""
+    """Yield all splits without copies, fewest devices first; of as many, more by tensor: those compute at once."""
     pairs = [(p, t) for p in range(1, count + 1) for t in range(1, count // p + 1)]
     return [Split(pipeline=p, tensor=t) for p, t in sorted(pairs, key=lambda one: (one[0] * one[1], one[0]))]
 
@@ -168,7 +168,7 @@ def _planned(devices: Sequence[Device], figures: ModelFigures, split: Split) -> 
         _too_tight(one) for one in ranks if one.room_bytes is not None and one.parameter_bytes > one.room_bytes
     ]:
         raise DoesntFit(
-            f"{figures.name} doesn't fit when split by {split}", why="; ".join(_briefly(tight, 2, "ranks")), fix=_FIX
+            f"{figures.name} doesn't fit when split by {split}", why="; ".join(_brief(tight, 2, "ranks")), fix=_FIX
         )
     idle = [one.name for one in devices if one not in mesh.devices]
     return MeshPlan(
@@ -182,15 +182,15 @@ def _planned(devices: Sequence[Device], figures: ModelFigures, split: Split) -> 
 
 
 def _of_model(figures: ModelFigures, split: Split) -> list[str]:
-    """What of the model itself stands against a split."""
+    """Return the reasons in the model itself against a split."""
     problems = []
     if split.tensor > 1 and not figures.tensor_plan:
         problems.append(f"tensor={split.tensor}: {figures.no_tensor or 'the model has no tensor plan'}")
     elif split.tensor > 1:
         uneven = [f"{size} {name}" for name, size in figures.divided.items() if size % split.tensor]
         if uneven:
-            told = ", ".join(_briefly(uneven, 2, "sizes"))
-            problems.append(f"tensor={split.tensor}: {split.tensor} doesn't divide {told}")
+            shown = ", ".join(_brief(uneven, 2, "sizes"))
+            problems.append(f"tensor={split.tensor}: {split.tensor} doesn't divide {shown}")
     if split.pipeline > 1 and figures.no_pipeline:
         problems.append(f"pipeline={split.pipeline}: {figures.no_pipeline}")
     elif split.pipeline > len(figures.layers):
@@ -201,7 +201,7 @@ def _of_model(figures: ModelFigures, split: Split) -> list[str]:
 
 
 def _by_kind(devices: Sequence[Device]) -> dict[str, list[Device]]:
-    """The devices of each kind, the roomiest first."""
+    """Return the devices of each kind, the one with most memory first."""
     kinds: dict[str, list[Device]] = {}
     for one in sorted(devices, key=lambda device: -(device.memory_total.value or 0)):
         kinds.setdefault(kind_of(one), []).append(one)
@@ -209,7 +209,7 @@ def _by_kind(devices: Sequence[Device]) -> dict[str, list[Device]]:
 
 
 def _blocks(devices: Sequence[Device], split: Split) -> list[list[Device]]:
-    """All sets of devices of one kind that a stage of this split could have."""
+    """Return all sets of devices of one kind that a stage of this split could have."""
     size = split.data * split.tensor
     blocks: list[list[Device]] = []
     for _, members in sorted(_by_kind(devices).items(), key=lambda one: (-len(one[1]), one[0])):
@@ -219,7 +219,7 @@ def _blocks(devices: Sequence[Device], split: Split) -> list[list[Device]]:
 
 
 def _in_order(blocks: Sequence[list[Device]], split: Split) -> list[Device]:
-    """The devices of the roomiest blocks, one for each stage, those of a kind side by side."""
+    """Return the devices of the blocks with most memory, one for each stage, those of a kind next to each other."""
     order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
     roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
     chosen = sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])

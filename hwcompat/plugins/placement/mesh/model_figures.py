@@ -1,4 +1,4 @@
-"""`ModelFigures`: what a plan has to know of a model, as plain numbers, and where its layers are cut into stages."""
+"""`ModelFigures`: plain numbers of a model for a plan, and the division of its layers into stages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFigures:
-    """Bytes of parameters in the dtype that is planned for, and what its splits must divide.
+    """Bytes of parameters in the planned dtype, and what the splits must divide.
 
-    `layers` are the bytes of each layer, `before` and `after` those of what runs in front of the first (embeddings)
-    and behind the last (norm, head); a tied parameter counts on both sides, since both stages hold it. The `split_`
-    figures are the shares of these that a tensor split divides; the rest every rank holds whole. `divided` names
-    what a tensor split divides (`attention heads`: 32). `tensor_plan` says whose plan that is, empty for none, and
-    `no_tensor` why there is none; `no_pipeline` why the layers can't be stages. `batch` is of the inputs that are
-    split over `data`; None where none is planned.
+    `layers` are the bytes of each layer, `before` and `after` those before the first (embeddings) and after the last
+    (norm, head); a tied parameter counts in both, since both stages hold it. The `split_` figures are the shares of
+    these that a tensor split divides; every rank holds the rest whole. `divided` names what a tensor split divides
+    (`attention heads`: 32). `tensor_plan` names the source of that plan, empty for none, and `no_tensor` why there is
+    none; `no_pipeline` why the layers can't be stages. `batch` is that of the inputs split over `data`; None if none
+    is planned.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ModelFigures:
     batch: int | None = None
 
     def part_bytes(self, first: int, stop: int, tensor: int) -> int:
-        """Bytes that one rank of a stage with layers [first, stop) holds, split by `tensor`."""
+        """Return the bytes of one rank of a stage with layers [first, stop), split by `tensor`."""
         whole = sum(self.layers[first:stop])
         split = sum(self.split_layers[first:stop])
         if first == 0:
@@ -52,34 +52,34 @@ class ModelFigures:
         return self.part_bytes(0, len(self.layers), 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self) | {"divided": dict(self.divided)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelFigures:
-        """What `to_dict` gave."""
+        """Return the figures of what `to_dict` gave."""
         lists = {name: tuple(values[name]) for name in ("layers", "split_layers")}
         return cls(**{**values, **lists})
 
 
 def cut(figures: ModelFigures, tensor: int, room: Sequence[float]) -> tuple[tuple[int, int], ...]:
-    """Layers [first, stop) of each stage, one stage for each entry of `room`: bytes on each device of that stage.
+    """Return layers [first, stop) of each stage; `room` has the bytes on each device of a stage.
 
-    The largest share of a device's room that is used is as small as any cut makes it; of cuts that are equal in that,
-    the one that leaves the later stages more. There must be at least as many layers as stages.
+    The largest used share of a device's memory is minimal; of equal divisions, the one that leaves more layers to
+    later stages. There must be at least as many layers as stages.
     """
     count, stages = len(figures.layers), len(room)
 
     @functools.cache
     def best(stage: int, first: int) -> tuple[float, tuple[int, ...]]:
-        """The smallest largest share of this stage and those behind it, and where each of them stops."""
+        """Return the smallest largest share of this stage and later ones, and where each of them stops."""
         if stage == stages - 1:
             return share(stage, first, count), (count,)
         found: tuple[float, tuple[int, ...]] = (math.inf, ())
         for stop in range(first + 1, count - (stages - stage - 1) + 1):
             own = share(stage, first, stop)
             if found[1] and own > found[0]:
-                break  # more layers only make this stage fuller
+                break  # more layers only fill this stage more
             rest, stops = best(stage + 1, stop)
             if not found[1] or max(own, rest) < found[0]:
                 found = max(own, rest), (stop, *stops)

@@ -1,8 +1,8 @@
-"""Stages of a pipeline: which modules of a model are its layers, learnt from one pass, and a stage made of some.
+"""Stages of a pipeline: find the layers of a model by one pass, and make a stage of some of them.
 
-The pass is of the library's own random weights, before the seeded ones are set: nothing of it can be an answer. On a
-stage the model's own code runs, so that masks and positions are made as ever. Layers of earlier stages pass on what
-they are given, the first own layer takes what the stage before sent, and behind the last own layer the pass ends.
+The pass uses the library's random weights, before the seeded ones are set. On a stage the model's own code runs, so
+that masks and positions are computed as usual. Layers of earlier stages return their input, the first own layer gets
+what the stage before sent, and the pass ends after the last own layer.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ class NoPipeline(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """`layers` is the name of the list of layers, `count` how many they are. `before` and `after` are the largest
-    modules with parameters that run wholly in front of the first layer and behind the last, `unused` those that
-    don't run. `hidden` is the shape of what one layer hands the next, of the whole batch; `as_tuple` says that it is
-    handed as the first of a tuple.
-    `blanks` are the shapes of what the modules before give."""
+    """`layers` is the name of the list of layers, `count` its length. `before` and `after` are the largest modules
+    with parameters that run wholly before the first layer and after the last, `unused` those that don't run. `hidden`
+    is the shape of the hidden states of the whole batch; `as_tuple`: they are the first of a tuple. `blanks` are the
+    shapes of the outputs of the modules before."""
 
     layers: str
     count: int
@@ -43,7 +42,7 @@ class Outline:
 
 
 def outline_of(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Outline:
-    """How `model` runs on these inputs. Raises `NoPipeline` with the reason."""
+    """Return how `model` runs on these inputs. Raises `NoPipeline` with the reason."""
     import torch
 
     calls: list[tuple[str, Any, Any]] = []
@@ -115,7 +114,7 @@ def _outline(model: torch.nn.Module, calls: list[tuple[str, Any, Any]], started:
 
 
 def _lists_of_layers(model: torch.nn.Module) -> list[tuple[str, int]]:
-    """Names and lengths of the lists of modules, the one with most parameters first."""
+    """Return names and lengths of the lists of modules, the one with most parameters first."""
     import torch
 
     found = []
@@ -126,7 +125,7 @@ def _lists_of_layers(model: torch.nn.Module) -> list[tuple[str, int]]:
 
 
 def _phases(model: torch.nn.Module, layers: str, started: Mapping[str, list[int]]) -> dict[str, list[str]]:
-    """The largest modules with parameters beside the layers, by when they run."""
+    """Return the largest modules with parameters besides the layers, by when they run."""
     found: dict[str, list[str]] = {"before": [], "after": [], "between": [], "unused": []}
     begin = started[f"{layers}.0"][0]
     last_of_layers = max(ticks[-1] for name, ticks in started.items() if name.startswith(f"{layers}."))
@@ -162,7 +161,7 @@ def _when(path: str, begin: int, last: int, started: Mapping[str, list[int]]) ->
 
 
 class StageEnd(Exception):
-    """Behind a stage's last layer; `hidden` is what the next stage takes."""
+    """Raised after a stage's last layer; `hidden` is the input of the next stage."""
 
     def __init__(self, hidden: torch.Tensor) -> None:
         super().__init__("the stage ends here")
@@ -170,11 +169,11 @@ class StageEnd(Exception):
 
 
 class PipelineStage:
-    """Layers [first, stop) of a model, and what runs in front of the first or behind the last.
+    """Layers [first, stop) of a model, and what runs before the first or after the last.
 
-    `module` is what torch's pipelining runs: it takes the hidden states (batch, ...) of the stage before, on the
-    first stage anything, and the model's inputs by name; the last gives the outputs in the order of `outputs`.
-    `device` is where it computes; with `by_host` what is sent and received lies in memory of the host.
+    `module` is what torch's pipelining runs: it takes the hidden states (batch, ...) of the stage before (the first
+    stage ignores them) and the model's inputs by name; the last returns the outputs in the order of `outputs`.
+    `device` is where it computes; with `by_host` tensors are sent and received in host memory.
     """
 
     def __init__(
@@ -204,26 +203,26 @@ class PipelineStage:
         if not self.is_first:
             for name in outline.before:
                 _give_up(model.get_submodule(name), partial(self._blank, outline.blanks[name]))
-            own[first].register_forward_pre_hook(self._take, with_kwargs=True, prepend=True)
+            own[first].register_forward_pre_hook(self._replace_input, with_kwargs=True, prepend=True)
         if not self.is_last:
             for name in (*outline.after, *outline.unused):
                 _give_up(model.get_submodule(name), partial(_refuse, name))
             own[stop - 1].register_forward_hook(_end)
         self.model = model._apply(lambda one: one if one.is_meta else one.to(device))
-        self.module = torch.nn.Module()  # what torch's pipelining calls, with the parameters of the model
+        self.module = torch.nn.Module()  # called by torch's pipelining, with the parameters of the model
         self.module.add_module("model", self.model)
         self.module.forward = self._run
 
     def _blank(self, shape: tuple[int, ...], *_: Any, **__: Any) -> torch.Tensor:
-        """In place of embeddings on a later stage: zeros of their shape with the batch at hand; nothing comes of
+        """Return zeros of the shape of the embeddings for the current batch, on a later stage, which doesn't use
         them."""
         assert self.received is not None
         whole, batch = self._outline.hidden[0], self.received.shape[0]
         sizes = [batch if place == 0 and size == whole else size for place, size in enumerate(shape)]
         return self.received.detach().new_zeros(sizes)
 
-    def _take(self, _module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The first own layer gets what the stage before sent, instead of what is left of the model's beginning."""
+    def _replace_input(self, _module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Give the first own layer what the stage before sent, instead of its usual input."""
         if args:
             return (self.received, *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self.received}
@@ -246,8 +245,8 @@ class PipelineStage:
 
 
 def _give_up(module: torch.nn.Module, instead: Callable[..., Any]) -> None:
-    """Let go of a module's tensors, and do something else where it runs. What code reads of it besides (a dtype, the
-    kind of an attention) is still there: its tensors have a shape and no data."""
+    """Free a module's tensors, and call `instead` when it runs. What code reads of it (a dtype, the kind of an
+    attention) stays: its tensors have a shape and no data."""
     module.to("meta")
     module._forward_hooks.clear()
     module._forward_pre_hooks.clear()
@@ -255,12 +254,12 @@ def _give_up(module: torch.nn.Module, instead: Callable[..., Any]) -> None:
 
 
 def _refuse(name: str, *_: Any, **__: Any) -> Any:
-    """For a module that another stage holds, and this one must never run."""
+    """Return a forward for a module of another stage, which must never run here."""
     raise RuntimeError(f"{name} is held by another stage, and this one ran it")
 
 
 def _pass_on(as_tuple: bool, *args: Any, **kwargs: Any) -> Any:
-    """For a layer of an earlier stage: passes on what it is given, as the layer would."""
+    """Return a forward for a layer of an earlier stage: it returns its input as the layer would."""
     hidden = _hidden_of(args, kwargs)
     return (hidden,) if as_tuple else hidden
 

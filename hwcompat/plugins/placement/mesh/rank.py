@@ -1,7 +1,7 @@
-"""What runs as one rank: joins the others, builds its part of each case's model, computes, and writes what came out,
-what it held and what it said to others. `python -m hwcompat.plugins.placement.mesh.rank FOLDER RANK RANKS STARTER`.
+"""The process of one rank: join the others, build its part of each case's model, compute, and write results. `python
+-m hwcompat.plugins.placement.mesh.rank FOLDER RANK RANKS STARTER`.
 
-A rank ends with its starter, whose process id is the last argument.
+A rank ends with its launcher, whose process id is the last argument.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from .mesh_model import built, split_by_tensor
 from .pipeline_stage import PipelineStage, outline_of
 
 _LONGEST = 600
-"""Characters that are told of a step and of a failure."""
+"""The most characters of a step or a failure."""
 _ROOM = 4096
-"""Bytes that every status but the last fits, so that none of an earlier one is left behind it."""
+"""The least size of every status but the last in bytes, so that nothing of an earlier one is left behind it."""
 
 
 class RankProgress:
-    """Where this rank is, in a file for whoever waits for it: how many times it has talked, the step, and a failure
-    with its moment. It is written over in place, as often as the rank talks."""
+    """The progress of this rank, in a file that the launcher reads: the number of communications, the step, and a
+    failure with its time. It is overwritten in place at each communication."""
 
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         self._told: dict[str, Any] = {"calls": 0, "step": ""}
 
     def step(self, name: str) -> None:
-        """It is at this now."""
-        self._tell(step=name[:_LONGEST])
+        """Record the current step."""
+        self._write_status(step=name[:_LONGEST])
 
     def talked(self) -> None:
-        """It is about to talk to others."""
-        self._tell(calls=self._told["calls"] + 1)
+        """Record a communication that is about to start."""
+        self._write_status(calls=self._told["calls"] + 1)
 
     def failed(self, error: BaseException) -> None:
-        """It ends with this."""
-        self._tell(at=time.time(), failure=f"{type(error).__name__}: {error}"[:_LONGEST])
+        """Record the failure that ends the rank."""
+        self._write_status(at=time.time(), failure=f"{type(error).__name__}: {error}"[:_LONGEST])
 
-    def _tell(self, **changes: Any) -> None:
+    def _write_status(self, **changes: Any) -> None:
         self._told |= changes
         os.pwrite(self._handle, f"{json.dumps(self._told):<{_ROOM}}".encode(), 0)
 
 
 def main(folder: Path, rank: int, ranks: int, progress: RankProgress) -> None:
-    """Do all cases of the job in `folder`. Raises whatever a case raises."""
+    """Run all cases of the job in `folder`. Raises whatever a case raises."""
     job = MeshJob.from_dict(kept(folder / JOB_FILE))
     progress.step("importing torch")
     import torch
@@ -72,11 +72,11 @@ def main(folder: Path, rank: int, ranks: int, progress: RankProgress) -> None:
         world_size=ranks,
         timeout=timedelta(seconds=job.seconds),
     )
-    # torch starts its threads for gradients once: whatever they work on has to be known by then.
+    # torch starts its threads for gradients once: all devices have to be known by then.
     for case in job.cases:
         if rank < case.split.size:
             device_of(case, rank)
-    meeting = dist.new_group(backend="gloo")  # where ranks only wait for one another, no device has a part in it
+    meeting = dist.new_group(backend="gloo")  # if ranks only wait for one another, no device takes part
     progress.step("writing checkpoints")
     if rank == 0:
         for model in sorted({case.model for case in job.cases if case.split.tensor > 1}):
@@ -93,14 +93,14 @@ def main(folder: Path, rank: int, ranks: int, progress: RankProgress) -> None:
 
 
 def _backend(job: MeshJob) -> str:
-    """torch's name of what all ranks talk by: gloo, and beside it what accelerators of one kind talk by."""
+    """Return torch's name of the backend of all ranks: gloo, and beside it that of accelerators of one kind."""
     kinds = {kind for case in job.cases if len(case.kinds) == 1 for kind in case.kinds}
     others = sorted(kinds & COLLECTIVES.keys() - {"cpu"})
     return ",".join(["cpu:gloo", *(f"{backend_class(one).DEVICE_TYPE}:{COLLECTIVES[one]}" for one in others)])
 
 
 def _device_mesh(case: MeshCase, rank: int, ranks: int) -> Any:
-    """torch's own mesh of the case's ranks, which all ranks make together; those beyond it are no part of it."""
+    """Return torch's own mesh of the case's ranks, which all ranks make together; others are no part of it."""
     import torch
     from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -115,13 +115,13 @@ def _device_mesh(case: MeshCase, rank: int, ranks: int) -> Any:
 
 
 def device_of(case: MeshCase, rank: int) -> Any:
-    """The torch device of a rank's target."""
+    """Return the torch device of a rank's target."""
     target: Any = get_backend(Target.parse(case.devices[rank]))
     return target.torch_device()
 
 
 def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, progress: RankProgress) -> None:
-    """One case on this rank: builds, computes, and writes the arrays and the facts."""
+    """Run one case on this rank: build, compute, and write the arrays and the facts."""
     import torch
 
     case = job.cases[number]
@@ -134,7 +134,7 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     outline = None
     if case.split.pipeline > 1:
         progress.step(f"{case.name}: learning how the model runs")
-        outline = outline_of(built(model, loud=False), to_tensors(own, "cpu", torch.float32))
+        outline = outline_of(built(model, seeded=False), to_tensors(own, "cpu", torch.float32))
     progress.step(f"{case.name}: building")
     if case.split.tensor > 1:
         part = split_by_tensor(model, folder / CHECKPOINT.format(case.model), mesh["tp"])
@@ -149,8 +149,8 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
 
 
 def run_rank(folder: str, rank: str, ranks: str, starter: str) -> NoReturn:
-    """Run, leave the reason of a failure in the status, and end: the others may be waiting in a collective, and
-    threads of gloo would wait for them."""
+    """Run, write the reason of a failure in the status, and end: the others may wait in a collective, and threads of
+    gloo would wait for them."""
     die_with_parent(int(starter))
     progress, code = RankProgress(Path(folder) / STATUS_FILE.format(rank)), 0
     try:

@@ -1,4 +1,4 @@
-"""Holds what the ranks wrote against one device: outputs, gradients, what each held, whom each was heard by."""
+"""Compare what the ranks wrote with one device: outputs, gradients, parameters, damage, communication."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from .mesh_case import (
 from .mesh_model import side_of
 
 HEARD_BY = 50
-"""How many times the tolerance a damaged rank must move its share of the outputs by."""
+"""How many times the tolerance the damage of a rank must change its share of the outputs by."""
 
 Arrays = Mapping[str, Array]
 Facts = Mapping[str, Any]
 
 
 def judge(job: MeshJob, number: int, folder: Path) -> CaseResult:
-    """All checks of one case, from what its ranks left. Raises `OSError` where one of them left nothing."""
+    """Return all checks of one case from what its ranks wrote. Raises `OSError` if one of them wrote nothing."""
     case = job.cases[number]
     ranks: list[Facts] = [kept(folder / RESULT_FILE.format(one, number)) for one in range(case.split.size)]
     whole: Facts = kept(folder / WHOLE_FILE.format(case.model))
@@ -52,15 +52,15 @@ def judge(job: MeshJob, number: int, folder: Path) -> CaseResult:
     checks = [
         _outputs(OUTPUTS, case, ranks, whole["exact_out"], masks, limit),
         _outputs(SAME, case, ranks, whole["out"], masks, limit),
-        _held(case, ranks, whole),
-        _heard(case, ranks, masks, limit),
-        _talked(case, ranks),
+        _check_parameters(case, ranks, whole),
+        _check_damage(case, ranks, masks, limit),
+        _check_traffic(case, ranks),
     ]
     if case.gradients:
         checks.insert(2, _gradients(case, ranks, whole["exact_grad"], whole["tied"], limit))
     size = sum(4 * math.prod(shape) for shape in whole["shapes"].values())
-    told = tuple(_rank_facts(one, whole) for one in ranks)
-    return CaseResult(case=case, checks=tuple(checks), ranks=told, whole_bytes=size)
+    facts = tuple(_rank_facts(one, whole) for one in ranks)
+    return CaseResult(case=case, checks=tuple(checks), ranks=facts, whole_bytes=size)
 
 
 def _last_stage(case: MeshCase) -> list[int]:
@@ -68,7 +68,7 @@ def _last_stage(case: MeshCase) -> list[int]:
     return list(range((case.split.pipeline - 1) * size, case.split.size))
 
 
-def _worst(name: str, found: Sequence[tuple[int, Comparison]], limit: float) -> MeshCheck:
+def _check_outputs_within(name: str, found: Sequence[tuple[int, Comparison]], limit: float) -> MeshCheck:
     rank, worst = max(found, key=lambda one: one[1].max_rel_error)
     passed = worst.max_rel_error <= limit
     detail = "" if passed else f"rank {rank}: {worst}"
@@ -78,20 +78,20 @@ def _worst(name: str, found: Sequence[tuple[int, Comparison]], limit: float) -> 
 def _outputs(
     name: str, case: MeshCase, ranks: Sequence[Facts], want: Arrays, masks: Arrays, limit: float
 ) -> MeshCheck:
-    """Every rank of the last stage, since each has the outputs of all copies."""
+    """Check every rank of the last stage, since each has the outputs of all copies."""
     try:
         each = [
             (rank, compare(ranks[rank]["out"], want, masks=masks, required=tuple(want))) for rank in _last_stage(case)
         ]
     except ReferenceNotFinite as error:
         return MeshCheck(name=name, passed=False, detail=str(error))
-    return _worst(name, each, limit)
+    return _check_outputs_within(name, each, limit)
 
 
 def _gradients(
     case: MeshCase, ranks: Sequence[Facts], want: Arrays, tied: Mapping[str, str], limit: float
 ) -> MeshCheck:
-    """The stages' gradients together, for every place beside the pipeline; of what two stages hold, their sum."""
+    """Check the gradients of all stages together, for every coordinate beside the pipeline; shared ones are added."""
     size = case.split.data * case.split.tensor
     found = []
     try:
@@ -106,17 +106,17 @@ def _gradients(
             shapes, own_shapes = ({name: one.shape for name, one in each.items()} for each in (want, got))
             others = sorted(name for name in {**got, **want} if own_shapes.get(name) != shapes.get(name))
             if others:
-                told = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
+                detail = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
                 more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
-                return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=told + more)
-            found.append((place, replace(compare_gradients(got, want), worst=_farthest(got, want))))
+                return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=detail + more)
+            found.append((place, replace(compare_gradients(got, want), worst=_largest_error(got, want))))
     except ReferenceNotFinite as error:
         return MeshCheck(name=GRADIENTS, passed=False, detail=str(error))
-    return _worst(GRADIENTS, found, limit)
+    return _check_outputs_within(GRADIENTS, found, limit)
 
 
-def _farthest(got: Arrays, want: Arrays) -> str:
-    """The parameter whose gradient is farthest off."""
+def _largest_error(got: Arrays, want: Arrays) -> str:
+    """Return the parameter whose gradient has the largest error."""
     return f"the gradient of {max(want, key=lambda name: float(np.abs(got[name] - want[name]).max(initial=0.0)))}"
 
 
@@ -124,7 +124,7 @@ def _farthest(got: Arrays, want: Arrays) -> str:
 
 
 def expected_parts(case: MeshCase, rank: int, whole: Facts) -> dict[str, tuple[int, ...]]:
-    """The shape of each parameter that a rank must hold, by name, from what is known of the whole model alone."""
+    """Return the shape of each parameter that a rank must hold, by name, from facts of the whole model alone."""
     size = case.split.data * case.split.tensor
     stage = rank // size
     names = {**{name: name for name in whole["shapes"]}, **whole["tied"]}
@@ -150,7 +150,7 @@ def _is_of_stage(name: str, case: MeshCase, stage: int, whole: Facts) -> bool:
     return first == 0 if side == "before" else bool(stop == whole["count"])
 
 
-def _held(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
+def _check_parameters(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
     if case.split.tensor > 1 and not whole["dims"]:
         return MeshCheck(name=HELD, passed=False, detail="no parameter is divided by a tensor split")
     wrong = []
@@ -160,8 +160,8 @@ def _held(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> MeshCheck:
         differing = [name for name in {**got, **want} if got.get(name) != want.get(name)]
         if differing:
             name = differing[0]
-            told = f"rank {rank} holds {_shape(got.get(name))} of {name}, and its part is {_shape(want.get(name))}"
-            wrong.append(f"{told}; {len(differing)} differ" if len(differing) > 1 else told)
+            detail = f"rank {rank} holds {_shape(got.get(name))} of {name}, and its part is {_shape(want.get(name))}"
+            wrong.append(f"{detail}; {len(differing)} differ" if len(differing) > 1 else detail)
     return MeshCheck(name=HELD, passed=not wrong, detail="; ".join(wrong[:4]))
 
 
@@ -169,12 +169,12 @@ def _shape(shape: Sequence[int] | None) -> str:
     return "nothing" if shape is None else "x".join(map(str, shape)) or "a number"
 
 
-# Whom a rank is heard by
+# Effect of damage
 
 
-def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) -> MeshCheck:
-    """Damage to one rank must move the outputs of its copy's share of the batch on every rank that has outputs, and
-    leave those of other copies as they were."""
+def _check_damage(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) -> MeshCheck:
+    """Check that damage to one rank changes the outputs of its copy's share of the batch on every rank that has
+    outputs, and leaves those of other copies unchanged."""
     wrong: list[str] = []
     least = math.inf
     copies = case.split.data
@@ -183,9 +183,9 @@ def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) 
         for rank, after in enumerate(ranks[listener]["heard"]):
             copy = rank // case.split.tensor % copies
             for share in range(copies):
-                moved = _moved(before, after, masks, share, copies)
+                moved = _output_change(before, after, masks, share, copies)
                 if share == copy:
-                    # Whoever has outputs of another part of a layer hears of this one in the sums alone.
+                    # A rank with outputs of another part of a layer depends on this one only through the sums.
                     least = min(least, moved)
                     if not moved > HEARD_BY * limit:
                         wrong.append(f"rank {listener} doesn't hear rank {rank}: its outputs move by {moved:.1e}")
@@ -196,8 +196,8 @@ def _heard(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: float) 
     return MeshCheck(name=HEARD, passed=not wrong, error=shown, tolerance=HEARD_BY * limit, detail=detail)
 
 
-def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int) -> float:
-    """How far the outputs of one share of the batch moved, relative to their scale; infinite where they are gone."""
+def _output_change(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int) -> float:
+    """Return the relative change of the outputs of one share of the batch; infinite if they are missing."""
 
     def part(one: Array) -> Array:
         size = one.shape[0] // copies
@@ -213,11 +213,11 @@ def _moved(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int
         return 0.0
 
 
-# What a rank said
+# Communication
 
 
-def _talked(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
-    """A forward pass has collectives along `tensor` and passes on along `pipeline`; copies meet in the backward."""
+def _check_traffic(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
+    """Check the traffic: collectives along `tensor` and sends along `pipeline`, copies in the backward pass."""
     needed = {"tensor": "forward", "pipeline": "forward"} | ({"data": "backward"} if case.gradients else {})
     silent = [
         f"rank {rank} says nothing along {axis} in its {pass_} pass"
@@ -228,24 +228,24 @@ def _talked(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
     return MeshCheck(name=TALKED, passed=not silent, detail="; ".join(silent[:4]))
 
 
-def _rank_facts(told: Facts, whole: Facts) -> RankFacts:
-    shapes = {name: whole["shapes"].get(whole["tied"].get(name, name), shape) for name, shape in told["held"].items()}
+def _rank_facts(one: Facts, whole: Facts) -> RankFacts:
+    shapes = {name: whole["shapes"].get(whole["tied"].get(name, name), shape) for name, shape in one["held"].items()}
     parts = [
         f"{name} {_shape(shape)} of {_shape(shapes[name])}"
-        for name, shape in told["held"].items()
+        for name, shape in one["held"].items()
         if shapes[name] != shape
     ]
-    stage, copy, part = told["coordinates"]
+    stage, copy, part = one["coordinates"]
     return RankFacts(
-        rank=told["rank"],
-        device=told["device"],
+        rank=one["rank"],
+        device=one["device"],
         coordinates=(stage, copy, part),
-        parameters=len(told["held"]),
+        parameters=len(one["held"]),
         parts=len(parts),
-        bytes=told["bytes"],
-        forward=dict(sorted(told["forward"].items())),
-        backward=dict(sorted(told["backward"].items())),
-        forward_bytes=dict(sorted(told["forward_bytes"].items())),
-        seconds=told["seconds"],
+        bytes=one["bytes"],
+        forward=dict(sorted(one["forward"].items())),
+        backward=dict(sorted(one["backward"].items())),
+        forward_bytes=dict(sorted(one["forward_bytes"].items())),
+        seconds=one["seconds"],
         examples=tuple(parts[:3]),
     )

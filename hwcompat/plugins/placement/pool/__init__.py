@@ -1,8 +1,8 @@
-"""Models, tokenizers and other resources that are loaded once, shared by threads, and kept below a budget of memory.
+"""Resource pool: models, tokenizers and other resources, loaded once, shared by threads, within a memory budget.
 
-`pool.py` is what callers use, over `load_resource.py` (one load from admission to its end) and `pool_state.py` (what
-is there, who uses it, what goes). `account.py` decides what fits, `resource_sizes.py` and `device_memory.py` measure,
-`pool_models.py` brings models onto a device. Nothing is imported or started for it before a resource is asked for.
+`pool.py` is the interface; `load_resource.py` runs one load, `pool_state.py` holds the tables, `account.py` decides
+what fits, `resource_sizes.py` and `device_memory.py` measure, `pool_models.py` loads models onto a device. Importing
+the package starts nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Resources and loads, what of them one device holds, what may be added to it, and how close to its limits it is."""
+"""The memory account of one device: resources and loads, what may be added, and how full the device is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_NAME = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What is loaded once. `kind` is `model`, `tokenizer` or `resource`; the same on another device is another."""
+    """The identity of a resource, of which the device is a part. `kind` is `model`, `tokenizer` or `resource`."""
 
     kind: str
     type: str
@@ -34,7 +34,7 @@ class Key:
 
 @dataclass(kw_only=True, eq=False)
 class Entry:
-    """One resource that is there. `leases` counts its users by thread. `dismissed`: it goes with the last of them."""
+    """One loaded resource. `leases` counts users by thread. `dismissed`: the last lease that ends releases it."""
 
     key: Key
     resource: Any
@@ -55,7 +55,7 @@ class Entry:
         return not self.leases
 
     def to_dict(self, at: float) -> dict[str, Any]:
-        """What there is to tell of it at a moment, as JSON values."""
+        """Return its statistics at time `at` (seconds) as JSON values."""
         return {
             **asdict(self.key),
             "bytes_by_device": dict(self.size.bytes_by_device),
@@ -73,12 +73,11 @@ class Entry:
 
 @dataclass(kw_only=True, eq=False)
 class PoolLoad:
-    """What a caller asks for, and its load where it isn't there.
+    """A request, and its load if the resource isn't there.
 
-    `build` makes it, with nothing of the pool's held meanwhile. `claimed` are the bytes that the caller or its files
-    say. Of a load that has begun, `own` are those that it is a part of,
-    `expected` its bytes where they are known or claimed, `measured` whether an earlier load measured them, and
-    `waiting` the threads that get a lease when it ends.
+    `build` constructs it without a lock of the pool. `claimed` is the size in bytes by the caller or the files. Of a
+    load that has begun, `own` are the loads that it is a part of, `expected` its bytes if known or claimed,
+    `measured` whether an earlier load measured them, and `waiting` the threads that get a lease when it ends.
     """
 
     key: Key
@@ -97,7 +96,7 @@ class PoolLoad:
 
     @property
     def reserved(self) -> int:
-        """The bytes that are set aside for it."""
+        """Bytes that are reserved for it."""
         return self.expected or 0
 
 
@@ -105,10 +104,10 @@ class PoolLoad:
 class Account:
     """The bytes of one device, used under the pool's lock.
 
-    `held` are those of resources that are there, `loads` the loads under way, and what left the pool while somebody
-    kept a part of it stays in `lingering` until it is gone. `low_share` and `pressure_share` are the shares of the
-    budget, and of the device's memory, where low-memory mode and memory pressure begin. The promise: without one of
-    the resources that are there or on their way, all others fit the budget.
+    `held` are the loaded resources, `loads` the loads in progress, and `lingering` what left the pool while a part of
+    it is still referenced. `low_share` and `pressure_share` are the shares of the budget, and of the device's memory,
+    at which low-memory mode and memory pressure begin. Invariant: without one of the resources that are loaded or in
+    progress, all others fit the budget.
     """
 
     device: str
@@ -128,34 +127,34 @@ class Account:
 
     @property
     def total(self) -> int:
-        """Bytes of everything that is there or on its way."""
+        """Bytes of everything that is loaded or in progress."""
         return self.held + self.reserved + self.lingering_bytes
 
     @property
     def reserved(self) -> int:
-        """Bytes that are set aside for loads under way."""
+        """Bytes that are reserved for loads in progress."""
         return sum(load.reserved for load in self.loads)
 
     @property
     def lingering_bytes(self) -> int:
-        """Bytes of what left the pool, as far as somebody still holds them."""
+        """Bytes of what left the pool and is still referenced."""
         if self.lingering:
             self.lingering = [part for part in self.lingering if part.is_alive()]
         return sum(part.bytes for part in self.lingering)
 
     def unknown_beside(self, load: PoolLoad) -> list[PoolLoad]:
-        """Loads under way whose sizes weren't measured, but for those that this one is a part of."""
+        """Return the loads in progress of unmeasured size, except those that this load is a part of."""
         return [one for one in self.loads if not one.measured and one.number not in load.own]
 
     def is_turn_of(self, load: PoolLoad) -> bool:
-        """Whether no other load of unknown size is under way, where that matters."""
+        """Whether no other load of unknown size is in progress, if that matters."""
         return load.measured or self.budget is None or not self.unknown_beside(load)
 
     def may_start(self, load: PoolLoad) -> bool:
         """Whether a load may start now.
 
-        One whose size was measured before may where it fits. Any other, and one that doesn't fit, may be the one
-        beyond the budget: everything else fits, and no second one of unknown size is under way.
+        A load of measured size may start if it fits. Any other, and one that doesn't fit, may be the one beyond the
+        budget: then everything else has to fit, and no second load of unknown size may be in progress.
         """
         if self.budget is None or (load.measured and self.fits(load)):
             return True
@@ -166,34 +165,34 @@ class Account:
         return self.budget is None or self.total + load.reserved <= self.budget
 
     def start(self, load: PoolLoad) -> None:
-        """Note that a load is under way."""
+        """Record that a load is in progress."""
         self.loads.add(load)
         self.peak = max(self.peak, self.total)
 
     def add(self, count: int) -> None:
-        """Count the bytes of a resource."""
+        """Add the bytes of a resource."""
         self.held += count
         self.peak = max(self.peak, self.total)
 
     def remove(self, count: int, left: list[SizePart]) -> None:
-        """Count a resource as gone, but for the parts that somebody kept. The machine's figures are as old as its
-        last reading: what went since counts against them."""
+        """Subtract a resource except for the parts that are still referenced. The machine's figures are as old as its
+        last reading, so that later releases are subtracted from them."""
         self.held -= count
         self.lingering += left
         self.machine_excess = max(0, self.machine_excess - count)
 
     def excess(self, coming: int = 0) -> int:
-        """Bytes that idle resources should give back: what the budget, or the machine's memory, is filled beyond the
-        beginning of low-memory mode, `coming` included."""
+        """Return the bytes that idle resources should free: what exceeds the start of low-memory mode in the budget
+        or in the machine's memory, `coming` included."""
         over = 0 if self.budget is None else self.total + coming - self._mark(self.budget)
         return max(over, self.machine_excess)
 
     def _mark(self, of: int) -> int:
-        """The most that is below the beginning of low-memory mode."""
+        """Return the largest size below the start of low-memory mode."""
         return max(0, math.ceil(self.low_share * of) - 1)
 
     def read(self, reading: MemoryReading, at: float) -> None:
-        """Take what the machine says of the device."""
+        """Store the device's reading."""
         self.reading, self.read_at, self.machine_excess = reading, at, 0
         if reading.total_bytes and reading.free_bytes is not None:
             used = reading.total_bytes - reading.free_bytes
@@ -201,15 +200,15 @@ class Account:
 
     @property
     def budget_used(self) -> float | None:
-        """How full the budget is, from 0 to 1; `None` where there is none."""
+        """Return the used share of the budget, from 0 to 1; `None` without a budget."""
         return self.total / self.budget if self.budget else None
 
     def fullest(self) -> float:
-        """How full the budget or the device is, whichever is more; 0 where neither is known."""
+        """Return the used share of the budget or of the device, whichever is larger; 0 if neither is known."""
         return max(self.budget_used or 0.0, self.reading.used_share or 0.0)
 
     def fullness(self) -> str:
-        """`93 % of the pool's budget of 96.0 MB is in use`, and the same of the device where that is known."""
+        """Return text such as `93 % of the pool's budget of 96.0 MB is in use`, and the same of the device."""
         parts = []
         if self.budget_used is not None and self.budget is not None:
             parts.append(f"{self.budget_used:.0%} of the pool's budget of {_megabytes(self.budget)} is in use")
@@ -219,7 +218,7 @@ class Account:
         return ", ".join(parts).replace("%", " %") or "how full it is isn't known"
 
     def to_dict(self) -> dict[str, Any]:
-        """What there is to tell of it now, as JSON values."""
+        """Return its statistics as JSON values."""
         return {
             "budget_bytes": self.budget,
             "budget_from": self.budget_from,

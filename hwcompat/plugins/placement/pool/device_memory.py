@@ -1,4 +1,4 @@
-"""Memory of devices as the machine and its runtimes tell it: in all, free, and what a load took."""
+"""Memory of devices as the machine and its runtimes report it: total, free, and allocated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hardware.inventory.system.main_memory import cgroup_files_bytes, read_memor
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryReading:
-    """Memory of one device in bytes; `None`, with a reason, where nobody tells."""
+    """Memory of one device in bytes; `None`, with a reason, if it is unknown."""
 
     total_bytes: int | None = None
     free_bytes: int | None = None
@@ -22,7 +22,7 @@ class MemoryReading:
 
     @property
     def used_share(self) -> float | None:
-        """How much of it is in use, by whomever, from 0 to 1."""
+        """The used share, by any process, from 0 to 1."""
         if not self.total_bytes or self.free_bytes is None:
             return None
         return 1 - min(self.free_bytes, self.total_bytes) / self.total_bytes
@@ -32,17 +32,17 @@ ReadMemory = Callable[[str], MemoryReading]
 
 
 def read_device(device: str) -> MemoryReading:
-    """What a device has, by the pool's name of it (`cpu`, `cuda:1`). Never raises.
+    """Return the memory of a device, by the pool's name of it (`cpu`, `cuda:1`). Never raises.
 
-    For `cpu` the host's memory, or its control group's if that is less; what the group keeps of files counts as free.
-    For others what torch's allocator says of the whole device (`torch.cuda.mem_get_info`, `torch.xpu.mem_get_info`,
+    For `cpu` it is the host's memory, or its control group's if that is less; the group's file cache counts as free.
+    For others it is what torch's allocator reports (`torch.cuda.mem_get_info`, `torch.xpu.mem_get_info`,
     `torch.mps.recommended_max_memory`).
     """
     if device == "cpu":
         return _host()
     try:
         return _of_torch(device)
-    except Exception as error:  # a driver may raise anything; that it tells nothing is the answer
+    except Exception as error:  # a driver may raise anything; then there is no reading
         return MemoryReading(reason=f"{type(error).__name__}: {error}")
 
 
@@ -71,7 +71,7 @@ def _of_torch(device: str) -> MemoryReading:
 
 
 def _torch_module(device: str) -> tuple[Any, int]:
-    """What torch has for a device (`torch.cuda`), where it runs there and is loaded, and the device's number."""
+    """Return torch's module for a device (`torch.cuda`), if it is loaded and runs there, and the device's index."""
     from hardware.backends.factory import backend_class, known_targets
 
     name, _, index = device.partition(":")
@@ -82,7 +82,7 @@ def _torch_module(device: str) -> tuple[Any, int]:
 
 
 def allocated_bytes(device: str) -> int | None:
-    """What torch's allocator has handed out on a device; `None` for the host, and where it keeps no count."""
+    """Return the bytes that torch's allocator has allocated on a device; `None` for the host, and without a count."""
     if device == "cpu":
         return None
     try:
@@ -97,12 +97,12 @@ def allocated_bytes(device: str) -> int | None:
 
 
 def resident_bytes() -> int:
-    """Main memory that this process has in use."""
+    """Return the resident memory of this process in bytes."""
     return int(psutil.Process().memory_info().rss)
 
 
 def give_back(device: str) -> None:
-    """Have torch hand what it keeps for later back to the device; nothing for the host."""
+    """Have torch release its cached memory of a device; does nothing for the host."""
     if device == "cpu":
         return
     module, _ = _torch_module(device)

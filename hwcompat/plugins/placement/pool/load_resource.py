@@ -1,4 +1,4 @@
-"""One load: it waits for room, builds, measures what came, and gives it to all who waited."""
+"""One load: wait for memory, build, measure, and give the resource to all who wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .resource_sizes import Size, size_of
 
 _LOOKED_AGAIN_S = 1.0
 _OUTSIDERS_LOOKED_AGAIN_S = 0.05
-"""How often a load without room looks again: nobody tells when the last reference without a lease is dropped."""
+"""Seconds between two looks of a waiting load: no event reports that the last reference is dropped."""
 _LONGEST_MESSAGE = 500
 
 _under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozenset())
@@ -26,9 +26,9 @@ _under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozen
 
 
 def acquire(state: PoolState, load: PoolLoad) -> Entry:
-    """The resource with a lease for this thread; loaded by this thread, or by the one that does already.
+    """Return the resource with a lease for this thread; loaded by this thread, or by the one that loads it already.
 
-    Raises what the constructor raised, to all who waited for it; `OutOfMemory` and `WouldDeadlock`.
+    Raises what the constructor raised, in all waiting threads; `OutOfMemory` and `WouldDeadlock`.
     """
     me = threading.get_ident()
     account = state.account(load.key.device)
@@ -41,7 +41,7 @@ def acquire(state: PoolState, load: PoolLoad) -> Entry:
         other = state.loads.get(load.key)
         if other is not None:
             state.counts["waits"] += 1
-            return _awaited(state, other, me)
+            return _wait_for_load(state, other, me)
         state.counts["misses"] += 1
         known = state.sizes.get(load.key)
         load.number, load.owner, load.own = next(state.numbers), me, _under_way.get()
@@ -55,7 +55,7 @@ def acquire(state: PoolState, load: PoolLoad) -> Entry:
         entry = _built_or_retried(state, load, account)
         accounts = [state.account(device) for device in entry.size.bytes_by_device]
         with state.lock:
-            _arrived(state, load, entry)
+            _finish_load(state, load, entry)
     except BaseException as error:
         _failed(state, load, error)
         raise
@@ -64,8 +64,8 @@ def acquire(state: PoolState, load: PoolLoad) -> Entry:
     return entry
 
 
-def _awaited(state: PoolState, load: PoolLoad, me: int) -> Entry:
-    """What another thread's load brings, with the lease that this thread got when the load ended."""
+def _wait_for_load(state: PoolState, load: PoolLoad, me: int) -> Entry:
+    """Return what another thread's load gives, with the lease that this thread got when the load ended."""
     by_itself = load.number in _under_way.get()
     load.waiting[me] += 1
     try:
@@ -96,8 +96,8 @@ def _awaited(state: PoolState, load: PoolLoad, me: int) -> Entry:
 
 
 def _admit(state: PoolState, load: PoolLoad, account: Account) -> None:
-    """Return when the load may start, with its bytes set aside. What is idle goes for it, the least recently used
-    first."""
+    """Return when the load may start, with its bytes reserved. Idle resources are evicted for it, the least recently
+    used first."""
     deadline: float | None = None
     thorough = False
     while True:
@@ -110,9 +110,9 @@ def _admit(state: PoolState, load: PoolLoad, account: Account) -> None:
             deadline = at + state.wait_s
         if _wait_for_room(state, load, account, deadline):
             continue
-        if not thorough:  # what refers to itself in a circle may go still
+        if not thorough:  # a reference circle may be collected still
             thorough = True
-        elif load.own:  # a part of another load, which has room or was the one beyond the budget
+        elif load.own:  # a part of another load, which has memory or was the one beyond the budget
             state.counts["nested_beyond_budget"] += 1
             break
         else:
@@ -122,7 +122,7 @@ def _admit(state: PoolState, load: PoolLoad, account: Account) -> None:
 
 
 def _wait_for_room(state: PoolState, load: PoolLoad, account: Account, deadline: float) -> bool:
-    """Wait until something changed; false where nobody can make room, or nobody did in time."""
+    """Wait until something changed; return false if no thread can free memory, or none did in time."""
 
     def blockers() -> set[int]:
         return state.blockers(account, load)
@@ -160,7 +160,7 @@ def _no_room(state: PoolState, load: PoolLoad, account: Account, *, waited: bool
 
 
 def _built_or_retried(state: PoolState, load: PoolLoad, account: Account) -> Entry:
-    """Build; where memory runs out, let everything idle go and try once more."""
+    """Build; if memory runs out, evict all idle resources and try once more."""
     try:
         return _built(state, load)
     except Exception as error:
@@ -174,7 +174,7 @@ def _built_or_retried(state: PoolState, load: PoolLoad, account: Account) -> Ent
     except Exception as error:
         if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
             raise
-        traceback.clear_frames(error.__traceback__)  # what was built halfway hangs on them
+        traceback.clear_frames(error.__traceback__)  # what was built halfway is referenced by them
         with state.lock:
             full = account.fullness()
         raise OutOfMemory(
@@ -207,9 +207,9 @@ def _built(state: PoolState, load: PoolLoad) -> Entry:
     if size.measured_by == "tensors":
         size = size.at_least(device, allocator_change)
     elif size.measured_by == "nothing" and load.key.kind == "model":
-        told = allocator_change if allocator_change is not None else resident_change if device == "cpu" else None
-        if told is not None and told > 0:
-            size = Size(bytes_by_device={device: told}, measured_by="process")
+        growth = allocator_change if allocator_change is not None else resident_change if device == "cpu" else None
+        if growth is not None and growth > 0:
+            size = Size(bytes_by_device={device: growth}, measured_by="process")
     if load.key.kind == "model" and size.parts and not size.bytes_by_device.get(device):
         raise BackendUnavailable(
             f"{load.key} isn't there",
@@ -235,7 +235,7 @@ def _change(before: int | None, after: int | None) -> int | None:
 # Its end
 
 
-def _arrived(state: PoolState, load: PoolLoad, entry: Entry) -> None:
+def _finish_load(state: PoolState, load: PoolLoad, entry: Entry) -> None:
     _end(state, load)
     for device, count in entry.size.bytes_by_device.items():
         state.accounts[device].add(count)

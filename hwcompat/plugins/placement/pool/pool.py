@@ -1,4 +1,4 @@
-"""`ResourcePool`: what is asked of it is loaded once, shared, and kept below a budget of memory for each device."""
+"""`ResourcePool`: load resources once, share them, and keep each device within a memory budget."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class CallOutcome:
-    """What one call gave: its `value`, or the `error` that it raised."""
+    """The outcome of one call: its `value`, or the `error` that it raised."""
 
     value: Any = None
     error: Exception | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether it gave a value."""
+        """Whether it returned a value."""
         return self.error is None
 
 
 class Lease(Generic[T]):
-    """A resource that stays as long as this does: until `release`, or the end of the `with` block."""
+    """A lease on a resource, which stays loaded until `release` or the end of the `with` block."""
 
     def __init__(self, pool: ResourcePool, entry: Entry) -> None:
         self._pool = pool
@@ -53,7 +53,7 @@ class Lease(Generic[T]):
 
     @property
     def resource(self) -> T:
-        """What is leased. Raises `UsageError` after the release."""
+        """The leased resource. Raises `UsageError` after the release."""
         entry = self._entry
         if entry is None:
             raise UsageError("the lease has ended", fix="Use the resource inside of its `with` block.")
@@ -61,7 +61,7 @@ class Lease(Generic[T]):
         return resource
 
     def release(self) -> None:
-        """Give it back; again is harmless. Any thread may."""
+        """End the lease; does nothing the second time. Any thread may call it."""
         entry, self._entry = self._entry, None
         if entry is not None:
             self._pool._release(entry, self._thread)
@@ -73,21 +73,21 @@ class Lease(Generic[T]):
         self.release()
 
     def __del__(self) -> None:
-        # May run at any moment, under the pool's lock too: the pool takes it up at its next call.
+        # May run at any moment, under the pool's lock too: the pool ends the lease at its next call.
         if self._entry is not None:
             self._pool._forgotten.append((self._entry, self._thread))
 
 
 class ResourcePool:
-    """Resources by what they are called, one load each however many threads ask.
+    """Resources by kind and id, loaded once for any number of threads.
 
-    `budgets` are bytes by device (`cpu`, `cuda:1`; `cuda` is each of its kind); a device that isn't named gets
-    `fraction` of its memory, and none if its size is unknown. The promise, for each device: without one
-    of the resources that are there or being loaded, all others fit its budget. What is idle goes, the least recently
-    used first, from `low_memory` of a budget or of the device's memory on.
+    `budgets` are bytes by device (`cpu`, `cuda:1`; `cuda` is each of its kind); any other device gets `fraction` of
+    its memory, and no budget if its size is unknown. Invariant, for each device: without one of the resources that
+    are loaded or being loaded, all others fit its budget. Idle resources are evicted, the least recently used first,
+    from the share `low_memory` of a budget or of the device's memory on.
 
-    A load that finds no room waits `wait_s` seconds for others to let go, then raises `OutOfMemory`; one that could
-    only wait for ever raises at once. `memory` and `clock` are for tests.
+    A load without memory waits `wait_s` seconds for others to release theirs, then raises `OutOfMemory`; one that
+    could only wait for ever raises at once. `memory` and `clock` are for tests.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class ResourcePool:
         device: str = _HOST,
         expected_bytes: int | None = None,
     ) -> T:
-        """The resource of that type and id, made by `constructor` where it isn't there.
+        """Return the resource of that type and id, made by `constructor` if it isn't loaded.
 
-        It stays in the pool as long as the caller refers to it; where that can't be seen (numbers, texts, plain lists
-        and mappings), take `lease`. `expected_bytes` is what it takes on `device`: room is made for it, and it counts
-        where the resource holds no tensors and no arrays. Raises what the constructor raises, to all who waited.
+        It stays in the pool as long as the caller references it; for types without weak references (numbers, texts,
+        plain lists and mappings) use `lease`. `expected_bytes` is its size on `device`: memory is freed for it, and
+        it counts if the resource holds no tensors and no arrays. Raises what the constructor raises.
         """
         with self.lease(
             resource_type, resource_id, constructor, device=device, expected_bytes=expected_bytes
@@ -154,11 +154,11 @@ class ResourcePool:
         device: str | Target | None = None,
         expected_bytes: int | None = None,
     ) -> Any:
-        """The model on the device that was chosen: `device`, what the preferences say, or the best that is here.
+        """Return the model on the chosen device: `device`, the preferred one, or the best that is available.
 
-        A constructor with a parameter `device` is given it, and a module is moved there; without a constructor
-        transformers loads `model_name`, a local folder or a cached name. It stays as `get_resource` says. Raises
-        `BackendUnavailable` where the device can't be used: nothing runs elsewhere instead.
+        A constructor with a parameter `device` gets it, and a module is moved there; without a constructor
+        transformers loads `model_name`, a local folder or a cached name. It stays as with `get_resource`. Raises
+        `BackendUnavailable` if the device can't be used: nothing runs elsewhere instead.
         """
         with self.lease_model(
             model_type, model_name, constructor, hardware_preferences, device=device, expected_bytes=expected_bytes
@@ -166,7 +166,7 @@ class ResourcePool:
             return model
 
     def get_tokenizer(self, model_type: str, model_name: str, constructor: Callable[[], Any] | None = None) -> Any:
-        """The tokenizer of a model: from `constructor`, else from the local folder or cached name."""
+        """Return the tokenizer of a model: from `constructor`, else from the local folder or cached name."""
         key = Key(kind="tokenizer", type=model_type, id=model_name, device=_HOST)
         build = constructor or partial(load_tokenizer, model_name)
         with self._lease(PoolLoad(key=key, build=build)) as tokenizer:
@@ -181,7 +181,7 @@ class ResourcePool:
         device: str = _HOST,
         expected_bytes: int | None = None,
     ) -> Lease[T]:
-        """`get_resource` with a promise: what is leased isn't released. `with pool.lease(…) as resource: …`"""
+        """Return a lease on the resource of `get_resource`: `with pool.lease(…) as resource: …`"""
         key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names_on(device).device)
         build = constructor or partial(_refuse, key)
         return self._lease(PoolLoad(key=key, build=build, claimed=expected_bytes))
@@ -196,7 +196,7 @@ class ResourcePool:
         device: str | Target | None = None,
         expected_bytes: int | None = None,
     ) -> Lease[Any]:
-        """`get_model` with the promise of a lease."""
+        """Return a lease on the model of `get_model`."""
         place = place_for(device, hardware_preferences)
         key = Key(kind="model", type=model_type, id=model_name, device=place.device, precision=place.precision)
         if constructor is None:
@@ -233,7 +233,7 @@ class ResourcePool:
     # Letting go
 
     def cleanup_unused_resources(self, max_age_minutes: float = 30) -> int:
-        """Release what is unused and wasn't requested for this many minutes. Return how many were released."""
+        """Release what was unused for this many minutes. Return how many were released."""
         if not (isinstance(max_age_minutes, int | float) and max_age_minutes >= 0):
             raise UsageError(f"max_age_minutes is {echo(str(max_age_minutes))}", why="it is in minutes, 0 or more")
         self._take_up_forgotten()
@@ -245,8 +245,8 @@ class ResourcePool:
         return gone
 
     def clear(self) -> None:
-        """Forget everything: what is idle goes now, what has a lease with its last one, what is being loaded once
-        those who wait for it are done. Memory of what is still referred to stays counted until it is gone."""
+        """Forget everything: idle resources now, leased ones with their last lease, loads when those who wait for
+        them are done. Memory that is still referenced stays counted until it is freed."""
         self._take_up_forgotten()
         state = self._state
         with state.lock:
@@ -264,30 +264,30 @@ class ResourcePool:
     def execute_concurrent(
         self, calls: Iterable[Callable[[], Any]], max_workers: int | None = None
     ) -> list[CallOutcome]:
-        """Run calls at once, which may ask this pool and run further calls; outcomes come in the order of the calls,
-        each with its value or the error that it raised."""
+        """Run calls at once, which may use this pool and run more calls. Return their outcomes in the order of the
+        calls, each with its value or the error that it raised."""
         if max_workers is not None and max_workers < 1:
             raise UsageError(f"max_workers is {max_workers}", why="at least one thread is needed")
         outcomes = _run_all(self._state, list(calls), max_workers or _MOST_WORKERS)
-        # What its threads still referred to, they don't any more.
+        # What its threads referenced isn't referenced any more.
         self._state.tend_all()
         return outcomes
 
     def get_stats(self) -> dict[str, Any]:
-        """Requests, loads, devices, resources and incidents at one moment, as JSON values. `state.COUNTS` says
-        what each count means."""
+        """Return requests, loads, devices, resources and incidents at one moment as JSON values. `pool_state.COUNTS`
+        explains each count."""
         self._take_up_forgotten()
         return self._state.snapshot()
 
     def check_memory(self) -> None:
-        """Look how full each device is now, and let idle resources go where low-memory mode says so."""
+        """Measure how full each device is, and evict idle resources in low-memory mode."""
         self._take_up_forgotten()
         for account in list(self._state.accounts.values()):
             account.read_at = None
             self._state.tend(account, thorough=True)
 
     def incidents(self) -> tuple[Incident, ...]:
-        """What a report should tell: low-memory mode, memory pressure, loads that failed; a hundred at most."""
+        """Return incidents for reports: low-memory mode, memory pressure, failed loads; a hundred at most."""
         with self._state.lock:
             return tuple(self._state.incidents.values())
 
@@ -297,7 +297,7 @@ def _refuse(key: Key) -> Any:
 
 
 def _run_all(state: PoolState, calls: Sequence[Callable[[], Any]], max_workers: int) -> list[CallOutcome]:
-    """Run the calls by threads of their own, so that calls may start further runs. Returns when all have ended; what
+    """Run the calls in threads of their own, so that calls may start more runs. Returns when all have ended; what
     isn't an `Exception` (an interruption) is raised then."""
     if not calls:
         return []
@@ -327,7 +327,7 @@ _global: list[ResourcePool] = []
 
 
 def get_global_resource_pool() -> ResourcePool:
-    """The pool that all parts of a process share; made when it is first asked for."""
+    """Return the pool that all parts of a process share, created at the first call."""
     with global_lock:
         if not _global:
             _global.append(ResourcePool())
@@ -335,7 +335,7 @@ def get_global_resource_pool() -> ResourcePool:
 
 
 def used_global_pool() -> ResourcePool | None:
-    """That pool, where anything was ever asked of it."""
+    """Return the shared pool if it was ever used."""
     with global_lock:
         pool = _global[0] if _global else None
     return pool if pool is not None and pool.get_stats()["requests"] else None

@@ -1,6 +1,6 @@
-"""Models for the pool: which device one is loaded onto, how it gets there, and how it is loaded by name.
+"""Models for the pool: choose a device, move the model there, and load models by name.
 
-A device that was asked for is the one, or an error. transformers loads a local folder or a cached name: nothing is
+The requested device is used, or an error is raised. transformers loads a local folder or a cached name: nothing is
 fetched, no code of a checkpoint runs, weights are safetensors.
 """
 
@@ -40,14 +40,14 @@ _LONGEST_REASON = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """What the pool calls devices: `device` is the one that is meant (`cuda:0`, `openvino:NPU`). `torch_type` is its
-    type of torch devices, empty where there is none."""
+    """The pool's names of devices: `device` is the chosen one (`cuda:0`, `openvino:NPU`), `torch_type` its type of
+    torch devices, empty if there is none."""
 
     device: str
     torch_type: str
 
     def name_of(self, device: Any) -> str:
-        """The pool's name of a torch device: `rocm:1` for torch's `cuda:1` where the one that is meant is ROCm's."""
+        """Return the pool's name of a torch device: `rocm:1` for torch's `cuda:1` if the chosen one is ROCm's."""
         if device.type != self.torch_type:
             return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
         name, numbered, _ = self.device.partition(":")
@@ -56,20 +56,20 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlace(Names):
-    """Where a model goes."""
+    """The device that a model is loaded onto."""
 
     backend: BaseBackend
     precision: str = ""
 
     @property
     def argument(self) -> str:
-        """What its runtime calls the device, which constructors are given."""
+        """The runtime's name of the device, as constructors get it."""
         return str(self.backend.device if self.torch_type else self.backend.target)
 
 
 @functools.cache
 def names_on(device: str | Target) -> Names:
-    """The names on a device that a user names. Raises `UsageError` where it isn't known."""
+    """Return the names for a device that the user names. Raises `UsageError` if it is unknown."""
     target = resolve_target(device) if isinstance(device, str) else device
     backend = class_of(target)
     torch_type = str(getattr(backend, "DEVICE_TYPE", ""))
@@ -78,10 +78,10 @@ def names_on(device: str | Target) -> Names:
 
 
 def place_for(device: str | Target | None, preferences: Mapping[str, Any] | None = None) -> ModelPlace:
-    """The place that a caller means: `device`, else what the preferences say, else the best that is here.
+    """Return the place that a caller means: `device`, else the preferences, else the best available.
 
     Preferences are `device`, `priority_list` (the first that can be used), `preferred_index` and `precision`. Raises
-    `UsageError` for what isn't known, `BackendUnavailable` where the device that was named can't be used.
+    `UsageError` for unknown ones, `BackendUnavailable` if the named device can't be used.
     """
     wishes = dict(preferences or {})
     for name in wishes:
@@ -112,7 +112,7 @@ def _first_of(names: list[str], index: Any) -> BaseBackend:
 
 @functools.lru_cache(maxsize=64)
 def _usable(named: str, index: int | None) -> BaseBackend:
-    """The backend of a device that can be used. Asked once of each; one that can't is asked again each time."""
+    """Return the backend of a usable device. A usable one is asked once; another is asked again each time."""
     target = resolve_target(detect_best_backend() if named.strip().lower() == "auto" else named)
     if index is not None and target.index is None and class_of(target).INDEXED:
         target = replace(target, index=index)
@@ -136,7 +136,7 @@ def _precision(wish: Any) -> str:
 
 
 def takes_device(constructor: Callable[..., Any]) -> bool:
-    """Whether a constructor has a parameter called `device` that can be given by name."""
+    """Whether a constructor has a parameter `device` that can be given by name."""
     try:
         parameter = inspect.signature(constructor).parameters.get("device")
     except (TypeError, ValueError):
@@ -145,15 +145,15 @@ def takes_device(constructor: Callable[..., Any]) -> bool:
 
 
 def built_on(place: ModelPlace, constructor: Callable[..., Any]) -> Any:
-    """What a constructor makes, on its place: it is given the device where it takes one, and a module is moved.
+    """Build a model on its place: pass the device if the constructor takes one, and move a module there.
 
-    Raises `UsageError` for what can't be brought to another device than the host.
+    Raises `UsageError` for a model that can't be moved to another device than the host.
     """
     given = takes_device(constructor)
     model = constructor(device=place.argument) if given else constructor()
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        return _moved(place, model)
+        return _move_to(place, model)
     if given or place.device == "cpu":
         return model
     move = getattr(model, "to", None)
@@ -167,12 +167,12 @@ def built_on(place: ModelPlace, constructor: Callable[..., Any]) -> Any:
     return model if moved is None else moved
 
 
-def _moved(place: ModelPlace, model: Any) -> Any:
+def _move_to(place: ModelPlace, model: Any) -> Any:
     if place.precision:
         from hardware.model.calls import in_dtype, torch_dtype
 
         model = in_dtype(model, torch_dtype(place.precision))
-    if getattr(model, "hf_device_map", None):  # spread over devices by whoever made it
+    if getattr(model, "hf_device_map", None):  # its constructor spread it over devices
         return model
     return place.backend.to_device(model)
 
@@ -181,17 +181,17 @@ def _moved(place: ModelPlace, model: Any) -> Any:
 
 
 def weights_bytes(model_name: str) -> int | None:
-    """What the weights of a local folder take as files; `None` for what isn't one."""
+    """Return the size of the weights of a local folder in bytes; `None` if it isn't one."""
     if not is_folder(Path(model_name)):
         return None
     return sum(os.stat(path).st_size for path in weight_files(Path(model_name)) if path.suffix == ".safetensors")
 
 
 def load_model(model_type: str, model_name: str) -> Any:
-    """The model of a folder or of a cached name, in the dtype of its files and in evaluation mode.
+    """Load the model of a folder or of a cached name, in the dtype of its files and in evaluation mode.
 
-    Its class is the one that its configuration names, else that of `AutoModel`. `model_type` is held against the
-    configuration where it is a type of transformers.
+    Its class is the one that its configuration names, else that of `AutoModel`. `model_type` is compared with the
+    configuration if it is a type of transformers.
     """
     transformers = _transformers()
     config = _read(transformers.AutoConfig, model_name, "configuration")
@@ -221,7 +221,7 @@ def load_model(model_type: str, model_name: str) -> Any:
 
 
 def load_tokenizer(model_name: str) -> Any:
-    """The tokenizer of a folder or of a cached name."""
+    """Load the tokenizer of a folder or of a cached name."""
     return _read(_transformers().AutoTokenizer, model_name, "tokenizer")
 
 
@@ -241,7 +241,7 @@ def _read(loader: Any, model_name: str, what: str, **options: Any) -> Any:
     folder = Path(model_name)
     local = is_folder(folder)
     if local:
-        weight_files(folder)  # raises where one is no file of its own
+        weight_files(folder)  # raises if one is no file of its own
         refuse_foreign(folder, read_config(folder) or {})  # a tokenizer needs none; a model's loader says so
     try:
         return loader.from_pretrained(

@@ -1,7 +1,7 @@
-"""What a pool knows of its resources: those that are there, those that are being loaded, who uses them, who waits.
+"""State of a pool: loaded resources, loads in progress, users, and waiting threads.
 
-Everything here is used under `PoolState.lock`, but for constructors and what the machine is asked. Memory counts as
-free when no one holds it any more: a resource that goes is dropped, and taken back where somebody still refers to it.
+Everything here is used under `PoolState.lock`, except for constructors and readings of the machine. Memory counts as
+free when it is unreferenced: a resource is dropped, and taken back if it is still referenced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .resource_sizes import weak, whole
 _MOST_INCIDENTS = 100
 _COLLECTED_AGAIN = 10
 _ASKED_AGAIN_S = 1.0
-"""How long the machine isn't asked again how full a device is."""
+"""Seconds during which the last reading of a device is used."""
 
 COUNTS = {
     "hits": "requests that found their resource",
@@ -46,15 +46,15 @@ COUNTS = {
     "underestimated": "loads that took more than was expected",
     "nested_beyond_budget": "loads for another's constructor that had no room and couldn't wait",
 }
-"""What is counted, and what it means."""
+"""Names of the counts, and what they mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Incident:
-    """`kind` is `low_memory`, `memory_pressure` or `failed_load`; moments are ISO 8601 in UTC.
+    """An incident: `kind` is `low_memory`, `memory_pressure` or `failed_load`; times are ISO 8601 in UTC.
 
-    Of a failure `error` is the class and its message, `error_type` what is known of it, `model` whose it is.
-    Texts may quote what others wrote.
+    Of a failure, `error` is the class and its message, `error_type` its type if known, `model` the model. Texts may
+    quote messages of other software.
     """
 
     kind: str
@@ -69,11 +69,11 @@ class Incident:
 
 
 Blockers = Callable[[], set[int]]
-"""The threads, by identity, any of which may end a wait. Asked anew each time, since it changes."""
+"""Returns the threads, by identity, any of which may end a wait; called each time, since they change."""
 
 
 class Waits:
-    """Which thread waits for which, so that a wait that could never end is an error instead."""
+    """Which thread waits for which, so that a wait without an end becomes an error."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self._lock = lock
@@ -81,7 +81,7 @@ class Waits:
 
     @contextmanager
     def waiting(self, thread: int, blockers: Blockers) -> Iterator[None]:
-        """Note that `thread` waits. A thread can wait in two places: a signal's handler may ask the pool too."""
+        """Record that `thread` waits. A thread can wait in two places: a signal handler may use the pool too."""
         with self._lock:
             self._of.setdefault(thread, []).append(blockers)
         try:
@@ -93,9 +93,9 @@ class Waits:
                     del self._of[thread]
 
     def can_end(self, thread: int, blockers: set[int]) -> bool:
-        """Whether a thread that runs can be reached from those that `thread` would wait for.
+        """Whether a running thread can be reached from those that `thread` would wait for.
 
-        One that waits itself is followed to those that it waits for; one that waits for no one in particular runs.
+        A waiting thread is followed to those that it waits for; one that waits for no thread in particular runs.
         """
         met = {thread}
         to_see = list(blockers - met)
@@ -115,12 +115,12 @@ class Waits:
 
 
 class PoolState:
-    """All tables of a pool, the lock under which they are used, and the condition that tells of each change.
+    """All tables of a pool, the lock under which they are used, and the condition that is notified of each change.
 
-    `budgets` are in bytes by device (`cuda` stands for all of its kind), else a device has `fraction` of its memory;
-    `low_memory` and `pressure` are shares of it, `wait_s` is how long a load waits for others to let go, `now` counts
-    seconds. `outgoing` are resources that the pool gives to no one any more and that somebody still has a lease on,
-    `leaving` those that are being dropped.
+    `budgets` are in bytes by device (`cuda` is all of its kind), else a device has `fraction` of its memory;
+    `low_memory` and `pressure` are shares of it, `wait_s` is how long a load waits for others, `now` returns seconds.
+    `outgoing` are resources that the pool gives to no caller any more and that still have a lease, `leaving` are
+    being dropped.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class PoolState:
         self.budgets, self.fraction, self.wait_s = budgets, fraction, wait_s
         self.low_memory, self.pressure = low_memory, pressure
         self.read_memory, self.now = read_memory, now
-        self.lock = threading.RLock()  # a resource's end may call the pool, and comes under the lock
+        self.lock = threading.RLock()  # the end of a resource may call the pool, and comes under the lock
         self.changed = Condition(self.lock)
         self.entries: dict[Key, Entry] = {}
         self.outgoing: set[Entry] = set()
@@ -153,7 +153,7 @@ class PoolState:
         _states.add(self)
 
     def account(self, device: str) -> Account:
-        """The account of a device, opened when it is first asked for: the device is asked what it has."""
+        """Return the account of a device; the first call reads the device's memory."""
         found = self.accounts.get(device)
         if found is not None:
             return found
@@ -177,13 +177,13 @@ class PoolState:
     # Leases
 
     def lease(self, entry: Entry, threads: Counter[int]) -> None:
-        """Promise threads that a resource stays."""
+        """Give threads a lease on a resource."""
         entry.leases += threads
         entry.uses += threads.total()
         entry.last_used, entry.order = self.now(), next(self.numbers)
 
     def end_lease(self, entry: Entry, thread: int) -> None:
-        """Take one promise back. What was dismissed goes with the last."""
+        """End one lease. A dismissed resource is released with the last."""
         entry.leases -= Counter({thread: 1})
         entry.last_used, entry.order = self.now(), next(self.numbers)
         if entry.is_idle:
@@ -194,19 +194,19 @@ class PoolState:
     # Letting go
 
     def idle_on(self, device: str) -> list[Entry]:
-        """Resources without a lease that hold memory of a device, the least recently used first."""
+        """Return resources without a lease that hold memory of a device, the least recently used first."""
         idle = [one for one in self.entries.values() if one.is_idle and one.size.bytes_by_device.get(device)]
         return sorted(idle, key=lambda one: one.order)
 
     def release(self, entries: Sequence[Entry], *, forced: bool = False, thorough: bool = False) -> int:
-        """Drop idle resources, and take back what somebody outside still refers to: that counts as a use. Return how
-        many went.
+        """Drop idle resources, and take back those that are still referenced: that counts as a use. Return how many
+        were dropped.
 
-        `forced` takes nothing back: the memory of what is still referred to stays counted until it is gone. What
-        can't be referred to weakly counts as gone. What refers to itself in a circle goes by a collection of garbage,
-        which isn't made each time, since it takes long; `thorough` makes one.
+        `forced` takes nothing back: memory that is still referenced stays counted until it is freed. An object
+        without weak references counts as freed. A reference circle is freed by a garbage collection, which takes long
+        and isn't run each time; `thorough` runs one.
         """
-        own = [entry for entry in entries if entry not in self.leaving]  # a resource's end may ask for room too
+        own = [entry for entry in entries if entry not in self.leaving]  # the end of a resource may need memory too
         self.leaving.update(own)
         references = [(weak(entry.resource), whole(entry.resource, entry.size)) for entry in own]
         for entry in own:
@@ -236,21 +236,21 @@ class PoolState:
         return len(gone)
 
     def _collect(self, *, now: bool) -> None:
-        """Collect garbage, now or where the last time is so long ago that it takes a tenth of all time at most."""
+        """Collect garbage if `now`, or if it takes a tenth of all time at most."""
         began = self.now()
         if now or began >= self.collected_again:
             gc.collect()
             self.collected_again = self.now() + _COLLECTED_AGAIN * (self.now() - began)
 
     def take_out(self, entry: Entry) -> None:
-        """Give a resource to no one any more."""
+        """Give a resource to no caller any more."""
         self.outgoing.discard(entry)
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
 
     def make_room(self, account: Account, coming: int = 0, *, thorough: bool = False) -> None:
-        """Release idle resources, the least recently used first, until `excess` says that it is enough; `thorough`
-        collects garbage too."""
+        """Release idle resources, the least recently used first, until `excess` is 0; `thorough` collects garbage
+        too."""
         asked = set[Entry]()
         while (wanted := account.excess(coming)) > 0:
             chosen = []
@@ -264,7 +264,7 @@ class PoolState:
             self.release(chosen, thorough=thorough)
 
     def tend(self, account: Account, *, thorough: bool = False) -> None:
-        """Make room until a device is below the beginning of low-memory mode, and note how full it is."""
+        """Free memory until a device is below the start of low-memory mode, and record how full it is."""
         at = self.now()
         if account.read_at is None or at - account.read_at >= _ASKED_AGAIN_S:
             account.read_at = at  # others need not ask too
@@ -289,7 +289,7 @@ class PoolState:
         account.low_memory = low
 
     def tend_all(self, devices: Iterable[str] | None = None) -> None:
-        """Tend these devices (without, all) where a resource that isn't used any more changes something."""
+        """Do so for these devices (without, all) if releasing an unused resource changes anything."""
         for device in list(self.accounts) if devices is None else devices:
             account = self.accounts[device]
             with self.lock:
@@ -300,18 +300,18 @@ class PoolState:
     # Waiting
 
     def loads_beside(self, account: Account, load: PoolLoad) -> list[PoolLoad]:
-        """The loads under way on a device, but one and those that it is a part of."""
+        """Return the loads in progress on a device, except for one and those that it is a part of."""
         return [one for one in account.loads if one is not load and one.number not in load.own]
 
     def blockers(self, account: Account, load: PoolLoad) -> set[int]:
-        """The threads that may make room on a device: who loads or has a lease."""
+        """Return the threads that may free memory on a device: those that load or hold a lease."""
         if not account.is_turn_of(load):
             return {one.owner for one in account.unknown_beside(load)}
         leases = (entry.leases for entry in self.all_on(account.device))
         return {one.owner for one in self.loads_beside(account, load)}.union(*leases)
 
     def all_on(self, device: str) -> list[Entry]:
-        """The resources that hold memory of a device."""
+        """Return the resources that hold memory of a device."""
         return [one for one in (*self.entries.values(), *self.outgoing) if device in one.size.bytes_by_device]
 
     # Telling
@@ -319,7 +319,7 @@ class PoolState:
     def remember(
         self, kind: str, device: str, text: str, *, key: Key | None = None, error: str = "", error_type: str = ""
     ) -> None:
-        """Keep what a report should tell; the same again (of `key`) is counted."""
+        """Record an incident for reports; the same one (by `key`) is counted."""
         about = (kind, device, str(key or ""))
         found = self.incidents.pop(about, None)
         self.incidents[about] = Incident(
@@ -335,7 +335,7 @@ class PoolState:
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """Counts, devices, resources, loads under way and what went wrong, all of one moment, as JSON values."""
+        """Return counts, devices, resources, loads in progress and incidents of one moment as JSON values."""
         with self.lock:
             at = self.now()
             counts = {name: self.counts[name] for name in COUNTS}
@@ -357,21 +357,21 @@ class PoolState:
 _states: weakref.WeakSet[PoolState] = weakref.WeakSet()
 _held = ExitStack()
 _left_alone: list[Entry] = []
-"""What lies on accelerators and came along in a fork: its runtime can't be used in the child, not even to free it."""
+"""Objects on accelerators that were copied by a fork: the child can't use their runtime, not even to free them."""
 
 global_lock = threading.Lock()
-"""That of the pool that all parts of a process share."""
+"""The lock of the pool that all parts of a process share."""
 
 
 def _before_fork() -> None:
-    """Hold every lock, so that no table is halfway when it is copied."""
+    """Take every lock, so that no table is copied in the middle of a change."""
     _held.enter_context(global_lock)
     for state in sorted(_states, key=id):
         _held.enter_context(state.lock)
 
 
 def _in_child() -> None:
-    """Take back what other threads were about to do; of them none is left."""
+    """Undo what other threads were about to do; the child has none of them."""
     me = threading.get_ident()
     for state in _states:
         state.waits.forget_others(me)

@@ -1,4 +1,4 @@
-"""How many bytes a resource holds on each device, counted by its storages, and whether they are given back."""
+"""Bytes that a resource holds on each device, counted by storages, and whether they are freed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 _DEEPEST = 4
-"""How far attributes, lists and mappings are followed from a resource to its tensors."""
+"""How many levels of attributes, lists and mappings are followed from a resource to its tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizePart:
-    """One piece of memory of a resource. `is_alive` says whether anybody still holds it."""
+    """One piece of memory of a resource. `is_alive` returns whether it is still referenced."""
 
     device: str
     bytes: int
@@ -24,25 +24,25 @@ class SizePart:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Bytes by device. `measured_by` is `tensors` (each storage once, arrays among them), `declared` (the caller's
-    figure), `process` (what the process grew by while nothing else was loaded) or `nothing`."""
+    """Bytes by device. `measured_by` is `tensors` (each storage once, arrays included), `declared` (the caller's
+    figure), `process` (growth of the process while nothing else was loaded) or `nothing`."""
 
     bytes_by_device: Mapping[str, int]
     measured_by: str
     parts: tuple[SizePart, ...] = ()
 
     def at_least(self, device: str, bytes: int | None) -> Size:
-        """The same with no fewer than `bytes` on `device`, where that is known."""
+        """Return the same with at least `bytes` on `device`, if that is known."""
         if bytes is None or bytes <= self.bytes_by_device.get(device, 0):
             return self
         return replace(self, bytes_by_device={**self.bytes_by_device, device: bytes})
 
 
 def size_of(resource: object, device: str, name_of: Callable[[Any], str], declared: int | None = None) -> Size:
-    """What a resource holds. `device` is where a figure counts that isn't a tensor's, `name_of` gives the pool's name
-    of a torch device."""
+    """Return the size of a resource. `device` is where a declared figure counts, `name_of` returns the pool's name of
+    a torch device."""
     # Each storage once, however many tensors share it.
-    tensors = _below(resource, _DEEPEST, set())
+    tensors = _leaves_of(resource, _DEEPEST, set())
     parts = {identity: part for one in tensors for part, identity in _storages(one, name_of)}
     if parts:
         found: Counter[str] = Counter()
@@ -55,23 +55,23 @@ def size_of(resource: object, device: str, name_of: Callable[[Any], str], declar
 
 
 def whole(resource: object, size: Size) -> tuple[SizePart, ...]:
-    """The resource itself as the pieces that it holds, for one of which nothing else is known."""
+    """Return the resource itself as the only piece, for one of which nothing else is known."""
     if size.parts or weak(resource) is None:
         return size.parts
     return tuple(_weakly_held(resource, device, count) for device, count in size.bytes_by_device.items())
 
 
 def weak(resource: object) -> weakref.ref[Any] | None:
-    """A weak reference; `None` for what there can be none of (numbers, texts, plain lists and mappings)."""
+    """Return a weak reference; `None` for types that have none (numbers, texts, plain lists and mappings)."""
     try:
         return weakref.ref(resource)
     except TypeError:
         return None
 
 
-def _below(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
-    """Tensors and arrays that a resource holds. Looks at attributes, never calls anything of the resource's own but
-    what torch gives every module."""
+def _leaves_of(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
+    """Yield tensors and arrays of a resource. Reads attributes and calls nothing of the resource's own but what torch
+    gives every module."""
     if id(resource) in met:
         return
     met.add(id(resource))
@@ -84,11 +84,11 @@ def _below(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
     ):
         yield resource
     elif depth and not isinstance(resource, str | bytes | int | float | type | None):
-        for value in _inside(resource):
-            yield from _below(value, depth - 1, met)
+        for value in _members_of(resource):
+            yield from _leaves_of(value, depth - 1, met)
 
 
-def _inside(resource: object) -> list[object]:
+def _members_of(resource: object) -> list[object]:
     if isinstance(resource, Mapping):
         return list(resource.values())
     if isinstance(resource, list | tuple | set | frozenset):
@@ -129,8 +129,8 @@ def _weakly_held(one: Any, device: str, count: int) -> SizePart:
 
 
 def _inner_tensors(tensor: Any) -> list[Any]:
-    """What a tensor is made of, where it only wraps others (a quantised one: whole numbers and scales; a sparse one:
-    places and values)."""
+    """Return the tensors inside a tensor that wraps others (quantized: integers and scales; sparse: values and
+    indices)."""
     import torch
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 

@@ -1,1 +1,1 @@
-"""What of a folder of evidence has expired, which of it can be measured again here, and how long that takes."""
+"""Refresh: find expired cells in a folder of evidence, and plan to run them again on this machine."""

@@ -1,4 +1,4 @@
-"""The cells of a folder of evidence that have expired, and what their evidence says of how they were run."""
+"""Expired cells of a folder of evidence, and how they were run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hardware.target import Target
 
 @dataclass(frozen=True, kw_only=True)
 class Duration:
-    """Seconds that a cell takes, and of which run that is told; None where nothing tells."""
+    """Seconds that a cell takes, and the run that they are from; None if unknown."""
 
     checks_s: float | None = None
     overhead_s: float | None = None
@@ -36,9 +36,9 @@ class Duration:
 class ExpiredCell:
     """A cell whose evidence no longer holds: the level that it showed and why it doesn't count.
 
-    `runs` planned the cell, the newest first; `lines` are all that they left of it. `why_not` says why it can't be
-    measured again here, empty if it can: first of all because it was measured here already as things are now, and
-    measuring it once more would show the same. `duration` is what measuring it takes.
+    `runs` planned the cell, the newest first; `lines` are all their lines of it. `why_not` says why it can't be
+    measured again here, empty if it can: first of all because it was measured here already under the same conditions,
+    and another run would show the same. `duration` is what measuring it takes.
     """
 
     cell: Cell
@@ -51,17 +51,17 @@ class ExpiredCell:
 
     @property
     def plan(self) -> PlannedCell | None:
-        """The newest plan of the cell; None where every run line is missing."""
+        """The newest plan of the cell; None if every run line is missing."""
         return _plan_in(self.runs[0], self.cell) if self.runs else None
 
     @property
     def subject(self) -> str:
-        """What was run: tiny, config or checkpoint."""
+        """What ran: tiny, config or checkpoint."""
         return self.plan.subject if self.plan else next((line.subject for line in self.lines), "tiny")
 
     @property
     def device(self) -> Target:
-        """The device that was asked for last, its index included; the cell's target where nothing tells."""
+        """The device that was requested last, with its index; the cell's target if unknown."""
         for line in sorted(self.lines, key=lambda line: line.started_at, reverse=True):
             try:
                 asked = Target.parse(line.requested_target)
@@ -73,8 +73,8 @@ class ExpiredCell:
 
 
 def measured_cells(evidence: Evidence) -> tuple[str, ...]:
-    """The ids of all cells that were planned or ran, in order, but those that only ever ran on a substitute: no run
-    measured them. What is no cell is left to the report on evidence."""
+    """Return the ids of all cells that were planned or ran, in order, except for those that only ran on a substitute.
+    Invalid ids are left to the report on evidence."""
     named = {line.cell_id for line in evidence.checks} | {one.cell_id for run in evidence.runs for one in run.plan}
     there = {line.cell_id for line in evidence.checks if not line.substitution_reason}
     elsewhere = {line.cell_id for line in evidence.checks} - there
@@ -84,7 +84,7 @@ def measured_cells(evidence: Evidence) -> tuple[str, ...]:
 def expired_cells(
     evidence: Evidence, inventory: HardwareInfo, machine: str, own_limits: Mapping[str, float]
 ) -> tuple[ExpiredCell, ...]:
-    """The cells whose verdict is expired as things are on this machine, in the order of their ids.
+    """Return the cells whose verdict is expired on this machine, in the order of their ids.
 
     `machine` is this machine's name in evidence, `own_limits` are a repository's tolerances by cell id.
     """
@@ -110,6 +110,16 @@ def expired_cells(
     return tuple(found)
 
 
+def as_run_before(cell: Cell, evidence: Evidence | None, asked: str = "") -> ExpiredCell:
+    """Return the cell with the runs that planned it, the newest first, and its lines; with `asked` those of that
+    cell, whose model it is."""
+    known = asked or cell.id
+    lines = [line for line in evidence.checks if line.cell_id == known] if evidence else []
+    runs = [run for run in evidence.runs if any(one.cell_id == known for one in run.plan)] if evidence else []
+    newest = sorted(runs, key=lambda run: run.started_at, reverse=True)
+    return ExpiredCell(cell=cell, level=Level.UNKNOWN, reasons=(), runs=tuple(newest), lines=tuple(lines))
+
+
 def _settled(
     cell: Cell,
     runs: Sequence[RunLine],
@@ -118,7 +128,7 @@ def _settled(
     machine: str,
     own_limit: float | None,
 ) -> tuple[Reason, ...]:
-    """What the newest run on this machine showed, if it still holds and was whole."""
+    """Return the reason of the newest run on this machine, if it still holds and was whole."""
     run = next((run for run in runs if run.machine == machine), None)
     plan = _plan_in(run, cell) if run is not None else None
     if run is None or plan is None:

@@ -1,7 +1,7 @@
-"""From an expired cell to the suite that measures it again: what its model is called, and whether it is here.
+"""Find the suite that measures an expired cell again: its model's name or path, and whether it is here.
 
-A cell names a model type, or what a user brought by a slug. The path behind a slug stands in the commands of its
-runs, or on the command line of now. Nobody's code runs on the word of a file of evidence: a module has to be named.
+A cell names a model type, or a user's model by a slug. The path behind a slug is in the commands of its runs, or on
+the current command line. A file of evidence never decides which code runs: a module has to be named.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def why_not_here(one: ExpiredCell, inventory: HardwareInfo, names: Sequence[str]
 
 
 def name_of(one: ExpiredCell, names: Sequence[str]) -> str:
-    """What to call a cell's model: its type, or the path of what a user brought.
+    """Return the name of a cell's model: its type, or the path of a user's model.
 
-    Raises `ModelError` where that isn't known or isn't here.
+    Raises `ModelError` if that is unknown or absent.
     """
     cell = one.cell
     is_module = cell.task == MODULE_TASK
@@ -60,7 +60,7 @@ def name_of(one: ExpiredCell, names: Sequence[str]) -> str:
         if _may_mean(name, cell.model) and (name in names or not is_module) and _is_here(name):
             return name
         if one.subject == "config" and not is_module and _is_here(name) and cell.model in models_in_cells(name):
-            return name  # the type, or the folder with the configuration, whose real widths were run
+            return name  # the type, or the folder with the configuration, whose real widths ran
     raise ModelError(
         f"what {cell.model} stands for is not known here",
         why=_why_unnamed(one),
@@ -77,10 +77,10 @@ def plan_again(
     *,
     template_folder: Path | None = None,
 ) -> PlannedSuite:
-    """The suite for an expired cell as it would be made now; a recipe that is missing is derived.
+    """Return the suite of an expired cell as it would be rendered now; a missing recipe is derived.
 
-    `devices` are those that the command line names: one of the cell's target is taken and required. Raises
-    `ModelError` or `BrokenInput` where there is none.
+    `devices` are those that the command line names: one of the cell's target is used and required. Raises
+    `ModelError` or `BrokenInput` if there is none.
     """
     name = name_of(one, names)
     profile = _profile(one, name)
@@ -117,14 +117,14 @@ def _type_of(cell: Cell) -> str:
 
 
 def _in_commands(one: ExpiredCell) -> tuple[str, ...]:
-    """The models that the runs' commands name, those of the newest run first."""
+    """Return the models that the runs' commands name, those of the newest run first."""
     return tuple(dict.fromkeys(name for run in one.runs for name in _named_in(run.command)))
 
 
 def _named_in(command: str) -> Iterator[str]:
     try:
         words = shlex.split(command)
-    except ValueError:  # a quote that isn't closed: evidence may come from anywhere
+    except ValueError:  # an unclosed quote: evidence may come from anywhere
         return
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == "--":
@@ -136,8 +136,8 @@ def _named_in(command: str) -> Iterator[str]:
 
 
 def _may_mean(name: str, model: str) -> bool:
-    """Whether a name, of something that is here or gone, is called `model` in a cell."""
-    with contextlib.suppress(HwCompatError):  # a graph file that is gone, or no name at all
+    """Whether a name, of something present or gone, is called `model` in a cell."""
+    with contextlib.suppress(HwCompatError):  # a missing graph file, or no name at all
         if _slug_of(name) == label_of(model):
             return True
     return Path(name).name == label_of(model)
@@ -165,9 +165,9 @@ def _why_unnamed(one: ExpiredCell) -> str:
 
 
 def models_in_cells(name: str) -> frozenset[str]:
-    """What may stand for a user's `name` in a cell: its type, or the slug of what they brought.
+    """Return possible models in a cell for a user's `name`: its type, or the slug.
 
-    Raises `ModelError` or `BrokenInput` for a name that stands for no model.
+    Raises `ModelError` or `BrokenInput` for a name of no model.
     """
     if is_known(name):
         return frozenset({name})
@@ -178,5 +178,5 @@ def models_in_cells(name: str) -> frozenset[str]:
 
 
 def _slug_of(name: str) -> str:
-    """The model in the cells of a checkpoint, a module or a file; nothing is looked up for it but a folder."""
+    """Return the model in the cells of a checkpoint, a module or a file; only a folder is read for it."""
     return checkpoint_slug(Path(name).name if kind_of(name) == "graph" else name)

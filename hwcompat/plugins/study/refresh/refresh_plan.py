@@ -1,4 +1,4 @@
-"""What a refresh will do: each expired cell that was asked for, whether it runs here, and the time that it takes."""
+"""The plan of a refresh: each chosen expired cell, whether it runs here, and how long it takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ANY_DEVICE = ("auto", "all", "known")
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshPlan:
-    """Expired cells in the order of their ids, how many cells were looked at, and the time for those that can run.
+    """Expired cells in the order of their ids, the number of checked cells, and the time for those that can run.
 
     `names` are the models and `devices` those that the command line names.
     """
@@ -43,7 +43,7 @@ class RefreshPlan:
 
     @property
     def runnable(self) -> tuple[ExpiredCell, ...]:
-        """Those that can be measured again here."""
+        """The cells that can be measured again here."""
         return tuple(one for one in self.cells if not one.why_not)
 
     @property
@@ -53,7 +53,7 @@ class RefreshPlan:
 
 
 def plan_refresh(
-    asked: Options,
+    options: Options,
     evidence: Evidence,
     inventory: HardwareInfo,
     machine: str,
@@ -61,22 +61,22 @@ def plan_refresh(
     *,
     read_list: Callable[[], Iterable[str]],
 ) -> RefreshPlan:
-    """Nothing is built, derived or run. With a project the cells are those that it plans, and its tolerances hold.
+    """Plan a refresh without running anything. A project's plan and tolerances decide if there is one.
 
-    `machine` is this machine's name in evidence. Raises `NothingMatched` where the evidence has no cell that was
-    asked for, and what `choose_models` and `resolve_target` raise.
+    `machine` is this machine's name in evidence. Raises `NothingMatched` if the evidence has no chosen cell, and what
+    `choose_models` and `resolve_target` raise.
     """
     measured = measured_cells(evidence)
     if not measured:
         raise NothingMatched(
             "nothing was measured yet",
-            why=f"no run of {asked.evidence} got as far as a device that was asked for",
+            why=f"no run of {options.evidence} got as far as a device that was asked for",
             fix="Measure something with --run first.",
         )
     limits: Mapping[str, float] = {}
     names: tuple[str, ...] = ()
     if project is None:
-        chosen, names = _chosen_cells(asked, measured, read_list=read_list)
+        chosen, names = _chosen_cells(options, measured, read_list=read_list)
     else:
         limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance}
         planned = {one.cell.id for one in project.kept}
@@ -84,7 +84,7 @@ def plan_refresh(
         if not chosen:
             raise NothingMatched(
                 f"none of the {len(planned)} cell(s) of {project.project.name} was measured yet",
-                why=f"there is no evidence of them in {asked.evidence}",
+                why=f"there is no evidence of them in {options.evidence}",
                 fix="Measure them for the first time with --run.",
             )
     costs = run_costs(evidence)
@@ -100,16 +100,16 @@ def plan_refresh(
     return RefreshPlan(
         cells=cells,
         looked_at=len(chosen),
-        total=total_of([one for one in cells if not one.why_not], costs.values(), asked.jobs),
+        total=total_of([one for one in cells if not one.why_not], costs.values(), options.jobs),
         names=names,
-        devices=_named_devices(asked),
+        devices=_named_devices(options),
     )
 
 
 def suites_of(
-    plan: RefreshPlan, asked: Options, inventory: HardwareInfo, project: ProjectRun | None
+    plan: RefreshPlan, options: Options, inventory: HardwareInfo, project: ProjectRun | None
 ) -> tuple[tuple[PlannedSuite, ...], dict[str, str]]:
-    """The suites of the cells that can run here, and why others turned out not to, by id. It derives recipes."""
+    """Return the suites of the cells that can run here, and why others can't after all, by id. Derives recipes."""
     if project is not None:
         wanted = {one.cell.id for one in plan.runnable}
         return tuple(suite for suite in project.kept if suite.cell.id in wanted), {}
@@ -119,7 +119,7 @@ def suites_of(
     for one in plan.runnable:
         try:
             suites.append(
-                plan_again(one, plan.names, plan.devices, rules, inventory, template_folder=asked.template_dir)
+                plan_again(one, plan.names, plan.devices, rules, inventory, template_folder=options.template_dir)
             )
         except HwCompatError as error:
             refused[one.cell.id] = str(error)
@@ -133,45 +133,45 @@ def still_expired(
     machine: str,
     project: ProjectRun | None,
 ) -> dict[str, tuple[Reason, ...]]:
-    """Which of some cells are expired after a run, each with the reason."""
+    """Return which of some cells are expired after a run, each with the reason."""
     limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance} if project else {}
     found = expired_cells(evidence, inventory, machine, limits)
     return {one.cell.id: one.why_not or one.reasons for one in found if one.cell.id in cells}
 
 
 def _chosen_cells(
-    asked: Options, cells: Sequence[str], *, read_list: Callable[[], Iterable[str]]
+    options: Options, cells: Sequence[str], *, read_list: Callable[[], Iterable[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ids of `cells` that the options mean, and the names of the models that they were chosen by.
+    """Return the ids of `cells` that the options choose, and the names of the models that they were chosen by.
 
-    Raises `NothingMatched` where none fits, and what `choose_models` and `resolve_target` raise.
+    Raises `NothingMatched` if none fits, and what `choose_models` and `resolve_target` raise.
     """
     names: tuple[str, ...] = ()
     kept = [Cell.parse(id_) for id_ in cells]
-    if asked.models or asked.priority or asked.architectures:
+    if options.models or options.priority or options.architectures:
         measured = tuple(dict.fromkeys(cell.model for cell in kept if is_known(cell.model)))
         names = choose_models(
-            asked.models or (() if asked.priority else measured),
-            priority=asked.priority,
-            architectures=asked.architectures,
+            options.models or (() if options.priority else measured),
+            priority=options.priority,
+            architectures=options.architectures,
             read_list=read_list,
         ).names
         wanted = {model for name in names for model in models_in_cells(name)}
         kept = [cell for cell in kept if cell.model in wanted or cell.label in wanted]
-    targets = {device.kind for device in _named_devices(asked)}
+    targets = {device.kind for device in _named_devices(options)}
     kept = [cell for cell in kept if not targets or cell.target in targets]
-    kept = [cell for cell in kept if not asked.precisions or cell.precision in asked.precisions]
-    kept = [cell for cell in kept if not asked.tasks or "all" in asked.tasks or cell.task in asked.tasks]
+    kept = [cell for cell in kept if not options.precisions or cell.precision in options.precisions]
+    kept = [cell for cell in kept if not options.tasks or "all" in options.tasks or cell.task in options.tasks]
     if not kept:
         raise NothingMatched(
             f"nothing that was asked for is among {len(cells)} measured cell(s)",
             why="--refresh measures again what was measured before",
             fix="Leave options out, or measure it for the first time with --run.",
         )
-    shard = Shard.parse(asked.shard) if asked.shard else None
-    return choose_cells([cell.id for cell in kept], select=asked.select, skip=asked.skip, shard=shard), names
+    shard = Shard.parse(options.shard) if options.shard else None
+    return choose_cells([cell.id for cell in kept], select=options.select, skip=options.skip, shard=shard), names
 
 
-def _named_devices(asked: Options) -> tuple[Target, ...]:
-    """The devices that were named; none where the words leave them open. Raises `UsageError` for an unknown one."""
-    return tuple(resolve_target(device) for device in asked.devices if device.lower() not in _ANY_DEVICE)
+def _named_devices(options: Options) -> tuple[Target, ...]:
+    """Return the named devices; none if the options leave them open. Raises `UsageError` for an unknown one."""
+    return tuple(resolve_target(device) for device in options.devices if device.lower() not in _ANY_DEVICE)

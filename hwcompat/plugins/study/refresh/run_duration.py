@@ -1,4 +1,4 @@
-"""How long it takes to measure cells again, told from how long it took."""
+"""Estimate how long it takes to measure cells again, from earlier runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hardware.testing.suite_file import SuiteFile
 from .expired_cells import Duration, ExpiredCell
 
 _LONGEST_S = 30 * 24 * 3600.0
-"""Longer than any check: what a file says beyond that is no duration."""
+"""Longer than any check: a larger number in a file is no duration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCost:
-    """What a run took beside its checks, in seconds: before the first of them, and for each file."""
+    """The overhead of a run, in seconds: before the first check, and for each file."""
 
     startup_s: float
     per_file_s: float
@@ -28,7 +28,7 @@ class RunCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """Seconds for all cells with `jobs` at a time; `unknown` cells are not in it. None where all are unknown."""
+    """Seconds for all cells with `jobs` at a time, without the `unknown` ones. None if all are unknown."""
 
     seconds: float | None
     jobs: int
@@ -36,7 +36,7 @@ class Total:
 
 
 def run_costs(evidence: Evidence) -> dict[str, RunCost]:
-    """What each run that ended took beside its checks, the newest first."""
+    """Return the overhead of each run that ended, the newest first."""
     ends = {end.run_id: end.ended_at for end in evidence.ends}
     by_run: dict[str, list[CheckLine]] = {}
     for line in evidence.checks:
@@ -53,7 +53,7 @@ def run_costs(evidence: Evidence) -> dict[str, RunCost]:
 
 def _cost(run: RunLine, lines: Sequence[CheckLine], ended_at: str) -> RunCost | None:
     first = min(line.started_at for line in lines)
-    startup, rest = _between(run.started_at, first), _between(first, ended_at)
+    startup, rest = _seconds_between(run.started_at, first), _seconds_between(first, ended_at)
     if startup is None or rest is None:
         return None
     files = len({line.cell_id for line in lines})
@@ -61,8 +61,8 @@ def _cost(run: RunLine, lines: Sequence[CheckLine], ended_at: str) -> RunCost | 
     return RunCost(startup_s=startup, per_file_s=max(0.0, beside / files))
 
 
-def _between(start: str, end: str) -> float | None:
-    """Seconds from one moment to another; None for what are no moments in that order."""
+def _seconds_between(start: str, end: str) -> float | None:
+    """Return seconds from one time to another; None if they aren't times in that order."""
     try:
         seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
     except (ValueError, TypeError):  # TypeError: one with a zone and one without
@@ -75,9 +75,9 @@ def _seconds(line: CheckLine) -> float:
 
 
 def duration_of(one: ExpiredCell, costs: Mapping[str, RunCost], machine: str) -> Duration:
-    """What a cell took in its newest run on this machine, else on another.
+    """Return the duration of a cell in its newest run on this machine, else on another.
 
-    The overhead is that of its own run, or of the newest that ended where its own was cut off.
+    The overhead is that of its own run, or of the newest that ended if its own was cut off.
     """
     for run in sorted(one.runs, key=lambda run: run.machine != machine):  # a stable order: the newest stay first
         lines = [line for line in one.lines if line.run_id == run.run_id and line.outcome is not Outcome.NOT_RUN]
@@ -92,8 +92,8 @@ def duration_of(one: ExpiredCell, costs: Mapping[str, RunCost], machine: str) ->
 
 
 def total_of(cells: Sequence[ExpiredCell], costs: Iterable[RunCost], asked_jobs: int | None) -> Total:
-    """Seconds for all cells as they would be scheduled, with the time before the first check."""
-    suites = [_stand_in(one) for one in cells]
+    """Return seconds for all cells as they would be scheduled, with the time before the first check."""
+    suites = [_unwritten_suite(one) for one in cells]
     jobs = asked_jobs or (default_jobs(suites) if suites else 1)
     known = {one.cell.id: seconds for one in cells if (seconds := one.duration.seconds) is not None}
     unknown = len(cells) - len(known)
@@ -104,7 +104,7 @@ def total_of(cells: Sequence[ExpiredCell], costs: Iterable[RunCost], asked_jobs:
 
 
 def _scheduled(suites: Sequence[SuiteFile], known: Mapping[str, float], jobs: int) -> float:
-    """When the last of the suites is done, if each takes its time and the runner's own rules say what runs when."""
+    """Return when the last of the suites is done, if each takes its time and the runner's own rules schedule them."""
     waiting = groups_of(suites, ())
     running: list[tuple[float, frozenset[str]]] = []
     now = 0.0
@@ -121,7 +121,7 @@ def _scheduled(suites: Sequence[SuiteFile], known: Mapping[str, float], jobs: in
     return now
 
 
-def _stand_in(one: ExpiredCell) -> SuiteFile:
-    """What the schedule has to know of a suite that isn't written yet."""
+def _unwritten_suite(one: ExpiredCell) -> SuiteFile:
+    """Return what the schedule has to know of a suite that isn't written yet."""
     plain = SuiteFile(path=Path(f"{one.cell.slug}.py"), cell=one.cell, subject=one.subject, checks=(), suite_hash="")
     return replace(plain, model_revision=one.cell.model) if one.subject == "checkpoint" else plain

@@ -1,1 +1,1 @@
-"""Finds the place in a model from which its results are wrong: a module of torch, or a node of a converted graph."""
+"""Localization: the module of torch, or the node of a converted graph, that first computes wrong numbers."""

@@ -1,8 +1,8 @@
-"""Compares a converted graph node by node.
+"""Compare a converted graph node by node.
 
-Two questions are kept apart. Whether the graph itself is right: its values on the runtime's own CPU in float32 are
-looked for among the tensors that torch computes in float64. And whether a device computes it: there every node is
-given the CPU's values, so that an error doesn't reach the next one.
+Two questions are separate. Is the graph itself right: its values on the runtime's own CPU in float32 are searched
+among the tensors that torch computes in float64. Does a device compute it: there every node gets the CPU's values, so
+that an error doesn't reach the next one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hardware.compare import Array
 
 FOUND = 1e-4
-"""The largest error of a value of a graph that counts as one of torch's: what an export may be off by."""
+"""The largest error at which a value of a graph counts as one of torch's: what an export may be off by."""
 
 Values = Mapping[str, "Array"]
 Errors = Mapping[str, float]
@@ -34,8 +34,8 @@ Errors = Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
-    """A node of a graph: its name, operator, the module of torch that it comes from where the name tells, and the
-    names of the tensors that it takes from other nodes and gives."""
+    """A node of a graph: its name, operator, the module of torch in its name, and the names of the tensors that it
+    reads from other nodes and gives."""
 
     name: str
     operator: str
@@ -45,30 +45,30 @@ class GraphNode:
 
 
 class GraphRuns(ABC):
-    """A converted graph and the ways to run it. Values are arrays by the name of the tensor; whole numbers may be
-    missing where a device gives none."""
+    """A converted graph and the ways to run it. Values are arrays by the name of the tensor; integers may be missing
+    if a device gives none."""
 
     nodes: Sequence[GraphNode]
 
     @abstractmethod
     def on_cpu(self) -> Values:
-        """The values of all nodes on the runtime's own CPU in float32, of the graph as it was converted."""
+        """Return the values of all nodes on the runtime's own CPU in float32, of the graph as it was converted."""
 
     @abstractmethod
     def on_device(self) -> Values:
-        """The values of all nodes on the device."""
+        """Return the values of all nodes on the device."""
 
     @abstractmethod
     def apart(self, given: Values) -> Values:
-        """The same, where each node is given these values instead of what other nodes give."""
+        """Return the same, with these values as the inputs of each node instead of what other nodes give."""
 
     @abstractmethod
     def outputs(self, values: Values) -> dict[str, Array]:
-        """The model's outputs among values, by the model's own names."""
+        """Return the model's outputs among values, by the model's own names."""
 
     @abstractmethod
     def plain(self) -> dict[str, Array]:
-        """The model's outputs on the device in an ordinary run."""
+        """Return the model's outputs on the device in an ordinary run."""
 
 
 def localize_graph(
@@ -83,7 +83,7 @@ def localize_graph(
     padding: Sequence[Array] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Localization:
-    """The first node that is wrong by itself: `want` are the outputs in float64, `traced` what led to them."""
+    """Return the first node that is wrong by itself: `want` are the outputs in float64, `traced` all tensors."""
     values = runs.on_cpu()
     numbers = {name: array for name, array in values.items() if array.dtype.kind == "f"}
     matched = {name for name, array in numbers.items() if traced.has(array)}
@@ -107,7 +107,7 @@ def localize_graph(
     progress("all nodes apart")
     alone = runs.apart(values)
     how: dict[str, Any] = {"precision": precision, "tolerance": tolerance, "finite": not found.is_whole}
-    for ruled_out in (padding, ()):  # where padding is what is wrong, it is looked at as well
+    for ruled_out in (padding, ()):  # if padding is what is wrong, it is compared as well
         ordinary, own = (_errors(got, numbers, padding=ruled_out, **how) for got in (together, alone))
         if found.is_whole or not all(error <= tolerance for error in own.values()):
             break
@@ -117,8 +117,8 @@ def localize_graph(
 def _in_the_graph(
     found: Localization, nodes: Sequence[GraphNode], computed: Sequence[GraphNode], numbers: Values, matched: set[str]
 ) -> Localization:
-    """The conversion is wrong: the first node whose value torch has nowhere, nor that of anything computed from it,
-    though what it takes is right."""
+    """The conversion is wrong: return the first node whose value, and that of anything computed from it, isn't
+    torch's, though its inputs are right."""
     sound = set(matched)  # tensors that are torch's, or from which such a tensor is computed
     for node in reversed(nodes):
         if not sound.isdisjoint(node.gives):
@@ -128,7 +128,7 @@ def _in_the_graph(
     broken = [n for n in computed if sound.isdisjoint(n.gives) and sound.issuperset(made.intersection(n.takes))]
     if not broken:
         return replace(found, finding=LocalizationOutcome.UNNAMED)
-    # Its value may be that of an operator which the runtime has fused: what it is only part of belongs to it.
+    # Its value may be that of an operator which the runtime has fused: its parts belong to it.
     first, *others = (_place(node, numbers, numbers, {}, {}) for node in broken)
     within = tuple(one.name for one in computed if one.module == first.module and one is not broken[0])
     return replace(
@@ -146,7 +146,7 @@ def _on_the_device(
     own: Errors,
     place: Callable[[GraphNode], ErrorPlace],
 ) -> Localization:
-    """What the device computes otherwise, from the errors of tensors in a run as it was and with nodes apart."""
+    """Return what the device computes differently, from errors in an ordinary run and with separate nodes."""
     alone = [(node, error) for node in nodes if (error := _worst(own, node.gives)) is not None]
     together = [(node, error) for node in nodes if (error := _worst(ordinary, node.gives)) is not None]
     largest = max(together, key=lambda one: one[1], default=None)
@@ -179,7 +179,7 @@ def _worst(errors: Errors, names: Sequence[str]) -> float | None:
 
 
 def _place(node: GraphNode, got: Values, want: Values, own: Errors, ordinary: Errors) -> ErrorPlace:
-    """A node with its tensor that is furthest off by itself."""
+    """Return a node with its tensor that has the largest error by itself."""
     names = [one for one in node.gives if one in (own or want)] or [one for one in node.gives if one in want]
     tensor = max(names, key=lambda one: own.get(one, 0.0), default=node.gives[0])
     have, expected = got.get(tensor), want.get(tensor)
@@ -227,12 +227,12 @@ def traced_values(
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    kept = [np.asarray(one) for one in inputs.values() if one.size > 1]  # graphs hand on what they are given
+    kept = [np.asarray(one) for one in inputs.values() if one.size > 1]  # graphs return their inputs too
 
     class Keeping(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            for one in (*(out if isinstance(out, tuple | list) else (out,)), *_inside(func, args, kwargs or {}, out)):
+            for one in (*(out if isinstance(out, tuple | list) else (out,)), *_inner(func, args, kwargs or {}, out)):
                 if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel() > 1:
                     kept.append(to_arrays({"": one})[""].copy())
             return out
@@ -242,9 +242,9 @@ def traced_values(
     return TracedValues(kept, padding), outputs
 
 
-def _inside(func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> list[Any]:
-    """What converted graphs compute in several nodes and torch in one: products before their bias, and what a norm
-    scales."""
+def _inner(func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> list[Any]:
+    """Yield what converted graphs compute in several nodes and torch in one: products before their bias, and the
+    input of a norm's scale."""
     import torch
 
     aten = torch.ops.aten

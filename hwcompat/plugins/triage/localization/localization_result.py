@@ -1,4 +1,4 @@
-"""What a localization found, as data: places with their errors, and the one that is named."""
+"""The result of a localization, as data: places with their errors, and the one that is named."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Any, Self
 
 MOST_OTHERS = 20
-"""So many further places are told, and so many nodes that can't be told apart from one."""
+"""The most further places that are listed, and nodes that can't be told apart from one."""
 
 
 class LocalizationOutcome(StrEnum):
-    """What a localization comes to."""
+    """The finding of a localization."""
 
     AGREES = "agrees"
     """The outputs are within tolerance, and so is every place."""
@@ -39,9 +39,9 @@ class ErrorPlace:
     """One module call or node.
 
     `name` is its path in the model (the empty string is the model itself), `kind` its class or operator, `call`
-    counts its calls from 0. `tensor` says which of its results is meant. Errors are relative to the scale of that
-    tensor in the reference: `own_error` where it was given the reference's values, `error` and `input_error` in the
-    run as it was; None where nothing could be compared. `within` lists nodes of a graph that can't be told apart.
+    counts its calls from 0. `tensor` names one of its results. Errors are relative to the scale of that tensor in the
+    reference: `own_error` with the reference's values as inputs, `error` and `input_error` in the ordinary run; None
+    if nothing could be compared. `within` lists nodes of a graph that can't be told apart.
     """
 
     name: str
@@ -61,11 +61,11 @@ class ErrorPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Localization:
-    """The answer for one cell.
+    """The localization of one cell.
 
-    `granularity` is `module` or `node`; `reference` says in words what places were held against. `outputs_error` is
-    that of the model's outputs in an ordinary run, unwatched; `compared` counts the places that were compared and
-    `left_out` those that couldn't be. `others` are further places that are wrong by themselves, in their order.
+    `granularity` is `module` or `node`; `reference` describes the reference. `outputs_error` is that of the model's
+    outputs in an ordinary run without hooks; `compared` counts the places that were compared and `left_out` those
+    that couldn't be. `others` are further places that are wrong by themselves, in their order.
     """
 
     cell: str
@@ -87,13 +87,13 @@ class Localization:
         return self.outputs_error is not None and self.outputs_error <= self.tolerance
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; an error that isn't finite is the text `inf`."""
+        """Return plain JSON values; an error that isn't finite is the text `inf`."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: "inf")
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """What `to_dict` gave."""
+        """Return the localization of what `to_dict` gave."""
         known = {
             **values,
             "finding": LocalizationOutcome(values["finding"]),

@@ -1,6 +1,6 @@
-"""Localizes a cell in a child process: its tiny model and its reference are built and compared place by place.
+"""Localize a cell in a child process: build its tiny model and its reference, and compare them place by place.
 
-Run as a module, this is the child. Where it ends without an answer, the parent says where it was.
+Run as a module, this is the child. If it ends without an answer, the parent reports where it was.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from generators.models.inputs import make_inputs
 from generators.models.recipe_store import load_recipe
 from generators.recipes.build_model import build
 from generators.recipes.on_demand import recipe_for
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import ModelInput, Unsupported
 from hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
 from hardware.cell import Cell
 from hardware.errors import BackendUnavailable, HwCompatError, NothingMatched, did_you_mean, echo
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 MODULES = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
 """Targets on which torch's own modules run."""
 GRAPHS = tuple(name for name in built_in_targets() if backend_class(name).WATCHED_GRAPH)
-"""Targets in whose graphs single nodes can be watched."""
+"""Targets in whose graphs single nodes can be read."""
 _LONGEST = 600
 
 
 def localize_cell(cell: Cell) -> Localization:
-    """Where a cell that was checked first differs from its reference. Takes seconds, in a child.
+    """Return the first difference of a checked cell from its reference. Takes seconds, in a child.
 
-    Raises `BackendUnavailable` where its target isn't here, `NothingMatched` where its model has no graph to watch.
+    Raises `BackendUnavailable` if its target is absent, `NothingMatched` if its model has no graph to read.
     """
     limit = backend_class(cell.target.name).DEADLINE_S
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
@@ -64,7 +64,7 @@ def localize_cell(cell: Cell) -> Localization:
 
 
 def checked_cell(text: str) -> Cell:
-    """The cell that a text names, where there is one to localize. Raises `UsageError` and `NothingMatched`."""
+    """Return the cell of a text if it can be localized. Raises `UsageError` and `NothingMatched`."""
     cell = Cell.parse(text)
     resolve_target(str(cell.target))
     if cell.target.name not in (*MODULES, *GRAPHS):
@@ -83,7 +83,7 @@ def checked_cell(text: str) -> Cell:
             why="a quantised graph has other nodes than the one it is held against",
         )
     if not load_catalog().config_class(cell.model) and load_recipe(cell.model) is None:
-        classify(cell.model)  # raises with the names that are close
+        classify(cell.model)  # raises with similar names
         raise NothingMatched(
             f"{echo(cell.model)} can't be localized",
             why="only model types are built anew, module by module; checkpoints, own modules and files aren't yet",
@@ -99,7 +99,7 @@ def checked_cell(text: str) -> Cell:
 
 
 def broke(cell: Cell, ended: str, place: str) -> Localization:
-    """What is said of a device that ended at `place` (a module's path, or empty), `ended` in words."""
+    """Return the result for a device that ended at `place` (a module's path, or empty), `ended` in words."""
     return Localization(
         cell=cell.id,
         finding=LocalizationOutcome.BROKE,
@@ -116,9 +116,9 @@ def broke(cell: Cell, ended: str, place: str) -> Localization:
 
 
 def localize(cell: Cell, progress: Callable[[str], None]) -> Localization:
-    """The answer for a cell whose target is here.
+    """Return the localization of a cell whose target is here.
 
-    Raises `BackendUnavailable`, `NothingMatched` where no graph can be made of the model, and what the device raises.
+    Raises `BackendUnavailable`, `NothingMatched` if no graph can be made of the model, and what the device raises.
     """
     tolerance = tolerance_for(cell.target, cell.precision).limit
     with get_backend(requested_device(cell.target)) as backend:
@@ -159,24 +159,24 @@ def localize(cell: Cell, progress: Callable[[str], None]) -> Localization:
                     padding=padding,
                     progress=progress,
                 )
-            except Unsupported as error:  # QNN takes some nodes only as part of others: watched, it refuses them
+            except Unsupported as error:  # QNN accepts some nodes only as part of others
                 raise NothingMatched(
                     f"{cell.id} has no graph that can be watched", why=one_line(str(error), longest=500)
                 ) from error
 
 
 def built(recipe: Recipe) -> torch.nn.Module:
-    """A recipe's tiny model with its loud weights."""
+    """Return a recipe's tiny model with its seeded test weights."""
     model = build(recipe.config_class, recipe.model_class, recipe.config)
     if recipe.gain is None:
         return model.eval()
     return fill(model, gain=recipe.gain, zero_centered=recipe.zero_centered)
 
 
-def subject_of(recipe: Recipe) -> ModelSubject:
-    """The same as it is loaded."""
+def subject_of(recipe: Recipe) -> ModelInput:
+    """Return the recipe's model as a backend loads it."""
     model = built(recipe)
-    return ModelSubject(
+    return ModelInput(
         model=model,
         task=recipe.task,
         identity=reference.identity_of(model),
@@ -185,9 +185,9 @@ def subject_of(recipe: Recipe) -> ModelSubject:
     )
 
 
-def _openvino_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
-    """The forward pass as OpenVINO's own converter traces it: it keeps the names of modules, and has one graph. A
-    conversion that gives other numbers than torch is looked into as well."""
+def _openvino_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
+    """Return the runs of the forward pass as OpenVINO's own converter traces it: it keeps the names of modules, and
+    has one graph. A conversion that gives other numbers than torch is localized as well."""
     from hardware.backends._openvino_model import OPENVINO_OPTIONS, open_model
     from hardware.export.convert_model import with_convert_model
     from hardware.export.exported import FORWARD
@@ -207,7 +207,7 @@ def _openvino_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: An
     return OpenVINORuns(made.folder / FORWARD, with_positions(subject, inputs), backend.device, options)
 
 
-def _onnx_runs(subject: ModelSubject, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
+def _onnx_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
     from hardware.export.exported import ONNX
     from hardware.export.onnx_export import export_onnx, with_positions
 
@@ -230,7 +230,7 @@ def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
         return localize(cell, progress).to_dict()
     except HwCompatError:
         raise
-    except Exception as error:  # whatever a device raises is what it ended with
+    except Exception as error:  # whatever a device raises is how it ended
         return broke(cell, f"{type(error).__name__}: {one_line(str(error), longest=500)}", last[0]).to_dict()
 
 

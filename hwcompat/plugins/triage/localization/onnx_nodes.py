@@ -1,4 +1,4 @@
-"""An ONNX graph with the values of all its nodes, as one graph and as nodes that are apart from each other."""
+"""An ONNX graph with the values of all its nodes, as one graph and with each node separate."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from hardware.compare import Array
 
 Compute = Callable[[Path, Mapping[str, "Array"]], Values]
-"""Runs a file with inputs and gives its outputs by name."""
+"""Runs a file with inputs and returns its outputs by name."""
 
 _GIVEN = "given."
 
 
 class OnnxRuns(GraphRuns):
-    """One ONNX file. `compute` runs a file on the device, where `device_model` runs: what was converted, or another
+    """One ONNX file. `compute` runs a file on the device, which gets `device_model`: the converted one, or another
     one. Files are written into `folder`."""
 
     def __init__(self, file: Path, inputs: Mapping[str, Array], compute: Compute, folder: Path) -> None:
@@ -59,7 +59,7 @@ class OnnxRuns(GraphRuns):
         return self._compute(self._exposed(self.device_model, known), self._inputs)
 
     def apart(self, given: Values) -> Values:
-        """Each node reads inputs of its own."""
+        """Return the values of all nodes, each with inputs of its own."""
         model = copy.deepcopy(self.device_model)
         graph = model.graph
         tensors = {*_given_by(graph), *(one.name for one in graph.input)} & self._known.keys()
@@ -73,30 +73,30 @@ class OnnxRuns(GraphRuns):
         graph.input.extend(self._info(name, _GIVEN) for name in needed)
         graph.output.extend(self._info(name) for name in _given_by(graph) if name in self._known)
         known = {**self._known, **given}
-        return self._compute(self._written(model), {f"{_GIVEN}{name}": known[name] for name in needed})
+        return self._compute(self._write_model(model), {f"{_GIVEN}{name}": known[name] for name in needed})
 
     def outputs(self, values: Values) -> dict[str, Array]:
         return {one.name: values[one.name] for one in self._model.graph.output if one.name in values}
 
     def plain(self) -> dict[str, Array]:
-        return dict(self._compute(self._written(self.device_model), self._inputs))
+        return dict(self._compute(self._write_model(self.device_model), self._inputs))
 
     def _info(self, name: str, prefix: str = "") -> Any:
-        """What is written of a known tensor that a graph takes or gives."""
+        """Return the description of a known tensor that a graph reads or gives."""
         import onnx
 
         kind = onnx.helper.np_dtype_to_tensor_dtype(self._known[name].dtype)
         return onnx.helper.make_tensor_value_info(f"{prefix}{name}", kind, list(self._known[name].shape))
 
     def _exposed(self, model: Any, known: Mapping[str, Any]) -> Path:
-        """The graph with what all nodes give as outputs, as far as they are known."""
+        """Return the graph with what all nodes give as outputs, as far as they are known."""
         found = copy.deepcopy(model)
         there = {one.name for one in found.graph.output}
         names = [name for name in _given_by(found.graph) if name in known and name not in there]
         found.graph.output.extend(known[name] for name in names)
-        return self._written(found)
+        return self._write_model(found)
 
-    def _written(self, model: Any) -> Path:
+    def _write_model(self, model: Any) -> Path:
         import onnx
 
         self._files += 1
@@ -106,7 +106,7 @@ class OnnxRuns(GraphRuns):
 
 
 def compute_on_cpu(file: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a file on ONNX Runtime's CPU provider, without its optimisations of the graph."""
+    """Return the outputs of a file on ONNX Runtime's CPU provider, without its graph optimizations."""
     from hardware.export.onnx_export import session_on_host
 
     session = session_on_host(file)
@@ -116,7 +116,7 @@ def compute_on_cpu(file: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def module_of(name: str) -> str:
-    """The module that torch's exporter names a node after: `/model/encoder/layer.0/MatMul` is of
+    """Return the module that torch's exporter names a node after: `/model/encoder/layer.0/MatMul` is of
     `encoder.layer.0`."""
     parts = name.split("/")
     if len(parts) < 3 or parts[0]:

@@ -1,4 +1,4 @@
-"""An OpenVINO graph with the values of all its nodes, as one graph and as nodes that are apart from each other."""
+"""An OpenVINO graph with the values of all its nodes, as one graph and with each node separate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OpenVINORuns(GraphRuns):
         self._inputs = dict(inputs)
         self._device, self._options = device, dict(options)
         model = self._read(file)
-        self._results = {_taken_by(port): _output_name(port) for port in model.outputs}
+        self._results = {_input_of(port): _output_name(port) for port in model.outputs}
         self.nodes = [
             GraphNode(
                 name=node.get_friendly_name(),
@@ -40,7 +40,7 @@ class OpenVINORuns(GraphRuns):
                 takes=tuple(_tensor(one.get_source_output()) for one in node.inputs() if not _is_constant(one)),
                 gives=tuple(_tensor(one) for one in node.outputs()),
             )
-            for node in _speaking(model)
+            for node in _readable_nodes(model)
         ]
 
     def on_cpu(self) -> Values:
@@ -53,7 +53,7 @@ class OpenVINORuns(GraphRuns):
         import openvino
 
         model = self._read(self.device_file)
-        ports = [one for node in _speaking(model) for one in node.outputs() if _tensor(one) in given]
+        ports = [one for node in _readable_nodes(model) for one in node.outputs() if _tensor(one) in given]
         parameters, results = [], []
         for port in ports:
             parameter = openvino.opset13.parameter(list(given[_tensor(port)].shape), port.get_element_type())
@@ -84,18 +84,18 @@ class OpenVINORuns(GraphRuns):
 
     def _exposed(self, file: Path, device: str, options: Mapping[str, str]) -> Values:
         model = self._read(file)
-        model.add_outputs([one for node in _speaking(model) for one in node.outputs()])
+        model.add_outputs([one for node in _readable_nodes(model) for one in node.outputs()])
         got = self._core.compile_model(model, device, dict(options))(self._arrays(model))
-        return {_taken_by(port): np.array(got[number]) for number, port in enumerate(model.outputs)}
+        return {_input_of(port): np.array(got[number]) for number, port in enumerate(model.outputs)}
 
 
 def module_of(name: str) -> str:
-    """The module that the converter names a node after: `__module.model.encoder/aten::add/Add` is of `encoder`."""
+    """Return the module in a node's name: `__module.model.encoder/aten::add/Add` is of `encoder`."""
     head = name.partition("/")[0]
     return head.removeprefix("__module.").removeprefix("model.") if head.startswith("__module.") else ""
 
 
-def _speaking(model: Any) -> list[Any]:
+def _readable_nodes(model: Any) -> list[Any]:
     return [node for node in model.get_ordered_ops() if node.get_type_name() not in _SILENT]
 
 
@@ -107,8 +107,8 @@ def _tensor(port: Any) -> str:
     return f"{port.get_node().get_friendly_name()}:{port.get_index()}"
 
 
-def _taken_by(result: Any) -> str:
-    """The tensor that an output of the model takes."""
+def _input_of(result: Any) -> str:
+    """Return the tensor that an output of the model reads."""
     return _tensor(result.get_node().input(0).get_source_output())
 
 

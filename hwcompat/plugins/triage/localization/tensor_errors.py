@@ -1,4 +1,4 @@
-"""How far tensors of a model are from the reference's, relative to their scale, but for what rounding does."""
+"""Errors of tensors relative to their scale in the reference, without what rounding explains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "tf32": 2.0**-10, "float16
 
 
 def padding_of(inputs: Mapping[str, Array]) -> tuple[Array, ...]:
-    """The masks (batch, length) among a model's inputs that rule a position out, as booleans."""
+    """Return the masks (batch, length) among a model's inputs that rule a position out, as booleans."""
     masks = (one.astype(bool) for name, one in inputs.items() if name.endswith("mask") and one.ndim == 2)
     return tuple(one for one in masks if one.any() and not one.all())
 
@@ -23,7 +23,7 @@ def padding_of(inputs: Mapping[str, Array]) -> tuple[Array, ...]:
 def outputs_error(
     got: Mapping[str, Array], want: Mapping[str, Array], masks: Mapping[str, Array], required: Iterable[str] = ()
 ) -> float:
-    """The error of a model's outputs as `compare` gives it; infinite where the reference isn't finite."""
+    """Return the error of a model's outputs by `compare`; infinite if the reference isn't finite."""
     try:
         return compare(got, want, masks=masks, required=required).max_rel_error
     except ReferenceNotFinite:
@@ -40,19 +40,19 @@ def error_of(
     padding: Sequence[Array] = (),
     finite: bool = False,
 ) -> float | None:
-    """The largest difference over the scale of `want`; infinite for another shape, NaN and other whole numbers.
+    """Return the largest difference over the scale of `want`; infinite for another shape, NaN and other integers.
 
-    Where the spread of `want` is below what rounding of the numbers that take part gives (`largest` is the largest
-    of those that it was computed from), that is the scale, so that cancellation is no fault. Positions of `padding`
-    mean nothing and are left out, but with `finite` NaN there is an error too: it spreads. None where the reference
-    itself isn't finite or nothing is left.
+    If the spread of `want` is below the rounding error of the numbers that take part (`largest` is the largest of
+    those that it was computed from), that error is the scale, so that cancellation is no fault. Positions of
+    `padding` are left out, but with `finite` NaN there is an error too: it spreads. None if the reference itself
+    isn't finite or nothing is left.
     """
     if got.shape != want.shape:
         return math.inf
     numbers = want.dtype.kind == got.dtype.kind == "f"
     if finite and numbers and np.isnan(got[~np.isnan(want)]).any():
         return math.inf
-    keep = _meant(want.shape, padding)
+    keep = _unpadded(want.shape, padding)
     if keep is not None:
         got, want = got[keep], want[keep]
     if want.size == 0:
@@ -74,15 +74,15 @@ def error_of(
 
 
 def _numbers(array: Array) -> Array:
-    """float64, and minus infinity where an entry rules something out: the smallest number of a dtype, or near it."""
+    """Return float64, with minus infinity for entries that rule something out: a dtype's smallest number."""
     if array.dtype.kind != "f":
         return np.asarray(array, dtype=np.float64)
     smallest = np.finfo(array.dtype).min
     return np.where(array <= smallest, -np.inf, array).astype(np.float64)
 
 
-def _meant(shape: tuple[int, ...], padding: Sequence[Array]) -> Array | None:
-    """Which entries of a tensor of this shape aren't padding; None where all may count."""
+def _unpadded(shape: tuple[int, ...], padding: Sequence[Array]) -> Array | None:
+    """Return which entries of a tensor of this shape aren't padding; None if all may count."""
     for mask in padding:
         batch, length = mask.shape
         if shape[:2] == mask.shape:

@@ -1,8 +1,8 @@
-"""Compares a torch module with its float64 reference, module by module, so that each is judged by itself.
+"""Compare a torch module with its float64 reference, module by module, so that each is judged by itself.
 
-The reference runs once, and what every module was given and gave is kept. On the target each module is then given
-what the reference's was, and what it gives is compared and replaced by what the reference's gave: an error doesn't
-reach the next module, and what a module computes between its parts counts as its own.
+The reference runs once, and the inputs and outputs of every module are kept. On the target each module then gets the
+reference's inputs, and its outputs are compared and replaced by the reference's: an error doesn't reach the next
+module, and what a module computes between its parts counts as its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFERENCE = "the same modules on the CPU in float64"
 _DEEPEST = 8
 
 Key = tuple[str, int]
-"""A module's name and which of its calls."""
+"""A module's name and the number of its call."""
 Tensors = dict[str, "torch.Tensor"]
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 
@@ -48,16 +48,16 @@ def localize_modules(
     control: Callable[[], TorchRunnable] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Localization:
-    """The first module of `runnable` that gives other values than its reference where it is given the same.
+    """Return the first module of `runnable` that gives other values than its reference with the same inputs.
 
-    `reference_model` is the same model as `as_reference` makes it; `control` loads it on the CPU in the same
-    precision, and is asked only where a place was found: what is as far off there is precision. Hooks see modules
-    alone: functions between them belong to the module that calls them. Raises `ReferenceNotFinite`.
+    `control` loads the model on the CPU in the same precision, called only if a place was found: an equal error there
+    means that the precision is the cause. Functions between modules belong to the module that calls them. Raises
+    `ReferenceNotFinite`.
     """
-    calls, want = _recorded(reference_model, inputs)
+    calls, want = _record(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
-    # A device may break: then this pass says where.
-    _compared(runnable, {}, inputs, corrected=False, progress=progress, **how)
+    # If the device breaks, this reports where.
+    _compare(runnable, {}, inputs, corrected=False, progress=progress, **how)
     found = Localization(
         cell=cell,
         finding=LocalizationOutcome.AGREES,
@@ -66,15 +66,14 @@ def localize_modules(
         tolerance=tolerance,
         outputs_error=outputs_error(runnable(**inputs), want, masks_of(masked_by or {}, inputs), tuple(want)),
     )
-    how["finite"] = not found.is_whole
-    for padding in (padding_of(inputs), ()):  # where padding is what is wrong, it is looked at as well
-        how["padding"] = padding
-        ordinary = _compared(runnable, calls, inputs, corrected=False, **how)
-        corrected = _compared(runnable, calls, inputs, corrected=True, **how)
+    for padding in (padding_of(inputs), ()):  # if padding is what is wrong, it is compared as well
+        how |= {"finite": not found.is_whole, "padding": padding}
+        ordinary = _compare(runnable, calls, inputs, corrected=False, **how)
+        corrected = _compare(runnable, calls, inputs, corrected=True, **how)
         wrong = [step for step in corrected.steps if step.is_beyond(tolerance)]
         if wrong or found.is_whole:
             break
-    beside = _compared(control(), calls, inputs, corrected=True, **how) if wrong and control else ModulePass()
+    beside = _compare(control(), calls, inputs, corrected=True, **how) if wrong and control else ModulePass()
     rounded = {step.id for step in beside.steps if step.is_beyond(tolerance)}
     kept = [step for step in wrong if step.id not in rounded]
     place = _places(ordinary.steps, corrected.steps)
@@ -96,23 +95,20 @@ def localize_modules(
     if found.is_whole:
         return found
     first = next((step for step in ordinary.steps if step.is_beyond(tolerance)), None)
-    return replace(
-        found,
-        finding=LocalizationOutcome.GROWS if first else LocalizationOutcome.UNNAMED,
-        place=place(first) if first else None,
-    )
+    finding = LocalizationOutcome.GROWS if first else LocalizationOutcome.UNNAMED
+    return replace(found, finding=finding, place=place(first) if first else None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleStep:
-    """One comparison, in the order of the run: what a module handed to its `part`, or gave, where that is None."""
+    """One comparison, in the order of the run: of the input of a module's `part`, or of the module's output."""
 
     place: ErrorPlace
     part: str | None
 
     @property
     def key(self) -> Key:
-        """The call that it is of."""
+        """The call that it belongs to."""
         return self.place.name, self.place.call
 
     @property
@@ -127,19 +123,19 @@ class ModuleStep:
 
 @dataclass(kw_only=True)
 class ModulePass:
-    """What a pass showed: its comparisons, and the calls that could not be compared."""
+    """The results of a pass: its comparisons, and the calls that could not be compared."""
 
     steps: list[ModuleStep] = field(default_factory=list)
     left_out: set[Key] = field(default_factory=set)
 
     @property
     def gave(self) -> list[ModuleStep]:
-        """What modules gave, as far as it was compared."""
+        """Return the compared outputs of modules."""
         return [step for step in self.steps if step.part is None and step.place.error is not None]
 
 
 def _places(ordinary: Sequence[ModuleStep], corrected: Sequence[ModuleStep]) -> Callable[[ModuleStep], ErrorPlace]:
-    """Gives a step's place with its errors in both passes, and that of what its call was handed."""
+    """Return a function from a step to its place, with its errors in both passes and that of its call's input."""
     errors, own = ({step.id: step.place.error for step in reversed(steps)} for steps in (ordinary, corrected))
     handed: dict[Key, float] = {}
     pending: dict[str, float] = {}
@@ -158,7 +154,7 @@ def _places(ordinary: Sequence[ModuleStep], corrected: Sequence[ModuleStep]) -> 
 
 
 def _notes(found: Localization, gave: Sequence[ModuleStep]) -> tuple[str, ...]:
-    """What has to be said of watching itself: hooks switch torch's fused paths off."""
+    """Return notes on the effect of hooks, which switch torch's fused paths off."""
     outputs = [step.place.error or 0.0 for step in gave if not step.place.name]
     watched = max(outputs, default=0.0)
     if outputs and found.is_whole is not (watched <= found.tolerance) and math.isfinite(watched):
@@ -174,7 +170,7 @@ def _notes(found: Localization, gave: Sequence[ModuleStep]) -> tuple[str, ...]:
 
 @dataclass(kw_only=True)
 class ModuleCall:
-    """What one call of a module was given and gave in the reference: tensors by name."""
+    """Inputs and outputs of one call of a module in the reference: tensors by name."""
 
     given: Tensors
     gave: Tensors = field(default_factory=dict)
@@ -182,8 +178,8 @@ class ModuleCall:
     in_place: bool = False
 
 
-def _recorded(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict[Key, ModuleCall], dict[str, Array]]:
-    """What every module of a reference (float64, CPU) was given and gave, and the model's outputs."""
+def _record(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict[Key, ModuleCall], dict[str, Array]]:
+    """Return the inputs and outputs of every module of a reference (float64, CPU), and the model's outputs."""
     calls: dict[Key, ModuleCall] = {}
     versions: dict[Key, list[tuple[Any, int]]] = {}
 
@@ -198,12 +194,12 @@ def _recorded(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[dict
         call.gave = {name: one.detach().clone() for name, one in _tensors_in({"output": output}).items()}
         call.largest = max((_largest(one) for one in (*call.given.values(), *call.gave.values())), default=0.0)
 
-    with _watched(model, enter, leave):
+    with _hook(model, enter, leave):
         outputs = reference.float64_outputs(model, inputs)
     return calls, outputs
 
 
-def _compared(
+def _compare(
     runnable: TorchRunnable,
     calls: Mapping[Key, ModuleCall],
     inputs: Mapping[str, Array],
@@ -212,8 +208,8 @@ def _compared(
     progress: Callable[[str], None] = lambda _: None,
     **how: Any,
 ) -> ModulePass:
-    """Compare a pass with what was recorded, as `error_of` does with `how`; with `corrected` every module is given
-    the reference's values."""
+    """Compare a pass with the recorded one, as `error_of` does with `how`; with `corrected` every module gets the
+    reference's values."""
     import torch
 
     found = ModulePass()
@@ -234,11 +230,11 @@ def _compared(
         given = _tensors_in(arguments)
         call = calls.get(key)
         if call is None or any(given[n].shape != one.shape for n, one in call.given.items() if n in given):
-            found.left_out.add(key)  # both sides go other ways here, as through experts one by one and all at once
+            found.left_out.add(key)  # both sides branch differently, as experts one by one and all at once
             return None
         if owner is not None:
             hold(owner, given, call.given, call, key[0])
-        return None if not corrected or call.in_place else _changed(arguments, "", _from(call.given))
+        return None if not corrected or call.in_place else _replace(arguments, "", _pick(call.given))
 
     def leave(key: Key, output: Any) -> Any:
         stack.pop()
@@ -247,10 +243,10 @@ def _compared(
         if call is None or key in found.left_out:
             return None
         hold(key, _tensors_in({"output": output}), call.gave, call, None)
-        return _changed(output, "output", _from(call.gave)) if corrected else None
+        return _replace(output, "output", _pick(call.gave)) if corrected else None
 
     tensors = to_tensors(inputs, runnable.device, runnable.dtype)
-    with torch.no_grad(), _watched(runnable.model, enter, leave):
+    with torch.no_grad(), _hook(runnable.model, enter, leave):
         forward(runnable.model, tensors)
     return found
 
@@ -272,14 +268,14 @@ def _place(
 
 
 @contextmanager
-def _watched(
+def _hook(
     model: torch.nn.Module,
     enter: Callable[[Key, Key | None, Mapping[str, Any]], Any],
     leave: Callable[[Key, Any], Any],
 ) -> Iterator[None]:
-    """Have `enter` told of every call of a module: its key, that of the call around it, and its arguments by name.
+    """Call `enter` for every call of a module: its key, that of the call around it, and its arguments by name.
 
-    `leave` is told of what it gave. What they return takes the place of arguments and results; None leaves them.
+    `leave` gets its outputs. What they return replaces arguments and results; None leaves them.
     """
     names = {id(module): name for name, module in model.named_modules()}
     counts: Counter[str] = Counter()
@@ -312,18 +308,18 @@ def _watched(
             handle.remove()
 
 
-# Tensors inside what modules take and give: tuples, lists and mappings, however deep
+# Tensors in the inputs and outputs of modules: tuples, lists and mappings, however deep
 
 
 def _tensors_in(values: Mapping[str, Any]) -> Tensors:
-    """The tensors by the path to each: `hidden_states`, `output.0`, `output.last_hidden_state`."""
+    """Yield the tensors by the path to each: `hidden_states`, `output.0`, `output.last_hidden_state`."""
     found: Tensors = {}
-    _changed(values, "", lambda name, one: found.setdefault(name, one))
+    _replace(values, "", lambda name, one: found.setdefault(name, one))
     return found
 
 
-def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
-    """`value` with every tensor in it as `change` gives it, from its path and itself."""
+def _replace(value: Any, name: str, change: Change, depth: int = 0) -> Any:
+    """Return `value` with every tensor in it replaced by `change`, from its path and itself."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -332,7 +328,7 @@ def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
     if depth > _DEEPEST or not isinstance(value, tuple | list | Mapping):
         return value
     parts = dict(value if isinstance(value, Mapping) else enumerate(value))
-    new = {key: _changed(one, f"{name}.{key}".lstrip("."), change, depth + 1) for key, one in parts.items()}
+    new = {key: _replace(one, f"{name}.{key}".lstrip("."), change, depth + 1) for key, one in parts.items()}
     if all(new[key] is one for key, one in parts.items()):
         return value
     kind: Any = type(value)
@@ -341,8 +337,9 @@ def _changed(value: Any, name: str, change: Change, depth: int = 0) -> Any:
     return kind(*new.values()) if hasattr(value, "_fields") else kind(new.values())
 
 
-def _from(wanted: Mapping[str, torch.Tensor]) -> Change:
-    """The reference's tensor of the same name and shape, on the device and in the dtype of what it stands for."""
+def _pick(wanted: Mapping[str, torch.Tensor]) -> Change:
+    """Return a function that gives the reference's tensor instead of one of the same name and shape, on its device
+    and in its dtype."""
     import torch
 
     def change(name: str, one: torch.Tensor) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""Changes that may turn a failing cell: which apply, tried in children, judged as strictly as the cell itself."""
+"""Remedies: changes that may fix a failing cell, tried in child processes and judged as strictly as the cell."""

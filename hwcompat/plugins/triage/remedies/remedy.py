@@ -1,4 +1,4 @@
-"""Remedies and which failures they are for (`remedies.toml`); which apply to a failing cell, in which order."""
+"""Remedies and the failures that they are for (`remedies.toml`); which apply to a failing cell, in which order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hardware.target import Target
 
 _FILE = Path(__file__).with_name("remedies.toml")
 _OTHER_TARGETS = 2
-"""So many other targets are tried for one cell: the third says little more than the second."""
+"""The number of other targets that are tried for one cell: a third adds little information."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellRemedy:
     """One change. `size` is smaller for a smaller change; `environment` sets variables, and unsets those whose value
-    is empty; `cost` says what it takes away in accuracy, speed and memory; `leaves_out` are checks that ask for what
-    it gives up. `write` is what a user writes to apply it."""
+    is empty; `cost` is the loss in accuracy, speed and memory; `leaves_out` are checks of what it gives up. `write`
+    is what a user writes to apply it."""
 
     id: str
     size: int
@@ -43,7 +43,7 @@ class CellRemedy:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedCell:
-    """Failures that have the same remedies; what is empty fits anything."""
+    """Failures that have the same remedies; an empty field fits anything."""
 
     id: str
     reason: str
@@ -72,9 +72,9 @@ class FailedCell:
 
 @dataclass(frozen=True, kw_only=True)
 class RemedyStep:
-    """A remedy on a cell: `cell` is what is run, another one where precision or target is what changes.
+    """A remedy for a cell: `cell` is what runs, another one if the precision or target is changed.
 
-    `likely` says in which part of the order it stands.
+    `likely` is its group in the order.
     """
 
     remedy: CellRemedy
@@ -83,15 +83,15 @@ class RemedyStep:
 
     @property
     def id(self) -> str:
-        """`attention_eager`, `other_target:cpu`."""
+        """The id, such as `attention_eager` or `other_target:cpu`."""
         return f"{self.remedy.id}:{self.cell.target}" if self.remedy.other_target else self.remedy.id
 
     @property
     def changes(self) -> AppliedFix:
-        """What the child measures under; nothing for another cell, which is measured as it is."""
+        """Return the change of the child's environment; nothing for another cell, which is measured unchanged."""
         variables = sorted(self.remedy.environment.items())
-        told = ", ".join(f"{name}={value}" if value else f"{name} unset" for name, value in variables)
-        return AppliedFix(**{**self.remedy.change, "environment": told})
+        text = ", ".join(f"{name}={value}" if value else f"{name} unset" for name, value in variables)
+        return AppliedFix(**{**self.remedy.change, "environment": text})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Remedies:
 
 @functools.cache
 def load_remedies() -> Remedies:
-    """The contents of the data file."""
+    """Read the data file."""
     data = tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))
     remedies = {entry["id"]: CellRemedy(**_with_tuples(entry)) for entry in data["remedy"]}
     failures = tuple(FailedCell(**_with_tuples(entry)) for entry in data["failure"])
@@ -117,17 +117,17 @@ def _with_tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure_of(cell: Cell, line: CheckLine, error_type: str, environment: Mapping[str, str]) -> FailedCell:
-    """The kind of failure that a cell's first failed check is: the first of the data that fits; the last fits all."""
+    """Return the kind of failure of a cell's first failed check: the first that fits; the last fits all."""
     return next(one for one in load_remedies().failures if one.fits(cell, line, error_type, environment))
 
 
 def steps_for(
     cell: Cell, line: CheckLine, error_type: str, *, here: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[RemedyStep, ...]:
-    """What can be tried for a cell whose first failed check is `line`: likely ones first, each from the smallest.
+    """Return what can be tried for a cell whose first failed check is `line`: likely ones first.
 
-    `here` are the targets of this machine, `environment` its variables. What means nothing on the cell is left out: a
-    remedy for other targets, a precision that it has or that the target lacks, a cache where nothing decodes.
+    `here` are the targets of this machine, `environment` its variables. Remedies that mean nothing for the cell are
+    left out: one for other targets, a precision that it has or that the target lacks, a cache without decoding.
     """
     failure = failure_of(cell, line, error_type, environment)
     found: dict[str, RemedyStep] = {}
@@ -141,7 +141,7 @@ def steps_for(
 
 
 def _cells(remedy: CellRemedy, cell: Cell, here: Sequence[str]) -> list[Cell]:
-    """The cells that a remedy would run for `cell`: itself, or others where target or precision is what changes."""
+    """Return the cells that a remedy would run for `cell`: itself, or others with its target or precision."""
     if remedy.targets and cell.target.name not in remedy.targets:
         return []
     if remedy.other_target:

@@ -1,7 +1,7 @@
-"""Tries the remedies of a failing cell, each in a child with an environment and a folder of its own.
+"""Try the remedies of a failing cell, each in a child process with an environment and a folder of its own.
 
-What came of a try is judged from its lines as the cell's own would be, and never as a measurement of the cell. Run as
-a module, this is the child: it measures one cell, as it is or under what its environment says.
+The results are judged as the cell's own would be, and never count as a measurement of the cell. Run as a module, this
+is the child: it measures one cell, unchanged or under the change that its environment names.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from hardware.process import NoAnswer, answer, ask, with_product
 from hardware.testing.runner import Limits, default_memory_limit
 from hardware.testing.session import run_session
 from hardware.testing.suite_file import read_suite
+from hwcompat.plugins.study.refresh.expired_cells import as_run_before
 from hwcompat.plugins.study.refresh.locate_suite import plan_again
 from reports.error_patterns import Around, identify
 from reports.reason_text import reason_text
 
-from ..run_before import as_run_before
 from .remedy import RemedyStep, failure_of, steps_for
 
 AS_IT_IS = "as_it_is"
@@ -46,8 +46,8 @@ _WORKS = (Level.HIGH, Level.MEDIUM)
 
 
 class TrialState(StrEnum):
-    """What came of a try. `turned`: every check that was asked passed on the target that it ran on. `better`: a
-    higher level than without it, but not that. `not_applicable`: it would have changed nothing here."""
+    """The result of a try. `turned`: every check passed on the target that it ran on. `better`: a higher level than
+    without it, but not that. `not_applicable`: it would have changed nothing here."""
 
     TURNED = "turned"
     BETTER = "better"
@@ -58,7 +58,7 @@ class TrialState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RemedyRun:
-    """What a child left: the run's line, the plan of its one cell, and its check lines; empty where it left none."""
+    """What a child wrote: the run's line, the plan of its one cell, and its check lines; empty if it wrote none."""
 
     run: RunLine | None = None
     plan: PlannedCell | None = None
@@ -67,7 +67,7 @@ class RemedyRun:
 
     @property
     def first_failure(self) -> CheckLine | None:
-        """The first check, in the order of the suite, that was tried and didn't pass."""
+        """Return the first check, in the order of the suite, that ran and didn't pass."""
         order = {name: place for place, name in enumerate(self.plan.checks)} if self.plan else {}
         failed = [line for line in self.lines if line.outcome.is_failure]
         return min(failed, key=lambda line: order.get(line.check_name, len(order)), default=None)
@@ -75,8 +75,8 @@ class RemedyRun:
 
 @dataclass(frozen=True, kw_only=True)
 class TriedRemedy:
-    """A try and what came of it. `error_type` and `why` tell of what still fails; `evidence` is the folder that it
-    left, `run` the id of the run in it."""
+    """A tried remedy and its result. `error_type` and `why` describe what still fails; `evidence` is the folder that
+    it wrote, `run` the id of the run in it."""
 
     step: RemedyStep
     state: TrialState
@@ -91,9 +91,9 @@ class TriedRemedy:
 
 @dataclass(frozen=True, kw_only=True)
 class CellTried:
-    """A cell that was asked for: its level and failure as it is now, and what each remedy came to, in order.
+    """A requested cell: its level and failure without a change, and the result of each remedy, in order.
 
-    `failure` is the kind of failure, by its id in the data, with its `reason`; empty where nothing failed. `problem`
+    `failure` is the kind of failure, by its id in the data, with its `reason`; empty if nothing failed. `problem`
     says why it could not be measured at all.
     """
 
@@ -110,19 +110,19 @@ class CellTried:
 
     @property
     def works(self) -> bool:
-        """Whether it works as it is, so that there was nothing to remedy."""
+        """Whether it works unchanged, so that no remedy is needed."""
         return self.level in _WORKS
 
     @property
     def smallest(self) -> TriedRemedy | None:
-        """The smallest change that turned it."""
+        """Return the smallest change that fixed it."""
         return smallest(self.tried)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workplace:
-    """Where and how children run: the `folder` of this run, the user's `evidence` folder (read only; None: none), the
-    `command` that goes into evidence, seconds for one check (None: the target's own) and for one child."""
+    """How children run: the `folder` of this run, the user's `evidence` folder (read only; None: none), the `command`
+    for evidence, seconds for one check (None: the target's own) and for one child."""
 
     folder: Path
     evidence: Path | None
@@ -140,14 +140,14 @@ def try_cell(
     known: RemedyRun | None = None,
     first_is_enough: bool = False,
 ) -> CellTried:
-    """Measure `cell` as it is, then under each remedy that applies, until no smaller one is left to try.
+    """Measure `cell` unchanged, then with each remedy that applies, until no smaller one is left to try.
 
-    `here` are the targets of this machine. `known` is a run of the cell as it is that need not be repeated; with
-    `first_is_enough` no smaller change is looked for after one that turned it. The environment and the files of the
-    user stay as they are.
+    `here` are the targets of this machine. `known` is an unchanged run of the cell that need not be repeated; with
+    `first_is_enough` no smaller change is tried after one that fixed it. The environment and the files of the user
+    stay unchanged.
     """
     started = time.monotonic()
-    run = known or _measured(cell, cell, place, place.folder / cell.slug / AS_IT_IS, {})
+    run = known or _run_cell(cell, cell, place, place.folder / cell.slug / AS_IT_IS, {})
     verdict = verdict_of_run(cell, run)
     failure = run.first_failure
     if failure is None or verdict.level in _WORKS:
@@ -187,13 +187,13 @@ def try_cell(
 
 
 def smallest(tried: Sequence[TriedRemedy]) -> TriedRemedy | None:
-    """The smallest change that turned the cell; of two alike the one that was tried first."""
+    """Return the smallest change that fixed the cell; of two alike the one that was tried first."""
     turned = [one for one in tried if one.state is TrialState.TURNED]
     return min(turned, key=lambda one: one.step.remedy.size, default=None)
 
 
 def worth_trying(step: RemedyStep, tried: Sequence[TriedRemedy]) -> bool:
-    """Once a change turned the cell, only a smaller one is worth a try."""
+    """Whether to try a remedy: after a change fixed the cell, only a smaller one is worth it."""
     found = smallest(tried)
     return found is None or step.remedy.size < found.step.remedy.size
 
@@ -204,13 +204,13 @@ def worth_trying(step: RemedyStep, tried: Sequence[TriedRemedy]) -> bool:
 def _try(step: RemedyStep, asked: Cell, place: Workplace, before: Level, check: str) -> TriedRemedy:
     folder = place.folder / asked.slug / step.id.replace(":", "_")
     started = time.monotonic()
-    run = _measured(step.cell, asked, place, folder, {**step.remedy.environment, VARIABLE: step.changes.text})
+    run = _run_cell(step.cell, asked, place, folder, {**step.remedy.environment, VARIABLE: step.changes.text})
     seconds = time.monotonic() - started
     return judge_try(step, run, before, check, evidence=str(folder / _EVIDENCE), seconds=seconds)
 
 
-def _measured(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables: Mapping[str, str]) -> RemedyRun:
-    """What a child left that measured `cell`."""
+def _run_cell(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables: Mapping[str, str]) -> RemedyRun:
+    """Return what a child wrote that measured `cell`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -241,14 +241,14 @@ def _measured(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables
 
 
 def child_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """`own` with `variables` set, and those unset whose value is empty; a change that somebody left in it is gone."""
+    """Return `own` with `variables` set, without those whose value is empty, and without an earlier change."""
     found = {name: value for name, value in own.items() if name != VARIABLE and name not in variables}
     return with_product({**found, **{name: value for name, value in variables.items() if value}})
 
 
 def run_child(task: Mapping[str, Any], environment: Mapping[str, str], log: Path, limit_s: float) -> str:
-    """Have a child `measure` a task, or end it and all that it started after `limit_s`; why it came to nothing, or
-    empty."""
+    """Have a child `measure` a task, or end it and all its processes after `limit_s` seconds; return why it failed,
+    or empty."""
     try:
         ask(__name__, task, limit_s=limit_s, environment=environment, log=log)
     except (NoAnswer, HwCompatError) as error:
@@ -259,15 +259,15 @@ def run_child(task: Mapping[str, Any], environment: Mapping[str, str], log: Path
 def measure(*, cell: str, asked: str, evidence: str, folder: str, command: str, timeout_s: float | None) -> None:
     """Plan, write and run the suite of `cell` in `folder`, in the child.
 
-    The user's `evidence` (empty: none) names the place of the model of the cell that was `asked` for. Raises
-    `ModelError` and the like where there is none.
+    The user's `evidence` (empty: none) names the path of the model of the requested cell `asked`. Raises `ModelError`
+    and the like if there is none.
     """
     inventory = detect()
     known = as_run_before(Cell.parse(cell), read_folder(Path(evidence)) if evidence else None, asked)
     planned = plan_again(known, (), (), load_rules(), inventory)
     (written,) = write_suites([planned], Path(folder) / "suites", force=True)
     suite = read_suite(written.path)
-    assert suite is not None  # it was rendered a moment ago
+    assert suite is not None  # it was rendered just now
     os.environ.update(suite_environment([written]))
     run_session(
         [suite],
@@ -284,9 +284,9 @@ def measure(*, cell: str, asked: str, evidence: str, folder: str, command: str, 
 
 
 def verdict_of_run(cell: Cell, run: RemedyRun, leaves_out: Sequence[str] = ()) -> Verdict:
-    """The level that the lines of one run show for `cell`, by the rules of every cell.
+    """Return the level of `cell` by the lines of one run and the rules of every cell.
 
-    Checks in `leaves_out` are neither asked nor required. Lines under a changed condition make `medium` at most:
+    Checks in `leaves_out` are neither run nor required. Lines under a changed condition give `medium` at most:
     `levels.toml` limits them.
     """
     if run.run is None or run.plan is None:
@@ -305,10 +305,10 @@ def verdict_of_run(cell: Cell, run: RemedyRun, leaves_out: Sequence[str] = ()) -
 def judge_try(
     step: RemedyStep, run: RemedyRun, before: Level, check: str, *, evidence: str, seconds: float
 ) -> TriedRemedy:
-    """What a try showed, for a cell that had the level `before` and whose first failed check was `check`.
+    """Judge a try for a cell that had the level `before` and whose first failed check was `check`.
 
-    It turned the cell only where its lines say under which condition they were measured, and where `check` was asked
-    again: a target that can't be asked whether it decodes doesn't turn what failed in decoding.
+    It fixed the cell only if its lines name the condition under which they were measured, and if `check` ran again: a
+    target that can't decode doesn't fix a failure in decoding.
     """
     verdict = verdict_of_run(step.cell, run, step.remedy.leaves_out)
     failure = run.first_failure
@@ -318,8 +318,8 @@ def judge_try(
     if not run.lines or all(line.outcome is Outcome.NOT_RUN for line in run.lines):
         state = TrialState.NOT_RUN
     elif verdict.level in _WORKS:
-        told = all(line.conditions.get(CHANGED, "") == step.changes.text for line in run.lines)
-        state = TrialState.NOT_RUN if not told else TrialState.TURNED if check in planned else TrialState.BETTER
+        is_stated = all(line.conditions.get(CHANGED, "") == step.changes.text for line in run.lines)
+        state = TrialState.NOT_RUN if not is_stated else TrialState.TURNED if check in planned else TrialState.BETTER
     elif failure is None and verdict.level is Level.UNKNOWN:
         state = TrialState.NOT_APPLICABLE if skipped is not None else TrialState.NOT_RUN
     elif (verdict.level.rank or 0) > (before.rank or 0):

@@ -1,1 +1,1 @@
-"""From a failing cell to one script that shows the failure without us: captured in a child, written down, and run."""
+"""Repros: scripts that show the failure of a cell without this product, captured in a child process and run."""

@@ -1,5 +1,5 @@
-"""Runs the checks of a suite in a child until one fails, with a recorder beside them. A crash, a hang or a lack of
-memory costs the child, and what it had written down by then is what is known."""
+"""Run the checks of a suite in a child process until one fails, with a recorder beside them. After a crash, a hang or
+a lack of memory, the failure is what was written by then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAST_LINES = 5
 
 
 class NothingCaptured(HwCompatError):
-    """The check did not fail, or its process ended before it said anything."""
+    """The check did not fail, or its process ended before it recorded anything."""
 
     exit_code = 1
 
@@ -30,10 +30,10 @@ class NothingCaptured(HwCompatError):
 def capture(
     suite: str, checks: Sequence[str], folder: Path, *, seconds: float, memory_bytes: int = 0, weights: bool = True
 ) -> CapturedFailure:
-    """Run `checks` of the suite with this text one after the other in a child, and write what the first failing one
-    was given and what it should have given into `folder`.
+    """Run `checks` of the suite with this text one after the other in a child, and write the inputs and the expected
+    outputs of the first failing one into `folder`.
 
-    Without `weights` they aren't copied. Raises `NothingCaptured` where none fails here.
+    Without `weights` they aren't copied. Raises `NothingCaptured` if none fails here.
     """
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
         file, log = Path(work, "test_suite.py"), Path(work, "log.txt")
@@ -71,7 +71,7 @@ def capture(
 
 
 def _run(*, suite: str, checks: Sequence[str], folder: str, memory_bytes: int, weights: bool) -> tuple[int, str]:
-    """The exit code of pytest in the child, and what left the last check undecided, if anything did."""
+    """Return the exit code of pytest in the child, and what left the last check undecided, if anything did."""
     import pytest
 
     from .failure_recorder import FailureRecorder

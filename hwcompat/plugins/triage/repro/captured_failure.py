@@ -1,4 +1,4 @@
-"""What a repro is made of: the step that failed, what was compared, and what was raised; plain data, as JSON."""
+"""The captured failure of a check: the failed step, the comparison, and the exception; plain data, as JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 MASK = "mask:"
-"""How the names of masks begin, beside the outputs that they belong to."""
+"""The prefix of the names of masks, beside the outputs that they belong to."""
 
 ANSWER = "captured.json"
 INPUTS, EXPECTED, WEIGHTS = "inputs.npz", "expected.npz", "weights.safetensors"
 
 
 class Way(StrEnum):
-    """How a script gets a model to run."""
+    """How a script runs a model."""
 
     TORCH = "torch"
     OPENVINO_CONVERT = "openvino-convert"
@@ -27,12 +27,12 @@ class Way(StrEnum):
 
     @property
     def has_graph(self) -> bool:
-        """Whether the model is a file that was exported, instead of a class with weights."""
+        """Whether the model is an exported file, instead of a class with weights."""
         return self in (Way.OPENVINO_GRAPH, Way.QNN_GRAPH)
 
 
 class Does(StrEnum):
-    """What is asked of the model."""
+    """What the model computes."""
 
     BUILD = "build"
     FORWARD = "forward"
@@ -42,7 +42,7 @@ class Does(StrEnum):
 
 
 class Shape(StrEnum):
-    """What a failure looks like from outside."""
+    """The visible kind of a failure."""
 
     RAISED = "raised"
     NUMBERS = "numbers"
@@ -52,9 +52,9 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FailedStep:
-    """The last thing that was tried: `does` by `way`, on `device` of the runtime, with its `options`.
+    """The last step that was tried: `does` by `way`, on `device` of the runtime, with its `options`.
 
-    `graph` is the name of the file that was run, `facts` are details of the way: the arguments of a generation, a
+    `graph` is the name of the file that ran, `facts` are details of the way: the arguments of a generation, a
     session's settings, whether the forward pass takes `use_cache`.
     """
 
@@ -69,11 +69,11 @@ class FailedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedFailure:
-    """A failure as it was seen in a child. `exception` and `message` are the innermost cause's.
+    """A failure as it was recorded in a child. `exception` and `message` are the innermost cause's.
 
-    `error` is the largest difference relative to the scale of the output `worst`, held against `tolerance`; None
-    where nothing was compared. `refused` says why no script can show it. `seconds` is how long a check took, or was
-    given. `signal` ended the child, or 0. `left` are the operators that a provider leaves to the host, where it told.
+    `error` is the largest difference relative to the scale of the output `worst`, compared with `tolerance`; None
+    without a comparison. `refused` says why no script can show it. `seconds` is how long a check took, or was given.
+    `signal` ended the child, or 0. `left` are the operators that a provider leaves to the host, if it reported them.
     """
 
     check: str
@@ -92,12 +92,12 @@ class CapturedFailure:
     left: str = ""
 
     def write(self, folder: Path) -> None:
-        """Leave it in a folder, as JSON of Python's, which knows infinity."""
+        """Write it into a folder, as JSON of Python's, which has infinity."""
         (folder / ANSWER).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> CapturedFailure:
-        """What `write` left there."""
+        """Read what `write` wrote."""
         values = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
         if step := values["step"]:
             values["step"] = FailedStep(**{**step, "way": Way(step["way"]), "does": Does(step["does"])})

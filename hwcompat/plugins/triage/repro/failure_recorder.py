@@ -1,6 +1,6 @@
-"""Watches a check of a suite from inside its process: the last step that was tried, its inputs, what was compared.
+"""Record a check of a suite from inside its process: the last step that was tried, its inputs, and the comparison.
 
-Every step is written down before it is tried, so that a crash leaves as much as an exception.
+Every step is written before it is tried, so that a crash leaves as much as an exception.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 _LEFT = re.compile(r"it leaves (.{1,400}?) to the host")
 LARGEST_FILE = 512 * 2**20
-"""Bytes of weights or of a graph that are copied into a folder; more is no issue's attachment."""
+"""The most bytes of weights or of a graph that are copied into a folder; more is too large to attach to an issue."""
 
 
 @dataclass(kw_only=True)
 class TriedStep:
-    """A step with the arrays that it was given."""
+    """A step with its input arrays."""
 
     step: FailedStep
     inputs: Mapping[str, Any]
 
 
 Compared = tuple[TriedStep | None, dict[str, Any], dict[str, Any]]
-"""A comparison that failed: the step, the arrays that were expected, and what `CapturedFailure` tells of it."""
+"""A comparison that failed: the step, the expected arrays, and fields of `CapturedFailure`."""
 
 
 @dataclass(kw_only=True, eq=False)
 class FailureRecorder:
-    """What is known of the check that runs, as a plugin of the pytest that runs it.
+    """Facts of the running check, as a plugin of the pytest that runs it.
 
     `export` is the pass for which a model was exported last, `undecided` why the last check that failed shows
     nothing.
@@ -65,11 +65,11 @@ class FailureRecorder:
     _graph: Path | None = None
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        """A check begins: forget what another one left; what was loaded stays loaded."""
+        """Start a check: forget another one's facts; what was loaded stays loaded."""
         self.began(item.name.removeprefix("test_"))
 
     def pytest_runtest_makereport(self, call: Any) -> None:
-        """A part of a check is over."""
+        """Record the end of a part of a check."""
         from hardware.errors import BackendUnavailable
         from hardware.testing.measurement import Ambiguous, NotApplicable
 
@@ -83,11 +83,11 @@ class FailureRecorder:
             self.ended(error)
 
     def began(self, check: str) -> None:
-        """A check begins."""
+        """Start a check."""
         self.check, self.compared, self.refused = check, None, ""
 
     def try_(self, step: FailedStep, inputs: Mapping[str, Array], graph: Path | None = None) -> TriedStep:
-        """Note a step that is about to be tried. `graph` is copied, with what belongs to it."""
+        """Record a step that is about to be tried. `graph` is copied, with the files that belong to it."""
         if graph is not None:
             self._copy(graph)
             step = replace(step, graph=graph.name)
@@ -97,11 +97,11 @@ class FailureRecorder:
         return self.tried
 
     def failed(self, tried: TriedStep | None, expected: dict[str, Any], **found: Any) -> None:
-        """Note a comparison that failed, with what `CapturedFailure` tells of it; the first of a check counts."""
+        """Record a comparison that failed, with fields of `CapturedFailure`; the first of a check counts."""
         self.compared = self.compared or (tried, expected, found)
 
     def ended(self, error: BaseException) -> None:
-        """Write what is known of a check that failed."""
+        """Write the facts of a check that failed."""
         root, stage = root_of(error), self._stage()
         tried, compared = self.tried, self.compared
         if compared is None and getattr(error, "error_type", "") == "conversion_wrong":
@@ -139,13 +139,13 @@ class FailureRecorder:
         return str(self.case.measured.stage) if self.case is not None else ""
 
     def _write_given(self, tried: TriedStep) -> None:
-        """The inputs of a step; beside them the weights of a freshly built model, once, where it has no graph."""
+        """Write the inputs of a step, and once the weights of a freshly built model if it has no graph."""
         np.savez(self.folder / INPUTS, **tried.inputs)
         if tried.step.way.has_graph or self._weights or not self.with_weights or self.case is None:
             return
         from safetensors.torch import save_model
 
-        self._weights = True  # a model that can't be built is asked once
+        self._weights = True  # a model that can't be built is tried once
         stage = self.case.measured.stage
         try:
             model = self.case._build()
@@ -173,24 +173,24 @@ class FailureRecorder:
 
 
 def root_of(error: BaseException) -> BaseException:
-    """The innermost cause that was named: what a runtime raised, not what we made of it."""
+    """Return the innermost cause: what a runtime raised, not our exception about it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def expected_of(want: Any, got: Mapping[str, Array], required: tuple[str, ...]) -> dict[str, Array]:
-    """The outputs that a comparison looked at, and their masks."""
+    """Return the compared outputs, and their masks."""
     names = [name for name in want.arrays if name in got or name in required]
     arrays = {name: want.arrays[name] for name in names}
     return arrays | {f"{MASK}{name}": mask for name, mask in want.masks.items() if name in arrays}
 
 
 def masks_for(masked_by: Mapping[str, str], inputs: Mapping[str, Array], names: Any) -> dict[str, Array]:
-    """The masks of outputs, under the names that they are written with."""
+    """Return the masks of outputs, under the names that they are written with."""
     return {f"{MASK}{name}": one for name, one in masks_of(masked_by, inputs).items() if name in names}
 
 
 def wishes_of(model: Any) -> dict[str, Any]:
-    """Whether a model's forward pass can be asked to keep no cache; nothing where it has none."""
+    """Return whether a model's forward pass takes `use_cache`; empty if it doesn't."""
     return {"use_cache": bool(without_cache(model))} if hasattr(model, "forward") else {}

@@ -1,4 +1,4 @@
-"""Puts a recorder into `ModelTest` and into the runtimes' own doors, for the one process that captures a failure."""
+"""Hook a recorder into `ModelTest` and the entry points of runtimes, in the one process that captures a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RELATIVE = re.compile(r"(inf|\d\.\d+e[+-]\d+) of the output's scale")
 
 
 def watch(recorder: FailureRecorder) -> None:
-    """Have the recorder see what suites ask of models, and models of runtimes, from here on."""
+    """Record what suites ask of models, and models of runtimes, from here on."""
     _watch_passes(recorder)
     _watch_gradients(recorder)
     _watch_decoding(recorder)
@@ -32,7 +32,7 @@ def watch(recorder: FailureRecorder) -> None:
 
 
 def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
-    """Replace `owner.name` by `around`, which is given the original before the arguments."""
+    """Replace `owner.name` by `around`, which gets the original before the arguments."""
     before = getattr(owner, name)
 
     @functools.wraps(before)
@@ -45,7 +45,7 @@ def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
 def _try_torch(
     recorder: FailureRecorder, case: ModelTest, does: Does, runnable: Any, inputs: Mapping[str, Array], **facts: Any
 ) -> TriedStep | None:
-    """Note a step of a target that torch reaches; None where another runtime computes."""
+    """Record a step of a target that torch reaches; return None if another runtime computes."""
     from hardware.backends._torch import TorchBackend
 
     recorder.case = case
@@ -169,7 +169,7 @@ def _watch_decoding(recorder: FailureRecorder) -> None:
 
 
 def _generation_of(model: Any, inputs: Mapping[str, Array], steps: int) -> dict[str, Any]:
-    """How the library's own loop is called, as `hardware/model/greedy_decoding.py` does it."""
+    """Return the call of the library's own loop, as `hardware/model/greedy_decoding.py` makes it."""
     prompt = [name for name in inputs if name != "position_ids" and not name.startswith("decoder_")]
     complete = bool({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"} & set(prompt))
     return {"prompt": prompt, "limit": "max_new_tokens" if complete else "max_length", "steps": steps}
@@ -269,7 +269,7 @@ def _watch_qnn(recorder: FailureRecorder) -> None:
         options = dict(settings["options"])
         facts = {"config": settings["config"], "optimisation": settings["optimisation"]}
         facts |= {"made_by": _BY_ONNX, "emulated": backend.emulated}
-        if options.pop("backend_path", ""):  # a folder of this machine: the wheel's libraries stand in for it
+        if options.pop("backend_path", ""):  # a folder of this machine: the wheel's libraries replace it
             options["backend_type"] = "htp"
         step = FailedStep(way=Way.QNN_GRAPH, does=Does.FORWARD, device="htp", options=options, facts=facts)
         recorder.try_(step, arrays, file)

@@ -1,7 +1,7 @@
-"""Renders the one script of a repro, and runs it in a child that can't find our packages.
+"""Render the script of a repro, and run it in a child process that can't import our packages.
 
-Rendering is pure: from what was captured and the suite's text to text; whatever reaches the source is a literal, an
-identifier or a comment. The part of a suite that builds its model is taken as it stands there: a person reads the
+Rendering is pure, from the captured failure and the suite's text to text; whatever reaches the source is a literal,
+an identifier or a comment. The part of a suite that builds its model is copied unchanged, so that a person reads the
 same code in both.
 """
 
@@ -40,7 +40,7 @@ _PACKAGES: Mapping[Way, Sequence[str]] = {
     Way.ONNX_EXPORT: ("torch", "numpy", "safetensors", "onnx", "onnxruntime"),
     Way.QNN_GRAPH: ("numpy", "onnxruntime", "onnxruntime-qnn"),
 }
-"""What a script of each way needs, by the names of distributions; a library of models comes to it."""
+"""What a script of each way needs, by the names of distributions; the model's library is added."""
 
 _IMPORTED = ("onnxruntime", "onnxruntime-qnn", "openvino", "torch")
 """Those that a script imports as a whole."""
@@ -52,8 +52,8 @@ _FLOAT16_LARGEST = -65504.0
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """`imports` and `code` that define `make_model`. `checkpoint` is the class whose weights are somebody's own; then
-    there is no code."""
+    """`imports` and `code` that define `make_model`. `checkpoint` is the class of a user's checkpoint; then there is
+    no code."""
 
     imports: tuple[str, ...]
     code: str
@@ -61,9 +61,9 @@ class ModelSource:
 
 
 def model_source(text: str) -> ModelSource:
-    """What `make_model` of a suite needs, and nothing else.
+    """Return what `make_model` of a suite needs, and nothing else.
 
-    Raises `UsageError` where it needs a package that isn't a public library of models.
+    Raises `UsageError` if it needs a package that isn't a public library of models.
     """
     tree = ast.parse(text)
     defined = {name: node for node in tree.body for name in _names_of(node)}
@@ -73,10 +73,10 @@ def model_source(text: str) -> ModelSource:
         node = defined.get(wanted.pop())
         if node is not None and node.lineno not in taken:
             taken[node.lineno] = node
-            wanted += _used_in(node)
+            wanted += _names_in(node)
     nodes = [taken[line] for line in sorted(taken)]
-    used = {name for node in nodes for name in _used_in(node)}
-    imports = {node: _narrowed(node, used) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
+    used = {name for node in nodes for name in _names_in(node)}
+    imports = {node: _import_of_used(node, used) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
     if used & _OF_CHECKPOINTS:
         returned = ast.unparse(defined[_START]).partition("load_checkpoint(")[2]
         library = tuple(line for line in imports.values() if line.startswith("from transformers"))
@@ -101,11 +101,11 @@ def _names_of(node: ast.stmt) -> Iterator[str]:
         yield node.name
 
 
-def _used_in(node: ast.stmt) -> list[str]:
+def _names_in(node: ast.stmt) -> list[str]:
     return [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
 
 
-def _narrowed(node: ast.Import | ast.ImportFrom, used: set[str]) -> str:
+def _import_of_used(node: ast.Import | ast.ImportFrom, used: set[str]) -> str:
     if isinstance(node, ast.Import):
         return ast.unparse(node)
     names = [alias.name for alias in node.names if (alias.asname or alias.name) in used]
@@ -121,11 +121,11 @@ def script_text(
     story: Sequence[str],
     masks: bool = False,
 ) -> str:
-    """The script that shows what was captured.
+    """Return the script that shows the captured failure.
 
-    `arrays` are the names of what lies beside it, by file: those of the inputs decide which helpers it needs.
-    `title` and `story` stand in its first lines. With `masks`, transformers' masks are those that optimum-intel
-    registers when it exports: a tracer can't follow the library's own. Raises `UsageError` where there is no step.
+    `arrays` are the names of the arrays beside it, by file: those of the inputs decide which helpers it needs.
+    `title` and `story` are its first lines. With `masks`, transformers' masks are those that optimum-intel registers
+    when it exports: a tracer can't follow the library's own. Raises `UsageError` without a step.
     """
     step = captured.step
     if step is None or captured.refused:
@@ -164,19 +164,19 @@ def script_text(
         "call": ("**nested(tensors)" if is_nested else "**tensors") + wish,
         "named_call": ("**nested(named)" if is_nested else "**named") + wish,
     }
-    return _tidied(environment().get_template("repro/script.py.j2").render(values))
+    return _normalized(environment().get_template("repro/script.py.j2").render(values))
 
 
 def _arguments(names: Sequence[str]) -> dict[str, str]:
-    """What the parameters of a forward pass are called in Python, by the names of its inputs."""
+    """Return the parameters of a forward pass as names in Python, by the names of its inputs."""
     return {
         name: name if name.isidentifier() and not keyword.iskeyword(name) else f"input_{place}"
         for place, name in enumerate(names)
     }
 
 
-def _tidied(text: str) -> str:
-    """At most two blank lines in a row, and none at a line's end. Raises `UsageError` for what isn't Python."""
+def _normalized(text: str) -> str:
+    """Remove blank lines beyond two in a row, and at a line's end. Raises `UsageError` for what isn't Python."""
     lines: list[str] = []
     for line in text.splitlines():
         if line.strip() or lines[-2:] != ["", ""]:
@@ -190,7 +190,7 @@ def _tidied(text: str) -> str:
 
 
 def arrays_in(folder: Path) -> dict[str, list[str]]:
-    """The names of the arrays in each file beside a script, and `minus infinity` where one of them holds it."""
+    """Return the names of the arrays in each file beside a script, and `minus infinity` if one of them holds it."""
     import numpy as np
 
     found: dict[str, list[str]] = {WEIGHTS: []} if (folder / WEIGHTS).is_file() else {}
@@ -206,7 +206,7 @@ def arrays_in(folder: Path) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """How a script ended: its exit `code` (None where it was ended after `seconds`), what it `printed`, and the
+    """How a script ended: its exit `code` (None if it was ended after `seconds`), what it `printed`, and the
     `exception` that ended it, with its `message`."""
 
     code: int | None
@@ -217,7 +217,7 @@ class Shown:
 
     @property
     def error(self) -> float | None:
-        """The largest error in the message of a failed comparison; None where it isn't one."""
+        """Return the largest error in the message of a failed comparison; None if it isn't one."""
         found = [float(one) for one in _OFF.findall(self.message)] if self.exception == "AssertionError" else []
         return max(found, key=lambda one: (one != one, one)) if found else None
 
@@ -253,7 +253,7 @@ def run_script(
 
 
 def last_exception(log: str) -> tuple[str, str]:
-    """The class, without its module, and the message of the exception that a traceback ends with; else empty."""
+    """Return the class, without its module, and the message of the last exception of a traceback; else empty."""
     _, found, rest = log.rpartition("Traceback (most recent call last):\n")
     if not found:
         return "", ""

@@ -1,5 +1,5 @@
-"""transformers' own tests of a model type, run on a target: evidence of another origin, which makes no level.
+"""Run transformers' own tests of a model type on a target. Their evidence has another origin and sets no level.
 
-`device_spec` writes the file by which transformers' tests know a device, `children` runs them, and `plugin` is what
-records inside the child.
+`device_spec` writes the file that describes a device to transformers' tests, `children` runs the tests, and
+`upstream_plugin` records them inside the child process.
 """

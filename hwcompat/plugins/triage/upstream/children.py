@@ -1,8 +1,7 @@
-"""Runs the tests of one file in children: one after another, a new one where the last was ended or died.
+"""Run the tests of one file in child processes, with a new one after a crash or a timeout.
 
-A child that shows no sign of life for the time that a test may take is ended with all that it started, and the test
-that it was at is a `timeout`. One that dies by itself leaves a `crashed`. The next child goes on with the tests that
-are left.
+A child without any record for the time that a test may take is ended with all its processes, and its current test is
+a `timeout`. One that dies by itself leaves a `crashed`. The next child runs the remaining tests.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
 from .upstream_plugin import RECORD_VARIABLE, TARGET_VARIABLE
 
 MOST_BREAKDOWNS = 5
-"""After so many crashes and timeouts of one file the device is given up."""
+"""After this many crashes and timeouts of one file the device is given up."""
 
 LONGEST_START_S = 300.0
-"""Before the tests are collected: importing torch and transformers from a cold disk takes most of it."""
+"""Seconds before the tests are collected, most of it for importing torch and transformers from a cold disk."""
 
 _MOMENT_S = 0.05
 _LOG_TAIL = 6_000
@@ -44,7 +43,7 @@ _OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", *REWRITERS)
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamTest:
-    """What became of one test; `torch_device` is what its module computes on, None where it doesn't say."""
+    """The outcome of one test; `torch_device` is the device of its module, None if unknown."""
 
     name: str
     outcome: Outcome
@@ -57,7 +56,7 @@ class UpstreamTest:
 
 @dataclass(kw_only=True)
 class FileRun:
-    """All that the children of one file told. `tests` are in the order of the file."""
+    """The records of all children. `tests` are in the order of the file."""
 
     path: Path
     names: list[str] = field(default_factory=list)
@@ -68,7 +67,7 @@ class FileRun:
 
     @property
     def tests(self) -> tuple[UpstreamTest, ...]:
-        """Every test that was collected; those that nothing is known of are `not_run`."""
+        """Return every collected test; those without a record are `not_run`."""
         return tuple(self.found.get(name) or self._not_run(name) for name in self.names)
 
     @property
@@ -78,7 +77,7 @@ class FileRun:
 
     @property
     def left(self) -> list[str]:
-        """The tests of which nothing is known yet."""
+        """The tests without a record."""
         return [name for name in self.names if name not in self.found]
 
     def _not_run(self, name: str) -> UpstreamTest:
@@ -100,16 +99,16 @@ def run_file(
     pytest_arguments: Sequence[str] = (),
     on_test: Callable[[str], None] = lambda _name: None,
 ) -> FileRun:
-    """Run the tests of a file of a checkout on a target; `on_test` is told each test's name when it begins.
+    """Run the tests of a file of a checkout on a target; `on_test` is called with each test's name when it begins.
 
-    Raises `BackendUnavailable` where the device can't be used or the tests would have run on another one, and
-    `NothingMatched` where no test was collected.
+    Raises `BackendUnavailable` if the device can't be used or the tests would have run on another one, and
+    `NothingMatched` if no test was collected.
     """
     run = FileRun(path=path)
     with tempfile.TemporaryDirectory(prefix="hwcompat-upstream-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / spec_name(target)).write_text(spec_text(target), encoding="utf-8")
-        with suppress(OSError):  # where links can't be made, tests that read ./tests/fixtures say so themselves
+        with suppress(OSError):  # without links, tests that read ./tests/fixtures report it themselves
             (folder / "tests").symlink_to(checkout / "tests", target_is_directory=True)
         breakdowns = 0
         with terminate_interrupts():
@@ -131,7 +130,7 @@ def run_file(
 
 
 def _check_device(run: FileRun, target: Target) -> None:
-    """Every test ran where it was to run, or nothing of the run counts."""
+    """Check that every test ran on the target; otherwise nothing of the run counts."""
     wanted = torch_backend(target).DEVICE_TYPE
     named = [
         run.session.get("torch_device", "nowhere"),
@@ -169,37 +168,38 @@ class _Child:
             self._process = Child(command, cwd=folder, environment=environment, stdout=log, stderr=MERGED)
 
     def watch(self) -> bool:
-        """Wait for the end. False where the process was ended or died in a test, which is among the outcomes then."""
+        """Wait for the end. Return false if the process was ended or died in a test, whose outcome is recorded
+        then."""
         alive = time.monotonic()
         longest_start = max(self.timeout_s, LONGEST_START_S)
         try:
             while (status := self._process.poll()) is None:
-                if self._listen():
+                if self._read_records():
                     alive = time.monotonic()
                 elif time.monotonic() - alive > (limit := self.timeout_s if self._collected else longest_start):
-                    return self._broke_down(Outcome.TIMEOUT, f"no sign of life for {limit:g} s")
+                    return self._record_breakdown(Outcome.TIMEOUT, f"no sign of life for {limit:g} s")
                 else:
                     time.sleep(_MOMENT_S)
         finally:
             self._process.end()
-        self._listen()
+        self._read_records()
         if not self._over:
-            return self._broke_down(Outcome.CRASHED, f"ended by {_said_of(status)}")
+            return self._record_breakdown(Outcome.CRASHED, f"ended by {_status_text(status)}")
         if not self.run.names:
-            raise self._nothing(self._said(), fix="See what follows the lone --.")
+            raise self._nothing(self._last_log_line(), fix="See what follows the lone --.")
         return True
 
-    def _listen(self) -> bool:
-        """Take in what was recorded since the last look; whether there was anything."""
+    def _read_records(self) -> bool:
+        """Read the new records; return whether there were any."""
         with self._record.open("rb") as file:
             file.seek(self._read)
             whole = file.read().rpartition(b"\n")[0]
         self._read += len(whole) + 1 if whole else 0
         for line in whole.splitlines():
-            self._hear(json.loads(line))
+            self._handle_record(json.loads(line))
         return bool(whole)
 
-    def _hear(self, record: Mapping[str, Any]) -> None:
+    def _handle_record(self, record: Mapping[str, Any]) -> None:
         match record["kind"]:
             case "session":
                 self.run.session = {name: str(value) for name, value in record.items() if name != "kind"}
@@ -228,11 +228,11 @@ class _Child:
     def _nothing(self, why: str, fix: str = "") -> NothingMatched:
         return NothingMatched(f"no test of {self.run.path.name} was collected", why=why, fix=fix)
 
-    def _broke_down(self, outcome: Outcome, message: str) -> bool:
+    def _record_breakdown(self, outcome: Outcome, message: str) -> bool:
         if not self._running:
             place = "after its last test" if self.run.found else "before its first test"
             if not self.run.names:
-                raise self._nothing(f"{message}: {self._said()}")
+                raise self._nothing(f"{message}: {self._last_log_line()}")
             self._running = next(iter(self.run.left), "")
             message = f"{message}, {place}"
         if self._running:
@@ -249,8 +249,8 @@ class _Child:
     def _tail(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
 
-    def _said(self) -> str:
-        """The last line of the log that says something."""
+    def _last_log_line(self) -> str:
+        """Return the last line of the log that isn't empty."""
         lines = [line for line in self._tail().splitlines() if line.strip(" =")]
         return lines[-1].strip(" =")[:300] if lines else "it said nothing"
 
@@ -258,7 +258,7 @@ class _Child:
 def _command(checkout: Path) -> list[str]:
     settings = checkout / "pyproject.toml"
     where = ["-c", str(settings if settings.is_file() else os.devnull), "--rootdir", str(checkout)]
-    words = ["-m", "pytest", "-p", f"{__package__}.plugin", "-p", "no:cacheprovider"]
+    words = ["-m", "pytest", "-p", f"{__package__}.upstream_plugin", "-p", "no:cacheprovider"]
     return [sys.executable, *words, *where]
 
 
@@ -274,7 +274,7 @@ def _environment(target: Target, record: Path) -> dict[str, str]:
     }
 
 
-def _said_of(status: int) -> str:
+def _status_text(status: int) -> str:
     if status >= 0:
         return f"exit code {status} before pytest was over"
     with suppress(ValueError):

@@ -1,9 +1,9 @@
-"""The file by which transformers' tests learn of a device: `TRANSFORMERS_TEST_DEVICE_SPEC` names it.
+"""The file that describes a device to transformers' tests: `TRANSFORMERS_TEST_DEVICE_SPEC` names it.
 
-Source: the end of transformers/testing_utils.py (5.5.4). The variable is a file's name in the working folder: what
-stands before `.py` is imported as a module, so that a path can't be given. `DEVICE_NAME` becomes `torch_device`;
-`MANUAL_SEED_FN`, `EMPTY_CACHE_FN` and `DEVICE_COUNT_FN` take the place of torch's functions for that device, and
-where one is missing the default stays. No other name is read.
+Source: the end of transformers/testing_utils.py (5.5.4). The variable is a file's name in the working folder: its
+stem is imported as a module, so that a path can't be given. `DEVICE_NAME` becomes `torch_device`; `MANUAL_SEED_FN`,
+`EMPTY_CACHE_FN` and `DEVICE_COUNT_FN` replace torch's functions for that device, and a missing one keeps the default.
+No other name is read.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def DEVICE_COUNT_FN():
 
 
 def torch_backend(target: Target) -> type[TorchBackend]:
-    """The backend of a target that transformers' tests can run on; imports no torch.
+    """Return the backend of a target that transformers' tests can run on; imports no torch.
 
     Raises `UsageError` for a target that is no device of torch, and for one of several devices: the tests know a
-    device by its type, and compare it with that.
+    device by its type.
     """
     from hardware.backends._torch import TorchBackend
 
@@ -86,15 +86,15 @@ def torch_backend(target: Target) -> type[TorchBackend]:
 
 
 def spec_name(target: Target) -> str:
-    """The name of a target's file: a module that nothing else is likely to be called."""
+    """Return the name of a target's file: a module name that is unlikely elsewhere."""
     return f"hwcompat_{target.name}_spec.py"
 
 
 def spec_text(target: Target) -> str:
-    """The file for a target. Raises `UsageError` as `torch_backend` does."""
+    """Return the file for a target. Raises `UsageError` as `torch_backend` does."""
     device = torch_backend(target).DEVICE_TYPE
     head = _HEAD.format(target=target.name, device=device, file=spec_name(target))
-    # transformers counts accelerators: of the host's kind there is none, and its own functions say so.
+    # transformers counts accelerators: the host has none, and its own functions say so.
     return head if device == _HOST else head + _ACCELERATOR
 
 

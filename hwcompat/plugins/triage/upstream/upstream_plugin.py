@@ -1,4 +1,4 @@
-"""The pytest plug-in in the child that runs transformers' tests: it prepares the device and records each outcome.
+"""The pytest plugin in the child that runs transformers' tests: it prepares the device and records each outcome.
 
 It is loaded before the checkout's own conftest, which would put the checkout's sources in front of the installed
 library. Records are JSON objects, a line each, in the file that `RECORD_VARIABLE` names; their `kind` is one of:
@@ -55,10 +55,10 @@ class Phase:
 
 
 def outcome_of(phases: Sequence[Phase]) -> tuple[Outcome, str, Phase]:
-    """What became of a test, the error type, and the report that shows it.
+    """Return the outcome of a test, the error type, and the report that shows it.
 
-    A failure of any part is one, unless all of them come of the network that isn't there: then nothing was asked of
-    the device. What was skipped, as a whole or in each of its subtests, is no pass.
+    A failure of any part is a failure, unless all are due to the missing network: then the device wasn't tested. A
+    test that was skipped, as a whole or in each of its subtests, is no pass.
     """
     failures = [phase for phase in phases if phase.outcome == "failed"]
     own = [phase for phase in failures if not phase.network]
@@ -79,7 +79,7 @@ def outcome_of(phases: Sequence[Phase]) -> tuple[Outcome, str, Phase]:
 
 
 def needs_network(error: BaseException) -> bool:
-    """Whether an exception comes of something that isn't in the cache and can't be fetched."""
+    """Whether an exception is due to something that isn't in the cache and can't be fetched."""
     signs = data_file(_NETWORK)
     for one in _chain(error):
         if any(f"{base.__module__}.{base.__qualname__}" in signs["exceptions"] for base in type(one).__mro__):
@@ -90,7 +90,7 @@ def needs_network(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception and those that Python names above it."""
+    """Yield the exception and those that Python names above it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -99,12 +99,12 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def name_of(nodeid: str) -> str:
-    """`BertModelTest::test_config`: what pytest calls a test, without its file."""
+    """Return for example `BertModelTest::test_config`: pytest's id of a test without its file."""
     return nodeid.partition("::")[2] or nodeid
 
 
 class UpstreamRecorder:
-    """Writes what becomes of each test, as soon as it is known."""
+    """Records the outcome of each test, as soon as it is known."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -180,12 +180,12 @@ def _message(report: pytest.TestReport, raised: BaseException | None) -> str:
 
 
 def _prepared(target: str) -> dict[str, Any]:
-    """What is known of the session, with the target's device there and transformers' tests told of it. Raises where
-    it can't be used, or where they'd run on another one."""
+    """Return the facts of the session after preparing the target's device and describing it to transformers' tests.
+    Raises if it can't be used, or if the tests would run on another one."""
     from hardware.backends.factory import get_backend
     from hardware.known_answer import agrees
 
-    backend = get_backend(target)  # before torch is imported: it reads the environment then
+    backend = get_backend(target)  # before torch is imported, which reads the environment
     if reason := backend.unavailable():
         raise BackendUnavailable(f"{target} can't be used", why=reason)
     if not agrees(answer := backend.known_answer()):
@@ -209,12 +209,12 @@ def _prepared(target: str) -> dict[str, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Record what this session's tests come to; before any conftest, so that the installed library is tested."""
+    """Record the tests of this session; before any conftest, so that the installed library is tested."""
     die_with_parent(os.getppid())
     recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]))
     try:
         recorder.write("session", **_prepared(os.environ[TARGET_VARIABLE]))
-    except Exception as error:  # a vendor's runtime may raise anything; that it did is the answer
+    except Exception as error:  # a vendor's runtime may raise anything, which is the answer
         why = str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}"
         recorder.write("refused", reason=why)
         raise pytest.UsageError(why) from error

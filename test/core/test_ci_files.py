@@ -1,0 +1,95 @@
+"""The action and the examples for servers: they parse, and every command in them has the options that it is given."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+import run_test_generation
+from reports.report_request import with_options as with_reporter_options
+
+ROOT = Path(__file__).parents[2]
+ACTION = ROOT / "action.yml"
+FILES = (ACTION, ROOT / "docs" / "ci" / "github-workflow.yml", ROOT / "docs" / "ci" / "gitlab-ci.yml")
+DOORS = {
+    "run_test_generation.py": run_test_generation.main,
+    "hardware_compatibility_reporter.py": click.command()(with_reporter_options(lambda: None)),
+}
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def scripts(node: Any) -> Iterator[str]:
+    """The shell of a file: `run` of steps on GitHub, `script` and its like on GitLab."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("run", "script", "before_script", "after_script"):
+                yield from [value] if isinstance(value, str) else value
+            else:
+                yield from scripts(value)
+    elif isinstance(node, list):
+        for one in node:
+            yield from scripts(one)
+
+
+def commands(shell: str) -> Iterator[tuple[str, list[str]]]:
+    """Our commands in a piece of shell, each with its words."""
+    for text in shell.replace("\\\n", " ").splitlines():
+        found = re.search(r"(\w+\.py)\"?\s(.*)", text)
+        if found and found[1] in DOORS:
+            yield found[1], shlex.split(re.split(r"\s(?:\|\||&&|;|>)\s", found[2])[0].replace('"${options[@]}"', ""))
+
+
+def shell_of(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    return (
+        "\n".join(scripts(read(path)))
+        if path.suffix == ".yml"
+        else "\n".join(re.findall(r"```sh\n(.*?)```", text, re.S))
+    )
+
+
+def test_every_command_has_the_options_that_it_is_given() -> None:
+    for path in (*FILES, ROOT / "docs" / "CI.md"):
+        found = list(commands(shell_of(path)))
+        assert found or "uses: " in path.read_text(encoding="utf-8")
+        for door, words in found:
+            options = {name: one for one in DOORS[door].params for name in one.opts}
+            place = 0
+            while place < len(words):
+                name, _, joined = words[place].partition("=")
+                assert name in options, f"{path.name}: {door} has no {name}"
+                one = options[name]
+                value = joined or (words[place + 1] if place + 1 < len(words) and not one.is_flag else "")
+                if isinstance(one.type, click.Choice) and "$" not in value:
+                    assert value in one.type.choices
+                place += 1 if one.is_flag or joined else 2
+
+
+def test_the_actions_inputs_are_used_and_reach_the_shell_by_its_environment_alone() -> None:
+    action, text = read(ACTION), ACTION.read_text(encoding="utf-8")
+    assert set(action["inputs"]) >= {"model", "device", "fail-on", "baseline", "python"}
+    assert [name for name in action["inputs"] if f"inputs.{name} " not in text] == []
+    runs = [step for step in action["runs"]["steps"] if "run" in step]
+    assert all("${{" not in step["run"] and step.get("shell") == "bash" for step in runs)
+    assert "secrets." not in text
+    steps = [step for job in read(FILES[1])["jobs"].values() for step in job["steps"]]
+    given = [set(step.get("with", ())) for step in steps if str(step.get("uses")).startswith("OWNER/")]
+    assert given
+    assert all(one <= set(action["inputs"]) for one in given)
+
+
+def test_other_actions_are_pinned_by_a_tag() -> None:
+    for path in FILES[:2]:
+        used = re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
+        assert used
+        others = [one for one in used if not one.startswith("OWNER/")]
+        assert [one for one in others if not re.fullmatch(r"[\w.-]+/[\w./-]+@v\d+(\.\d+)*", one)] == []

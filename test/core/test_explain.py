@@ -1,0 +1,72 @@
+"""The chain behind a prediction: each rule that counted with the facts that it needs, and what would change it."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from generators.compatibility.explanation import ExplainRequest, explain
+from generators.compatibility.rule_facts import Facts
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Level
+from hardware.target import Target
+from run_test_generation import main
+
+KNOWN = {
+    "family": "embedding",
+    "precision": "float32",
+    "operators": ("aten.addmm",),
+    "traced": "any_length",
+    "onnx_export": "yes",
+    "onnx_operators": ("onnx.MatMul",),
+}
+
+
+def chain(target: str, **facts: object):
+    return explain(Target.parse(target), Facts(**{**KNOWN, **facts}), load_rules())
+
+
+def test_a_limit_names_the_fact_that_it_rests_on():
+    found = chain("cpu", padding_error=0.3)
+    assert found.level is Level.UNSUPPORTED
+    limits = [link for link in found.links if link.role == "limits"]
+    assert {"code.padding_heard", "code.padding_heard_widely"} == {link.rule.id for link in limits}
+    assert "padding_error is at least 2e-05 (here 0.3)" in [asked.text for link in limits for asked in link.asked]
+    assert all(asked.holds for link in found.links for asked in link.asked)
+
+
+def test_what_would_change_the_level_is_named():
+    supported = chain("qnn")
+    assert supported.level is Level.MEDIUM
+    assert any(text.startswith("unsupported if onnx_operators has onnx.") for text in supported.changes)
+    limited = chain("qnn", onnx_operators=("onnx.Transpose[6]", "onnx.MatMul"))
+    assert limited.level is Level.UNSUPPORTED
+    limit = "onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] of 2)"
+    assert limited.changes[0] == f"medium if this stopped applying: {limit} [qnn.six_axes]"
+    unclaimed = chain("qnn", onnx_export=None)
+    assert (unclaimed.level, unclaimed.links) == (Level.UNKNOWN, ())
+    assert "medium if onnx_export is yes (here not known) [qnn.float32]" in unclaimed.changes
+
+
+def test_a_short_list_is_shown_and_a_long_one_counted():
+    names = ("a", "b", "c", "d", "e")
+    requests = [ExplainRequest(fact="operators", wants="has x", value=names[:n], holds=False) for n in (4, 5)]
+    assert [one.text for one in requests] == ["operators has x (here a, b, c, d)", "operators has x (here 5 of them)"]
+
+
+def test_the_command_explains_a_cell_and_refuses_what_is_none():
+    def answer(cell: str) -> str:
+        done = CliRunner().invoke(main, ["--explain", cell, "--format", "json"], standalone_mode=False)
+        return done.output if done.exception is None else str(done.exception)
+
+    said = json.loads(answer("nystromformer/fill-mask/cpu/float32"))
+    assert said["predicted"]["level"] == said["chain"]["level"] == "unsupported"
+    assert [one["rule"] for one in said["chain"]["rules"] if one["role"] == "limits"]
+    for cell, why in (
+        ("bert/fill-mask/cpu", "cell"),
+        ("no-such-model/fill-mask/cpu/float32", "not a model type"),
+        ("bert/fil-mask/cpu/float32", "fill-mask"),
+        ("bert/fill-mask/openvno/float32", "'openvino'"),
+    ):
+        assert why in answer(cell)

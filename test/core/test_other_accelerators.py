@@ -1,0 +1,222 @@
+"""Apple, Google, Groq, Cerebras and Qualcomm: what keeps a device from use, and what isn't mistaken for one.
+
+All figures of the recorded machines are in test_recorded_machines.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded_machines import Counted, changed, machine
+
+from hardware.detection import detect
+from hardware.errors import UsageError
+from hardware.inventory.vendors import _pci
+from hardware.inventory.vendors._lazy_library import Packages
+from hardware.inventory.vendors.apple import AppleAccelerators
+from hardware.inventory.vendors.cerebras import CerebrasAccelerators, ClusterConfig, read_cluster
+from hardware.inventory.vendors.google import GoogleAccelerators, generations, read_usage
+from hardware.inventory.vendors.groq import GroqAccelerators
+from hardware.inventory.vendors.qualcomm import QualcommAccelerators
+from hardware.inventory_text import list_text
+from hardware.machine import LiveMachine
+from hardware.recording import MachineRecorder
+from hardware.testing.contract.machines import EmptyMachine
+
+GIB = 2**30
+CONFIG: dict[str, Any] = {
+    "currentContext": "here",
+    "contexts": [{"name": "here", "cluster": "big"}],
+    "clusters": [
+        {
+            "name": "big",
+            "server": "secret.example.com:443",
+            "authority": "secret-authority",
+            "fabricType": "cs3",
+            "namespaces": [{"name": "secret-space", "certificateAuthorityData": "U0VDUkVU"}],
+        }
+    ],
+}
+
+
+def test_frameworks_have_their_own_names_for_a_device():
+    mac, tpu = AppleAccelerators(machine("apple/m3-max")), GoogleAccelerators(machine("google/v6e-4"))
+    board, card = QualcommAccelerators(machine("qualcomm/dragon-q6a")), GroqAccelerators(machine("groq/groqnode"))
+    wafer = CerebrasAccelerators(machine("cerebras/user-node"))
+    for backend, index, names in (
+        (mac, 0, {"pytorch": "mps", "jax": "METAL:0"}),
+        (mac, 1, {"onnxruntime": "CoreMLExecutionProvider"}),
+        (tpu, 3, {"pytorch": "xla:3", "jax": "tpu:3", "tensorflow": "TPU:3"}),
+        (board, 0, {"onnxruntime": "npu:0"}),
+        (board, 1, {"onnxruntime": "gpu:0"}),
+    ):
+        assert {one: backend.get_framework_device_string(index, one) for one in names} == names
+    for backend, index, framework, words in (
+        (mac, 1, "pytorch", "Core ML"),
+        (mac, 0, "openvino", "Known: pytorch, tensorflow, jax, onnxruntime"),
+        (tpu, 0, "onnxruntime", "'onnxruntime' has no name"),
+        (board, 0, "pytorch", "onnxruntime"),
+        (card, 0, "pytorch", "No framework known here names one"),
+        (wafer, 0, "pytorch", "No framework known here names one"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            backend.get_framework_device_string(index, framework)
+
+
+def test_reasons_say_what_keeps_a_device_from_use():
+    mac = AppleAccelerators(machine("apple/m3-max"))
+    assert "superuser" in mac.told(0, "power").reason
+    assert "own" in mac.told(1, "memory").reason
+    idle = GoogleAccelerators(machine("google/v5e-8"))
+    assert "only while a program computes" in idle.told(0, "memory").reason
+    assert "nothing known here tells" in GroqAccelerators(machine("groq/groqnode")).told(0, "power").reason
+    for backend, state, words in (
+        (AppleAccelerators(machine("apple/intel-mac")), "hardware absent", ["AMD Radeon Pro 5500M"]),
+        (GoogleAccelerators(machine("google/v4-8")), "present but unusable", ["/dev/accel0", "pip install libtpu"]),
+        (GroqAccelerators(machine("groq/card-without-driver")), "present but unusable", ["another one"]),
+        (CerebrasAccelerators(machine("cerebras/user-node")), "unknown",
+         ["CS-3 with a WSE-3 is configured, 2 namespaces", "isn't reached"]),
+        (CerebrasAccelerators(machine("cerebras/user-node-without-sdk")), "library missing",
+         ["CS-2 with a WSE-2 is configured, 1 namespace;", "pip install cerebras_sdk"]),
+        (QualcommAccelerators(machine("qualcomm/dragon-q6a-denied")), "present but unusable",
+         ["/dev/fastrpc-cdsp", "pip install onnxruntime-qnn"]),
+    ):  # fmt: skip
+        facts = backend.facts()
+        assert facts.state == state, facts
+        assert [word for word in words if word not in facts.reason] == []
+
+
+def test_no_program_is_started_without_a_sign_of_the_vendor(tmp_path):
+    for kind in (AppleAccelerators, QualcommAccelerators):
+        empty = EmptyMachine()
+        assert kind(empty).facts().state == "hardware absent"
+        assert empty.started == []
+    assert "Linux" in AppleAccelerators(EmptyMachine()).facts().reason
+
+    def intel_laptop(index: dict[str, Any]) -> None:
+        index["host"]["machine"] = "AMD64"
+
+    counted = Counted(changed("qualcomm/snapdragon-x-elite", tmp_path, index=intel_laptop))
+    assert QualcommAccelerators(counted.told).facts().state == "hardware absent"
+    assert counted.programs == []
+    mac = Counted(machine("apple/m3-max"))
+    backend = AppleAccelerators(mac.told)
+    backend.facts()
+    backend.list_devices()
+    assert sorted(words[0] for words in mac.programs) == ["ioreg", "ioreg", "system_profiler"], "each runs once"
+
+
+def test_memory_that_the_driver_uses_is_not_that_of_apples_gpu(tmp_path):
+    without = changed("apple/m3-max", tmp_path)
+    registry = sorted((without.folder / "commands").glob("*ioreg*"))[-1]
+    registry.write_text(registry.read_text().replace(',"In use system memory"=1221361664', ""))
+    assert AppleAccelerators(without).get_memory_usage(0) is None
+
+
+def test_each_generation_of_tpus_has_its_own_name_and_numbers():
+    assert len({one["name"] for one in generations()}) == len(generations()) == 7
+    assert len({(one["device"], one.get("subsystem")) for one in generations()}) == 7
+
+
+def test_tables_of_tpu_info_are_read_without_impossible_rows():
+    for border in "|│":
+        row = f"{border} 0 {border} 10.00 GiB / 31.25 GiB {border}  12.50% {border}"
+        assert read_usage(row) == [(10 * GIB, round(31.25 * GIB), 12.5)]
+    for row in (
+        "| 0 | 40.00 GiB / 31.25 GiB | 1.00% |",
+        "| 0 | 1.0.0 GiB / 2 GiB | 1.00% |",
+        "|1 GiB / 2 GiB | 101% |",
+    ):
+        assert read_usage(row) == [], row
+
+
+def test_a_module_of_the_same_name_is_not_taken_for_the_sdk(tmp_path, monkeypatch):
+    (tmp_path / "groq").mkdir()
+    (tmp_path / "groq" / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "another one" in Packages().ask("module", "groq", "runner").reason
+    (tmp_path / "groq" / "runner").mkdir()
+    assert Packages().ask("module", "groq", "runner").value is True
+    assert "no Python module" in Packages().ask("module", "no_such_module").reason
+    assert Packages().ask("version", "pytest").value == pytest.__version__
+
+
+def test_a_cluster_configuration_is_reduced_to_what_names_no_one(tmp_path, monkeypatch):
+    file = tmp_path / "config"
+    file.write_text(json.dumps(CONFIG))
+    monkeypatch.setenv("CSCONFIG_PATH", str(file))
+    assert ClusterConfig().ask("cluster").value == {"fabric": "cs3", "namespaces": 1}
+    recorder = MachineRecorder(LiveMachine())
+    CerebrasAccelerators(recorder).facts()
+    recorder.write(tmp_path / "kept")
+    kept = "".join(one.read_text() for one in (tmp_path / "kept").rglob("*") if one.is_file())
+    assert "cs3" in kept
+    assert "secret" not in kept
+    assert str(file) not in kept
+    older = json.loads(json.dumps(CONFIG))
+    del older["clusters"][0]["fabricType"]
+    assert read_cluster(json.dumps(older), "it").value == {"fabric": "cs2", "namespaces": 1}
+
+
+@settings(max_examples=40)
+@given(
+    st.text()
+    | st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda one: st.lists(one) | st.dictionaries(st.sampled_from([*CONFIG, "name", "cluster"]), one),
+    ).map(json.dumps)
+)
+def test_any_text_is_a_cluster_configuration_or_a_reason(text):
+    found = read_cluster(text, "it")
+    assert (found.value is None) is bool(found.reason)
+
+
+def test_devices_without_a_vendors_file_are_listed_with_names_and_kinds():
+    told = list_text(detect(machine("other/gaudi2-fpga-egpu")))
+    assert told.count("Habana Labs Gaudi2 AI Training Accelerator (npu)") == 3
+    assert "Xilinx (AMD) accelerator card (fpga)" in told
+    board = list_text(detect(machine("other/rock-5b")))
+    assert "Rockchip NPU (Rockchip's kernel)" in board
+    assert "Hailo-8 AI Processor (npu)" in board
+
+
+def test_a_device_behind_thunderbolt_is_external():
+    found = {one.address: one for one in _pci.pci_accelerators(machine("other/gaudi2-fpga-egpu")) or ()}
+    addresses = ("0000:04:00.0", "0000:00:02.0", "0000:19:00.0")
+    assert [found[one].external for one in addresses] == [True, False, None]
+    assert "0000:65:00.0" in found
+    assert "0000:66:00.0" not in found, "a serial port of an FPGA"
+    nvidia = next(one for one in detect(machine("other/gaudi2-fpga-egpu")).accelerators if one.vendor == "NVIDIA")
+    assert nvidia.extra_info["external"] is True
+
+
+def test_names_on_the_bus_come_from_the_id_database(tmp_path, monkeypatch):
+    device = tmp_path / "sys" / "bus" / "pci" / "devices" / "0000:01:00.0"
+    device.mkdir(parents=True)
+    for name, text in (("vendor", "0x1002"), ("device", "0x744c"), ("class", "0x030000")):
+        (device / name).write_text(text)
+    database = tmp_path / "pci.ids"
+    database.write_text(
+        "# comment\n1002  AMD/ATI\n\t744b  Other\n\t744c  Navi 31\n\t\t1002 0e3b  Board\n"
+        "10de  NVIDIA\n\t744c  Wrong vendor\nC 03  Display controller\n\t744c  Wrong section\n"
+    )
+    for databases, wanted in (([database], "AMD/ATI Navi 31"), ([], "")):
+        monkeypatch.setattr(_pci, "ID_DATABASES", databases)
+        (found,) = _pci.pci_accelerators(LiveMachine(tmp_path)) or ()
+        assert found.name == wanted
+
+
+def test_each_device_of_the_table_is_listed_once_with_a_known_source():
+    text = Path(_pci.__file__).with_name("bus_devices.toml").read_text(encoding="utf-8")
+    devices = tomllib.loads(text)["device"]
+    numbers = [(one["vendor"], one.get("device")) for one in devices]
+    assert len(set(numbers)) == len(numbers)
+    named = set(re.findall(r"^#   (\S+) ", text, re.MULTILINE))
+    assert {one["source"] for one in devices} <= named

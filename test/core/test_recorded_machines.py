@@ -1,0 +1,139 @@
+"""Each recorded machine gives the inventory and the metrics in its `inventory.json`, and names no one.
+
+After an intended change: `pytest test/core/test_recorded_machines.py --update-golden`, and review the difference.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from recorded_machines import FIXTURES, changed, machine
+
+from hardware import recording
+from hardware.detection import detect, targets
+from hardware.errors import UsageError
+from hardware.inventory.system.storage import StorageDeviceInfo
+from hardware.inventory.vendors import registered_vendors
+from hardware.recording import INDEX, ReplayedMachine, without_identity
+
+METRICS = ("temperature", "memory", "utilization", "power", "throttle")
+FRAMEWORKS = ("pytorch", "tensorflow", "jax", "openvino", "onnxruntime")
+SCHEMA = Path(recording.__file__).parent / "schemas" / "inventory.json"
+
+
+def known(value: Any, key: str = "") -> Any:
+    """What is known: without empty values, and without the wording of reasons."""
+    if key in ("reason", "reasons", "storage_failures", "failure"):
+        return sorted(value) if isinstance(value, dict) else bool(value)
+    if isinstance(value, dict):
+        found = {name: known(one, name) for name, one in value.items()}
+        return {name: one for name, one in found.items() if one or (one == 0 and one is not False)}
+    return [known(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def name_in(backend: Any, index: int, framework: str) -> str:
+    try:
+        return backend.get_framework_device_string(index, framework)
+    except UsageError:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def inventories() -> dict[str, Any]:
+    """What is detected on every recorded machine, with its disks' health, by `vendor/machine`."""
+    names = sorted(str(index.parent.relative_to(FIXTURES)) for index in FIXTURES.glob(f"*/*/{INDEX}"))
+    return {name: detect(machine(name), smart=True) for name in names}
+
+
+def test_inventories_and_metrics_are_those_that_were_reviewed(inventories, update_golden):
+    differing = []
+    for name, inventory in inventories.items():
+        readings: dict[str, Any] = {}
+        for vendor in sorted({one.vendor for one in inventory.accelerators}):
+            backend = registered_vendors().found[vendor.lower()](machine(name))
+            for index in range(backend.get_device_count()):
+                readings[f"{backend.VENDOR_NAME} {index}"] = {
+                    **{metric: backend.told(index, metric).value for metric in METRICS},
+                    **{framework: name_in(backend, index, framework) for framework in FRAMEWORKS},
+                }
+        expected = {
+            one.target: {"memory_bytes": one.memory_bytes, "device": one.device_name}
+            for one in targets(inventory)
+            if one.expected
+        }
+        found = known(json.loads(json.dumps({**inventory.to_dict(), "readings": readings, "targets": expected})))
+        path = FIXTURES / name / "inventory.json"
+        if update_golden:
+            path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        differing += [] if json.loads(path.read_text(encoding="utf-8")) == found else [name]
+    assert differing == []
+
+
+def test_inventories_have_the_published_shape_and_explain_what_is_unknown(inventories):
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert [name for name, one in inventories.items() if not validator.is_valid(one.to_dict())] == []
+    fields = StorageDeviceInfo.__dataclass_fields__
+    assert [
+        (name, disk.device_path, field)
+        for name, one in inventories.items()
+        for disk in one.storage
+        for field in fields
+        if getattr(disk, field) is None and not disk.reasons.get(field)
+    ] == []
+    assert [
+        (name, one.model)
+        for name, inventory in inventories.items()
+        for one in inventory.accelerators
+        if one.model == "unknown" or not (one.seen_by == "bus" or one.index is not None)
+    ] == []
+
+
+def test_recordings_state_their_source_and_name_no_person_or_serial_number(inventories):
+    wrong = [name for name in inventories if len((FIXTURES / name / "SOURCE.md").read_text()) <= 80]
+    for name in inventories:
+        for file in (one for one in (FIXTURES / name).rglob("*") if one.is_file() and one.name != "SOURCE.md"):
+            text = file.read_text(encoding="utf-8", errors="replace")
+            if without_identity(text) != text or "S466NX0M" in text:
+                wrong.append(str(file))
+    assert wrong == []
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """The values in nested tables and lists, by their paths."""
+    if not isinstance(value, dict | list):
+        return {path: value}
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    return {name: one for key, part in inside for name, one in flat(part, f"{path}/{key}").items()}
+
+
+def test_changes_of_machines_have_the_effects_that_were_reviewed(tmp_path, update_golden):
+    """An effect is what differs in the inventory, with the reasons of vendors and the memory in use; None is gone."""
+    path = FIXTURES / "changed_machines.json"
+    cases = json.loads(path.read_text(encoding="utf-8"))
+
+    def read(found: ReplayedMachine) -> dict[str, Any]:
+        inventory = detect(found)
+        backends = {one.vendor: registered_vendors().found[one.vendor.lower()](found) for one in inventory.vendors}
+        used = {name: one.get_memory_usage(0) for name, one in backends.items() if one.get_device_count()}
+        reasons = {one.vendor: one.reason for one in inventory.vendors}
+        return flat({**known({**inventory.to_dict(), "used": used}), "reasons": reasons})
+
+    before = {name: read(machine(name)) for name in {case["machine"] for case in cases}}
+    differing = []
+    for number, case in enumerate(cases):
+        parts = {name: case[name] for name in ("files", "libraries", "remove") if name in case}
+        entries = case.get("index", {})
+        copy = changed(case["machine"], tmp_path / str(number), index=lambda one, e=entries: one.update(e), **parts)
+        after, old = read(copy), before[case["machine"]]
+        effect = {name: after.get(name) for name in {*after, *old} if after.get(name) != old.get(name)}
+        differing += [case["title"]] if effect != case["effect"] else []
+        case["effect"] = dict(sorted(effect.items()))
+    if update_golden:
+        path.write_text(json.dumps(cases, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert update_golden or differing == []

@@ -1,0 +1,146 @@
+"""Samples of a machine: figures of each device, reasons for missing ones, and no driver that delays the others."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import psutil
+import pytest
+from recorded_machines import computer
+
+from hardware.inventory import telemetry
+from hardware.inventory.system.main_memory import Psutil
+from hardware.inventory.system.processor_telemetry import CpuTelemetryReader
+from hardware.inventory.telemetry import Sampler
+from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo
+from hardware.machine import LiveMachine, SourceReading
+from hardware.registry import Registered
+
+
+class Chip(AcceleratorBackend):
+    """Two devices whose answers the test chooses."""
+
+    VENDOR_NAME = "Chips"
+    DEVICE_TYPE = "npu"
+    celsius: float | None = 40.0
+    waits: threading.Event | None = None
+    raises: Exception | None = None
+    why = ""
+
+    def is_available(self) -> bool:
+        return True
+
+    def get_device_count(self) -> int:
+        return 2
+
+    def list_devices(self) -> tuple[AcceleratorInfo, ...]:
+        extra = {"reason": self.why} if self.why else {}
+        return tuple(
+            AcceleratorInfo(vendor="Chips", device_type="npu", model="Chip", index=index, extra_info=extra)
+            for index in range(2)
+        )
+
+    def get_temperature(self, index: int) -> float | None:
+        if self.waits is not None:
+            self.waits.wait(30)
+        if self.raises is not None:
+            raise self.raises
+        return None if self.celsius is None else self.celsius + index
+
+
+@pytest.fixture
+def chip(monkeypatch: pytest.MonkeyPatch) -> type[Chip]:
+    kind = type("Chip", (Chip,), {})
+    registered = Registered(found={"chip": kind}, failures={"other": "ImportError: no such library"})
+    monkeypatch.setattr(telemetry, "registered_vendors", lambda: registered)
+    return kind
+
+
+@pytest.fixture
+def sampler(chip: type[Chip]) -> Iterator[Sampler]:
+    """A sampler of the two devices and of a recorded processor."""
+    made = Sampler(computer("vm-virtio"))
+    yield made
+    made.close()
+
+
+def test_each_device_has_its_own_figures_and_a_sample_obeys_its_schema(sampler):
+    sample = sampler.sample()
+    assert [(one.index, one.temperature_c, one.reason) for one in sample.devices] == [(0, 40.0, ""), (1, 41.0, "")]
+    assert sample.devices[0].power_w is None
+    assert sample.vendors == {"other": "ImportError: no such library"}
+    assert sample.host.memory_total_bytes
+    schema = Path(telemetry.__file__).parents[1] / "schemas" / "sample.json"
+    jsonschema.validate(json.loads(json.dumps(sample.to_dict())), json.loads(schema.read_text(encoding="utf-8")))
+
+
+def test_a_device_without_figures_says_why_until_it_has_some_again(chip, sampler):
+    chip.celsius, chip.why = None, "fell off the bus"
+    assert [one.reason for one in sampler.sample().devices] == ["fell off the bus"] * 2
+    chip.raises = OSError("bus error")
+    assert {one.reason for one in sampler.sample().devices} == {"OSError: bus error"}
+    chip.celsius, chip.raises = 50.0, None
+    assert [(one.temperature_c, one.reason) for one in sampler.sample().devices] == [(50.0, ""), (51.0, "")]
+
+
+def test_a_driver_that_hangs_delays_no_sample(chip, sampler, monkeypatch):
+    monkeypatch.setattr(telemetry, "_LONGEST_WAIT_S", 0.05)
+    chip.waits = threading.Event()
+    sample = sampler.sample()
+    assert all("hasn't answered" in one.reason for one in sample.devices)
+    assert sample.host.memory_total_bytes
+    chip.waits.set()
+    monkeypatch.setattr(telemetry, "_LONGEST_WAIT_S", 30)
+    later = [sampler.sample() for _ in range(2)][-1]
+    assert [one.temperature_c for one in later.devices] == [40.0, 41.0]
+
+
+def tree(folder: Path, files: dict[str, Any]) -> LiveMachine:
+    for name, text in files.items():
+        path = folder / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    return LiveMachine(folder)
+
+
+def test_use_and_power_are_means_since_the_look_before(tmp_path, monkeypatch):
+    zone = "/sys/class/powercap/intel-rapl:0"
+    cpus = "/sys/devices/system/cpu/cpu0"
+    files = {
+        f"{zone}/name": "package-0",
+        f"{zone}/energy_uj": 5_000_000,
+        f"{zone}/max_energy_range_uj": 10_000_000,
+        f"{cpus}/thermal_throttle/core_throttle_count": 7,
+    }
+    told = {"times": [150, 1160], "frequency": 3100.0, "temperatures": {"nvme": [90.0], "k10temp": [61.25, 40.0]}}
+    monkeypatch.setattr(Psutil, "ask", lambda self, function: SourceReading(value=told[function]))
+    reader = CpuTelemetryReader(tree(tmp_path, files))
+    first = reader.read()
+    assert first.compute_percent is None
+    assert "second look" in first.reasons["compute_percent"]
+    assert first.temperature_c == pytest.approx(61.2, abs=0.1)
+    assert first.frequency_mhz == 3100.0
+    told["times"] = [225, 1260]
+    tree(tmp_path, {f"{zone}/energy_uj": 1_000_000})
+    second = reader.read()
+    assert second.compute_percent == 75.0
+    assert second.power_w is not None
+    assert second.power_w > 0  # the counter went round
+    assert second.throttle_reasons == ()
+    tree(tmp_path, {f"{cpus}/thermal_throttle/core_throttle_count": 8})
+    assert reader.read().throttle_reasons == ("thermal",)
+
+
+def test_a_counter_for_root_alone_is_a_reason_and_no_zero(tmp_path, monkeypatch):
+    machine = tree(tmp_path, {"/sys/class/powercap/intel-rapl:0/name": "package-0"})
+    monkeypatch.setattr(psutil, "sensors_temperatures", dict)
+    read = CpuTelemetryReader(machine).read()
+    assert read.power_w is None
+    assert "root" in read.reasons["power_w"]
+    assert read.temperature_c is None
+    assert "sensor" in read.reasons["temperature_c"]

@@ -1,0 +1,129 @@
+"""videomae/video-classification/cpu/float32
+
+Made by   python run_test_generation.py --model videomae --device cpu
+Weights   tiny: 130,906 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+
+from hardware.testing import ModelTest
+
+CELL = "videomae/video-classification/cpu/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "video"
+CONFIG_HASH = "680cad26046cab8e0246e57f49acb00b73296959067b68f3fcf506473a0e0968"
+RECIPE = "0969105f298493042726656a399674b960156dc6e5fdb99d696efb818f5e1d6e"
+REVISIONS = "suites 1"
+
+CONFIG = {
+    "decoder_hidden_size": 24,
+    "decoder_intermediate_size": 96,
+    "decoder_num_attention_heads": 3,
+    "decoder_num_hidden_layers": 2,
+    "hidden_size": 48,
+    "image_size": 64,
+    "intermediate_size": 192,
+    "num_attention_heads": 6,
+    "num_frames": 4,
+    "num_hidden_layers": 2,
+    "num_labels": 10,
+}
+PARAMETERS = 130_906
+
+# logits in float64 with transformers 5.5.4: by position, and its scale
+RECORDED = {
+    (1, 6): -0.4976448554,
+    (1, 5): -0.4645468889,
+    (0, 9): 0.9139957042,
+    (0, 2): 0.5594165113,
+    (0, 8): 2.20899145,
+    (0, 6): -0.3949783723,
+    (0, 0): 0.2911350026,
+    (0, 3): -3.437192606,
+    (1, 8): 0.7011029882,
+    (1, 0): -2.732723616,
+    (1, 7): 1.283737862,
+    (1, 1): -1.189888186,
+}
+SCALE = 1.73483
+
+
+def make_model() -> VideoMAEForVideoClassification:
+    return VideoMAEForVideoClassification(VideoMAEConfig(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Noise of the size of a short video, one for each entry of `lengths`."""
+    random = np.random.default_rng(seed)
+    shape = (len(lengths), 4, 3, 64, 64)
+    pixel_values = random.standard_normal(shape).astype(np.float32)
+    return {
+        "pixel_values": pixel_values,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=1.5,
+        outputs=("logits",),
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_backward(case: ModelTest) -> None:
+    """Gradients agree with float64, and are as many and as long as recorded."""
+    assert case.gradient_error() <= case.tolerance
+    assert case.gradient_count() == 38
+    assert case.gradient_norm_error(2.575426406) <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 8ace792c77a12fab
