@@ -8,11 +8,12 @@ import shutil
 import sys
 import traceback
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import click
 
-from .command_names import as_runnable
+from .command_names import ARGUMENTS, as_runnable
 from .errors import HwCompatError, did_you_mean, echo
 from .plain_text import one_line, printable
 
@@ -33,6 +34,7 @@ def run_command_line(command: click.Command, arguments: Sequence[str], *, progra
     try:
         # `command.main` isn't used because it exits with code 1 on a broken pipe.
         with command.make_context(program, list(arguments)) as context:
+            context.meta[ARGUMENTS] = tuple(arguments)
             code: object = command.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -47,7 +49,7 @@ def run_command_line(command: click.Command, arguments: Sequence[str], *, progra
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
         hint = f" Try: {where.command_path} --help" if where is not None else ""
-        _say(f"{error.format_message()}{hint}", debug)
+        _say(as_runnable(f"{error.format_message()}{hint}"), debug)
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted", False)
@@ -74,9 +76,22 @@ class PrecisionChoice(click.Choice[str]):
             raise click.BadParameter(f"{error.message} {hint}".rstrip(), ctx=ctx, param=param) from error
 
 
+_QUIET = ContextVar("quiet", default=False)
+
+
+def be_quiet(quiet: bool) -> None:
+    """Leave out notes and progress from now on, or show them again. Errors are always shown."""
+    _QUIET.set(quiet)
+
+
+def is_quiet() -> bool:
+    """Return whether notes and progress are left out."""
+    return _QUIET.get()
+
+
 def note(*texts: str) -> None:
-    """Print each text as one line on standard error."""
-    for text in texts:
+    """Print each text as one line on standard error, unless the user asked for quiet."""
+    for text in () if is_quiet() else texts:
         click.echo(f"note: {one_line(as_runnable(text), longest=_LONGEST_NOTE)}", err=True)
 
 

@@ -1,6 +1,6 @@
 """The commands that start this product or install its dependencies, in a checkout or an installed package.
 
-Texts of the product name the commands of a checkout; `as_runnable` replaces them with those that work here.
+Texts of the product name the program `hwcompat`; `as_runnable` replaces it with what starts it here.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-SCRIPTS = {
-    "run_test_generation": "hwcompat",
-    "hardware_compatibility_reporter": "hwcompat-report",
-    "hardware": "hwcompat-hardware",
-}
-"""The console script of each command-line module, as declared in `pyproject.toml`."""
+import click
+
+PROGRAM = "hwcompat"
+ARGUMENTS = "hwcompat.arguments"
+"""The key of a command line's words in the `meta` of its click context."""
+
+COMMAND_NAMES = (
+    *("run", "generate", "check", "update", "verify", "bundle", "web-page", "matrix", "coverage", "explain"),
+    *("calibration", "backlog", "classify", "report", "compare", "diagnose", "localize", "repro", "fix"),
+    *("upstream", "fit", "devices", "doctor", "place", "mesh", "evidence", "init", "completion"),
+)
+"""The names of all commands of the program, in the order of its help."""
 
 _ROOT = Path(__file__).parents[1]
-_DOORS = re.compile(
-    r"(?:python )?\b(run_test_generation|hardware_compatibility_reporter)\.py\b|python -m (hardware)\b(?!\.)"
-)
+_COMMAND = re.compile(rf"(?<![\w./-]){PROGRAM} (?=(?:{'|'.join(COMMAND_NAMES)})\b|--)")
 _REQUIREMENTS = re.compile(r"(?<=install )-r requirements(?:-(\w+))?\.txt")
 _SETUP = re.compile(r"make setup-(\w+)")
 
@@ -36,9 +40,7 @@ _WEB = "make setup-web in a checkout, and HWCOMPAT_WEB_PYTHON=<checkout>/.venv-w
 @functools.cache
 def is_installed() -> bool:
     """Return whether this is an installed package rather than a checkout of the repository."""
-    return (_ROOT / "run_test_generation.py").is_file() and not (
-        (_ROOT / "pyproject.toml").is_file() and (_ROOT / "constraints.txt").is_file()
-    )
+    return not ((_ROOT / "pyproject.toml").is_file() and (_ROOT / "constraints.txt").is_file())
 
 
 def interpreter() -> str:
@@ -49,36 +51,37 @@ def interpreter() -> str:
     return _shown(own)
 
 
-def command_of(door: str) -> str:
-    """Return the shell command for a command-line module: its script if the product is installed or was started by
-    a script, else its file or module."""
-    script = _script(SCRIPTS[door])
-    if script and (is_installed() or _script_that_runs()):
+def program_command() -> str:
+    """Return the shell command that starts the program here: its script, else the package, by name or by path."""
+    if script := _script():
         return script
-    if is_installed() or door == "hardware":
-        return f"{interpreter()} -m {door}"
-    started = Path(sys.argv[0]).name == f"{door}.py"
-    return f"{interpreter()} {shlex.quote(sys.argv[0]) if started else _shown(_ROOT / f'{door}.py')}"
+    if is_installed() or Path.cwd() == _ROOT:
+        return f"{interpreter()} -m {PROGRAM}"
+    return f"{interpreter()} {_shown(_ROOT / PROGRAM)}"
 
 
-def program_of(door: str) -> str:
-    """Return the program name of a command-line module in usage texts."""
-    if _script_that_runs() == SCRIPTS[door]:
-        return SCRIPTS[door]
-    return f"python -m {door}" if is_installed() or door == "hardware" else f"{door}.py"
+def command_of(*words: str) -> str:
+    """Return the shell command for a line of the program, such as `hwcompat run --model bert`."""
+    return f"{program_command()} {shlex.join(words)}"
 
 
-def own_command(door: str, arguments: Sequence[str]) -> str:
-    """Return the command that started this process, for reports and evidence; without any path of this machine."""
-    started = program_of(door)
-    return f"{started if not started.endswith('.py') else f'python {started}'} {shlex.join(arguments)}".rstrip()
+def own_arguments() -> Sequence[str]:
+    """Return the words of the command line that runs, without the program's name."""
+    context = click.get_current_context(silent=True)
+    words: Sequence[str] = context.meta.get(ARGUMENTS, ()) if context is not None else ()
+    return words
+
+
+def own_command() -> str:
+    """Return the command that runs, for reports and evidence; without any path of this machine's program."""
+    return shlex.join([PROGRAM, *own_arguments()])
 
 
 def as_runnable(text: str) -> str:
-    """Return `text` with the commands of a checkout replaced by those that work here."""
-    if not (is_installed() or _script_that_runs()):
-        return text
-    text = _DOORS.sub(lambda found: command_of(found[1] or found[2]), text)
+    """Return `text` with the program's commands, and those that install something, as they work here."""
+    if _COMMAND.search(text):
+        command = f"{program_command()} "
+        text = _COMMAND.sub(lambda _: command, text)
     if not is_installed():
         return text
     text = _REQUIREMENTS.sub(lambda found: _extra(found[1] or ""), text)
@@ -92,24 +95,14 @@ def _extra(name: str) -> str:
     return f"'hwcompat[{'tpu' if name == 'xla' else name}]'"
 
 
-def _script_that_runs() -> str:
-    """Return the console script that started this process, or an empty text."""
-    name = Path(sys.argv[0]).name.removesuffix(".exe") if sys.argv else ""
-    return name if name in SCRIPTS.values() else ""
-
-
 @functools.cache
-def _script(name: str) -> str:
-    """Return a console script of this environment as a shell command, or an empty text if it doesn't exist."""
-    path = shutil.which(name, path=str(Path(sys.argv[0]).parent if _script_that_runs() else _scripts_folder()))
+def _script() -> str:
+    """Return the console script of this environment as a shell command, or an empty text if it doesn't exist."""
+    path = shutil.which(PROGRAM, path=sysconfig.get_path("scripts"))
     if path is None:
         return ""
-    found = shutil.which(name)
-    return name if found and Path(found).absolute() == Path(path).absolute() else _shown(Path(path))
-
-
-def _scripts_folder() -> Path:
-    return Path(sysconfig.get_path("scripts"))
+    found = shutil.which(PROGRAM)
+    return PROGRAM if found and Path(found).absolute() == Path(path).absolute() else _shown(Path(path))
 
 
 def _shown(path: Path) -> str:

@@ -29,18 +29,18 @@ from .report_request import Request
 _SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
 
 
-def compare(request: Request) -> int:
+def compare(request: Request, names: Sequence[str]) -> int:
     """Print or write the comparison; return the exit code: 1 if a cell changed as `--fail-on` says.
 
     Raises `NothingMatched` if a word names no run or the sides have no cell in common; `UsageError` after listing the
     last runs if no word was given; `UsageError`, `BrokenInput`, `OutputError`.
     """
-    words = _words(request)
+    words = _words(names)
     with ExitStack() as stack:
         shelf = _OpenEvidence(stack=stack, default=request.evidence or DEFAULT_EVIDENCE, opened={})
         try:
             if not words:
-                raise UsageError("--compare needs to know what", fix="For example: --compare previous latest.")
+                raise UsageError("name what to compare", fix="For example: hwcompat compare previous latest")
             found = _compared(words[0], words[1], shelf, request.machine or "")
         except (NothingMatched, UsageError) as error:
             if not words or isinstance(error, NothingMatched):
@@ -77,13 +77,9 @@ class _OpenEvidence:
                 click.echo(runs_text(list(evidence.runs.values()), terminal_width()), err=True, nl=False)
 
 
-def _words(request: Request) -> tuple[str, ...]:
+def _words(names: Sequence[str]) -> tuple[str, ...]:
     """Return the two words of the comparison; a single one is compared with the latest run."""
-    words = [*([request.compare] if request.compare else []), *request.operands]
-    if len(words) > 2:
-        raise UsageError(
-            f"--compare takes two, not {len(words)}", fix="Give two: --compare A B, or last-green alone."
-        )
+    words = [*names]
     if LAST_GREEN in words[1:]:
         words.reverse()  # the order of the words doesn't matter here
     if len(words) == 1:
@@ -95,7 +91,7 @@ def _compared(first: str, second: str, shelf: _OpenEvidence, machine: str) -> Ru
     if first == LAST_GREEN:
         return _since_green(second, shelf, machine)
     if first == second == PREVIOUS:
-        raise UsageError("previous can't be compared with itself", fix="Say: --compare previous latest.")
+        raise UsageError("previous can't be compared with itself", fix="Use: hwcompat compare previous latest")
     found: dict[str, tuple[NamedSide, RunEvidence]] = {}
     for word, other in sorted(((first, second), (second, first)), key=lambda pair: pair[0] == PREVIOUS):
         if word == PREVIOUS:
@@ -108,7 +104,7 @@ def _compared(first: str, second: str, shelf: _OpenEvidence, machine: str) -> Ru
         raise UsageError(
             f"{echo(first)} and {echo(second)} are the same run",
             why=then.runs[0].run_id,
-            fix="Name another one; --compare alone lists them.",
+            fix="Name another run; `hwcompat compare` lists them.",
         )
     sides = side_of(then, origin), side_of(now, evidence)
     if not set(sides[0].showings) & set(sides[1].showings):

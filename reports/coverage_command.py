@@ -41,8 +41,6 @@ def report_coverage(asked: Options, command: str) -> int:
     It is 1 if less than `--fail-under` percent of the types that can be built passed. Raises `NothingMatched` after
     the report if there is no evidence at all; such a report isn't kept.
     """
-    if asked.format_ == "csv":
-        raise UsageError("a coverage report is several tables", fix="Take text, markdown, json or html.")
     inventory = inventory_here()
     evidence = asked.read_evidence() or _NOTHING
     found = coverage_here(evidence, inventory, asked.targets or DEFAULT_TARGETS, asked.precision)
@@ -69,7 +67,7 @@ def report_coverage(asked: Options, command: str) -> int:
         raise NothingMatched(
             "nothing was measured",
             why=f"there is no evidence in {asked.evidence}",
-            fix="For example: python run_test_generation.py --priority all --device cpu --run",
+            fix="For example: hwcompat run --priority all --device cpu",
         )
     keep_report(report, asked.report_dir)
     return _judged(found, asked.fail_under)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.command_line import note
-from hardware.errors import BrokenInput, UsageError, echo
+from hardware.errors import BrokenInput, echo
 from hardware.evidence.writer import now
 from hardware.plain_text import json_text, one_line, size_text
 from hardware.redaction import redact
@@ -31,8 +31,6 @@ def diagnose_pasted(request: Request, source: str) -> int:
 
     Raises `BrokenInput` for a file that can't be read or is empty, `UsageError` for another format.
     """
-    if request.format not in _SUFFIXES:
-        raise UsageError(f"--diagnose has no {request.format} form", fix="Ask for it with --format markdown or json.")
     text = _read(source)
     if not text.strip():
         raise BrokenInput(f"{_name(source)} is empty", fix="Paste a traceback or the end of a log.")
@@ -68,7 +66,7 @@ def _read(source: str) -> str:
     path = Path(source)
     if path.is_dir():
         raise BrokenInput(
-            f"{echo(source)} is a folder", why="--diagnose reads one file", fix="Name the log in it, or - for stdin."
+            f"{echo(source)} is a folder", why="diagnose reads one file", fix="Name the log in it, or - for stdin."
         )
     try:
         size = path.stat().st_size

@@ -228,15 +228,17 @@ class Verification:
         return counts
 
 
-def verify_asked(asked: Options, paths: Sequence[Path], progress: Progress) -> Verification:
-    """Verify these files under a command line's options. Raises `NothingMatched` if none of them is a suite."""
+def verify_asked(asked: Options, paths: Sequence[Path], progress: Progress, *, choose: bool) -> Verification:
+    """Verify these files under a command line's options, whose patterns apply if `choose` is true.
+
+    Raises `NothingMatched` if none of them is a suite.
+    """
     limits = Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit())
-    by_folder = asked.folder_to_verify() is not None  # otherwise the patterns have been applied already
     found = verify_suites(
         paths,
         limits=limits,
-        select=asked.select if by_folder else (),
-        skip=asked.skip if by_folder else (),
+        select=asked.select if choose else (),
+        skip=asked.skip if choose else (),
         jobs=asked.jobs,
         progress=progress,
     )

@@ -47,11 +47,11 @@ def split_location(place: Path | Address) -> tuple[Path, Address | None]:
     return (place.copy, place) if isinstance(place, Address) else (place, None)
 
 
-def read_only_location(address: Address, own: str) -> UsageError:
+def read_only_location(address: Address) -> UsageError:
     """Return the error for a run that would write to object storage, with the two commands to use instead."""
     return UsageError(
         f"a run can't write to {address}",
         why="evidence is kept line by line as it is measured, and an object only appears as a whole",
-        fix=f"Run with a folder, then publish it: {own} --run --evidence FOLDER; "
-        f"python hardware_compatibility_reporter.py --evidence FOLDER --publish {address}",
+        fix=f"Run with a folder, then publish it: hwcompat run --evidence FOLDER; "
+        f"hwcompat evidence publish {address} --evidence FOLDER",
     )

@@ -39,9 +39,7 @@ def report_mesh(options: Options, text: str) -> int:
     """
     wanted = Split.parse(text)
     if len(options.models) != 1:
-        raise UsageError("--mesh is about one model", fix="For example: --model llama --mesh data=2,tensor=2")
-    if options.format_ not in ("table", "text", "json"):
-        raise UsageError("--mesh gives text or json", fix="Leave --format out.")
+        raise UsageError("mesh takes one model", fix="For example: hwcompat mesh data=2,tensor=2 --model llama")
     inventory = inventory_here()
     devices = devices_for(options.devices, inventory, wanted)
     note("building the model without data to count its bytes: a few seconds")

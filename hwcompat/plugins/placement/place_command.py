@@ -42,8 +42,6 @@ _WITH_TOKENS = ("embedding", "text_generation")
 
 def report_placement(options: Options) -> int:
     """Print where each model goes; return 1 if one has no device. Raises `UsageError`."""
-    if options.format_ not in ("table", "text", "json"):
-        raise UsageError("--place gives a table or json", fix="Leave --format out.")
     machines = machines_of(inventory_here(), options.inventory)
     devices = _devices(machines, options.devices)
     workloads = _workloads(options, machines)

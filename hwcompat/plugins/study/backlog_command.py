@@ -37,8 +37,6 @@ _REAL_MODELS = 12
 def report_backlog(options: Options, name: str) -> int:
     """Print the list; return the exit code. Raises `NothingMatched` if nothing is known of the target."""
     target = _target(name)
-    if options.format_ in ("csv", "html"):
-        raise UsageError(f"a backlog has no {options.format_}", fix="Take table, markdown or json.")
     checks, sources = _checks(options, target)
     if not checks and target.name not in known_tables():
         raise NothingMatched(

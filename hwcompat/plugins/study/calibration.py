@@ -24,7 +24,7 @@ from generators.compatibility.prediction_scores import (
 from generators.options import Options
 from generators.project.project_finding import ProjectFinding, ProjectFindingKind, judge_accepted
 from generators.project.project_reader import read_project
-from hardware.errors import NothingMatched, UsageError
+from hardware.errors import NothingMatched
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import Evidence
@@ -187,15 +187,13 @@ def _table(rows: Sequence[Sequence[str]], markdown: bool) -> str:
 
 def report_calibration(options: Options) -> int:
     """Print the report; return the exit code. Raises `NothingMatched` if no prediction has a result."""
-    if options.format_ not in ("table", "text", "markdown", "json"):
-        raise UsageError(f"a calibration has no form {options.format_}", fix="Take table, markdown or json.")
     evidence = options.read_evidence() or Evidence()
     found = Calibration(scores=score(evidence), passing=_passing(options, evidence))
     if not found.scores.cells:
         raise NothingMatched(
             "no prediction can be scored",
             why=f"no run in {options.evidence} settled a cell of which something was predicted",
-            fix="For example: python run_test_generation.py --priority high --device cpu --run",
+            fix="For example: hwcompat run --priority high --device cpu",
         )
     if options.format_ == "json":
         click.echo(json_text(found.to_dict()))

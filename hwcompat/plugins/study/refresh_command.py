@@ -1,4 +1,4 @@
-"""`--refresh`: run expired cells in the folder of evidence again, or list them with `--dry-run`."""
+"""`hwcompat evidence refresh`: run expired cells in the folder of evidence again, or list them with `--dry-run`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from generators.options import Options
 from hardware.command_line import INTERRUPTED, note, terminal_width
 from hardware.detection import detect
-from hardware.errors import BackendUnavailable, NothingMatched, UsageError
+from hardware.errors import BackendUnavailable, NothingMatched
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import machine_label, now
 from hardware.plain_text import json_text, obeyed_by_none, one_line
@@ -22,7 +22,6 @@ from reports.text import printable, text_table
 from .refresh.refresh_plan import RefreshPlan, plan_refresh, still_expired, suites_of
 
 SCHEMA_VERSION = 1
-_OTHER_JOBS = ("run", "list_cells", "explain", "bundle", "check_folder", "update_folder", "upstream")
 _SHOWN = 6
 _NARROWEST = 30
 
@@ -34,11 +33,10 @@ def refresh(asked: Options, command: str) -> int:
     makes that 0); 2 after an interruption. Raises `NothingMatched` (5) if no cell was measured or fits, and if no
     expired cell can run here. `command` is written into the evidence.
     """
-    _refuse_other_jobs(asked)
     evidence = asked.read_evidence()
     if evidence is None:
         raise NothingMatched(
-            "nothing was measured yet", why=f"there is no {asked.evidence}", fix="Measure something with --run first."
+            "nothing was measured yet", why=f"there is no {asked.evidence}", fix="Run something first: hwcompat run"
         )
     inventory = detect()
     machine = asked.machine or machine_label()
@@ -63,7 +61,7 @@ def refresh(asked: Options, command: str) -> int:
         raise kind(
             f"{len(left)} cell(s) have expired and none can be measured again here",
             why=next(iter(left.values())),
-            fix="--refresh --dry-run lists them.",
+            fix="List them: hwcompat evidence refresh --dry-run",
         )
 
     from generators.run import write_suites
@@ -73,7 +71,7 @@ def refresh(asked: Options, command: str) -> int:
     edited = [one for one in written if str(one.state) == "edited" and not asked.force]
     note(*(f"{one.path} was edited by hand and is left alone (--force overwrites it)" for one in edited))
     code = run_suites(
-        asked, written, inventory, project and replace(project, kept=suites, left_by="--refresh"), command
+        asked, written, inventory, project and replace(project, kept=suites, left_by="refresh"), command
     )
     if code == INTERRUPTED:
         return code
@@ -85,20 +83,13 @@ def refresh(asked: Options, command: str) -> int:
     return 1 if code == 0 and left and was_named else code
 
 
-def _refuse_other_jobs(asked: Options) -> None:
-    if asked.verify is not None or any(getattr(asked, name) for name in _OTHER_JOBS):
-        raise UsageError(
-            "--refresh is a job of its own", fix="Leave out --run, --list, --explain, --bundle and the like."
-        )
-    if asked.dry_run and asked.format_ not in ("table", "text", "json"):
-        raise UsageError(f"--refresh --dry-run isn't told as {asked.format_}", fix="Take table or json.")
-
-
 def _result_text(expired: int, measured: int, left: Mapping[str, str]) -> str:
     lines = [f"Refreshed   {measured} of {expired} expired cell(s)"]
     lines += [f"Still       {cell} is expired: {why}" for cell, why in list(left.items())[:_SHOWN]]
     if len(left) > _SHOWN:
-        lines.append(f"Still       {len(left) - _SHOWN} more are expired (--refresh --dry-run lists them)")
+        lines.append(
+            f"Still       {len(left) - _SHOWN} more are expired (list them: hwcompat evidence refresh --dry-run)"
+        )
     return "\n".join(map(printable, lines))
 
 

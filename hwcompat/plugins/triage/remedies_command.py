@@ -1,4 +1,4 @@
-"""`--try-remedies`: try changes that may fix a failing cell in child processes, and report the smallest that did."""
+"""`hwcompat fix`: try changes that may fix a failing cell in child processes, and report the smallest that did."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SAID = {
 }
 
 
-def try_remedies(request: Request) -> int:
+def try_remedies(request: Request, names: Sequence[str]) -> int:
     """Try remedies, print or write the results, and return the exit code.
 
     0 if every cell was fixed, or works unchanged; 5 if no remedy applies to any of them; 1 otherwise. Raises
@@ -50,11 +50,9 @@ def try_remedies(request: Request) -> int:
     evidence = request.evidence or (DEFAULT_EVIDENCE if DEFAULT_EVIDENCE.is_dir() else None)
     if request.evidence is not None:
         read_folder(request.evidence)  # raises with what is wrong with it
-    cells = asked_cells(request.remedies, evidence)
+    cells = asked_cells(names, evidence)
     folder = FOLDER / new_run_id()
-    named = [word for text in request.remedies for word in ("--try-remedies", text)]
-    command = own_command("hardware_compatibility_reporter", named)
-    place = Workplace(folder=folder, evidence=evidence, command=command)
+    place = Workplace(folder=folder, evidence=evidence, command=own_command())
     here = [one.target for one in targets(detect()) if one.expected]
     found = []
     for cell in cells:

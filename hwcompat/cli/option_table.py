@@ -1,7 +1,7 @@
 """Every option of the command line, by the name of its value in `Options` or `Request`.
 
 A command names the options that it takes (`takes`), so that options that don't go together don't meet. The earlier
-scripts take the same options under the same names (`front_doors.py`).
+scripts take the same options under the same names (`earlier_scripts.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import rich_click as click
 from generators.models.priority import PRIORITIES
 from generators.options import Options
 from hardware.cell import PRECISIONS
-from hardware.command_line import PrecisionChoice
-from hardware.evidence.evidence_place import EvidencePlace
+from hardware.command_line import PrecisionChoice, note
+from hardware.evidence.address import Address
+from hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
 from hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
+from hardware.redaction import LEFT_IN, turn_off
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -62,7 +64,9 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             help="Model type, checkpoint folder, graph file, package.module:factory or Hub id; '-' reads a list.",
         ),
         "priority": _option(
-            "--priority", type=click.Choice(PRIORITIES), help="Model types of a priority; medium: OpenVINO exports them."
+            "--priority",
+            type=click.Choice(PRIORITIES),
+            help="Model types of a priority; medium: OpenVINO exports them.",
         ),
         "architectures": _option(
             "--architectures", multiple=True, callback=listed, help="Keep only these architectures or traits."
@@ -110,11 +114,19 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             envvar="HWCOMPAT_TIMEOUT",
             help="Seconds per check. Default: the target's own (cpu 300).",
         ),
-        "jobs": _option("--jobs", type=click.IntRange(min=1), help="Suites at a time. Default: chosen for the machine."),
-        "resume": _option("--resume", is_flag=True, help="Continue the newest run of the evidence folder if it was cut off."),
-        "dry_run": _option("--dry-run", is_flag=True, help="Show what has expired and how long it takes; run nothing."),
+        "jobs": _option(
+            "--jobs", type=click.IntRange(min=1), help="Suites at a time. Default: chosen for the machine."
+        ),
+        "resume": _option(
+            "--resume", is_flag=True, help="Continue the newest run of the evidence folder if it was cut off."
+        ),
+        "dry_run": _option(
+            "--dry-run", is_flag=True, help="Show what has expired and how long it takes; run nothing."
+        ),
         "distributed": _option(
-            "--distributed", type=click.Choice(("ray",)), help="Run on the nodes of a cluster, each cell where its target is."
+            "--distributed",
+            type=click.Choice(("ray",)),
+            help="Run on the nodes of a cluster, each cell where its target is.",
         ),
         "address": _option(
             "--address",
@@ -163,7 +175,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         ),
         "evidence": _option(
             "--evidence",
-            type=EvidencePlace(file_okay=False),
+            type=EvidenceLocation(file_okay=False),
             default=DEFAULT_EVIDENCE,
             show_default=True,
             metavar="DIR|ADDRESS",
@@ -185,13 +197,28 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             "--targets", multiple=True, callback=listed, help="Show only these targets (comma-separated)."
         ),
         "baseline": _option(
-            "--baseline", type=FILE, metavar="FILE.json", help="Earlier result in JSON: report only what changed since."
+            "--baseline",
+            type=FILE,
+            metavar="FILE.json",
+            help="Earlier result in JSON. A matrix: show what changed since. A report: only new findings count.",
         ),
         "fail_on": _option(
-            "--fail-on", multiple=True, callback=listed, metavar="WORDS", help="Exit with 1 for these changes or findings."
+            "--fail-on",
+            multiple=True,
+            callback=listed,
+            metavar="WORDS",
+            help="Exit with 1 if cells became worse, expired, unsupported, unknown or changed since the baseline.",
+        ),
+        "fail_severity": _option(
+            "--fail-on",
+            type=click.Choice(SEVERITIES),
+            help="Exit with 1 for findings of this severity or worse, and for nothing else.",
         ),
         "previous": _option(
-            "--previous", type=FILE, metavar="FILE.json", help="Coverage report to compare with. Default: the last one."
+            "--previous",
+            type=FILE,
+            metavar="FILE.json",
+            help="Coverage report to compare with. Default: the last one.",
         ),
         "fail_under": _option(
             "--fail-under",
@@ -212,7 +239,6 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         ),
         "in_turn": _option("--in-turn", is_flag=True, help="Run models one after the other, not all at once."),
         "serve": _option("--serve", is_flag=True, help="Serve the page on 127.0.0.1 until Ctrl-C."),
-        "debug": _option("--debug", is_flag=True, help="Show tracebacks."),
     }
 )
 """How each value is given on the command line."""
@@ -222,20 +248,59 @@ CELLS = ("models", "priority", "architectures", "config", "devices", "tasks", "d
 
 PATTERNS = ("select", "skip", "shard")
 WRITING = ("force", "output_dir", "template_dir")
+REFRESHING = ("timeout", "jobs", "resume", "allow_fallback", "no_redact", "machine", "evidence", "report_dir")
 RUNNING = (
-    *("timeout", "jobs", "resume", "allow_fallback", "no_redact", "machine", "evidence", "report_dir", "baseline"),
-    *("fail_on", "update_expected", "distributed", "address"),
+    *REFRESHING,
+    *("baseline", "fail_severity", "update_expected", "distributed", "address"),
     *("host", "host_python", "host_checkpoints", "host_patience"),
 )
 
 
-def takes(*names: str, formats: tuple[str, ...] = ("table", "json")) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a function these options and `--format`; it gets them as one `Options`, with its arguments by name."""
+PANELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Models and devices": (*CELLS, *PATTERNS, "list_cells"),
+        "Run": (
+            "timeout",
+            "jobs",
+            "resume",
+            "dry_run",
+            "allow_fallback",
+            "update_expected",
+            "baseline",
+            "fail_severity",
+        ),
+        "Other machines": ("distributed", "address", "host", "host_python", "host_checkpoints", "host_patience"),
+        "Files": ("force", "output_dir", "template_dir", "evidence", "report_dir", "no_redact", "machine"),
+    }
+)
+"""The groups of options in the help of a command."""
+
+
+def redact_unless_asked(asked: Options) -> None:
+    """Leave names in what is written if `--no-redact` was given, after a note."""
+    if asked.no_redact:
+        turn_off()
+        note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you share them")
+
+
+def takes(
+    *names: str, formats: tuple[str, ...] = ("table", "json"), writes: bool = False
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a function these options and `--format`; it gets them as one `Options`, with its arguments by name.
+
+    Evidence in object storage is copied first; a command that `writes` evidence refuses such a place.
+    """
 
     def decorated(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
         def call(**values: Any) -> int:
             own = {name: values.pop(name) for name in [*values] if name not in names and name != "format_"}
+            if "fail_severity" in values:
+                values["fail_on"] = tuple(filter(None, [values.pop("fail_severity")]))
+            if isinstance(place := values.get("evidence"), Address):
+                if writes:
+                    raise read_only_location(place)
+                values["evidence"], values["remote"] = fetch_remote(place), place
             return function(Options(**values), **own)
 
         called: Callable[..., int] = call
@@ -244,6 +309,9 @@ def takes(*names: str, formats: tuple[str, ...] = ("table", "json")) -> Callable
             called = click.option("--format", "format_", type=choice, default=formats[0], show_default=True)(called)
         for name in reversed(names):
             called = OPTIONS[name](name)(called)
+        for title, group in reversed([*PANELS.items()]):
+            if shown := [name for name in names if name in group]:
+                called = click.option_panel(title, options=shown)(called)
         return called
 
     return decorated

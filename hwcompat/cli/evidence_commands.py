@@ -10,13 +10,13 @@ from generators.options import Options
 from hardware.command_names import own_command
 from hardware.errors import UsageError, echo
 from hardware.evidence.address import Address
-from hardware.evidence.evidence_place import EvidencePlace
+from hardware.evidence.evidence_location import EvidenceLocation, read_only_location
 from hardware.files import DEFAULT_EVIDENCE
 from hardware.hardware_commands import check_command, sign_command
 from hardware.plugins import plugins
 from reports.evidence_command import compact_folder, merge_folder, publish_folder
 
-from .options import CELLS, PATTERNS, RUNNING, WRITING, takes
+from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, redact_unless_asked, takes
 
 _FOLDER = click.option(
     "--evidence", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_EVIDENCE, show_default=True
@@ -29,7 +29,7 @@ def evidence_group() -> None:
 
 
 @evidence_group.command("merge", short_help="Check evidence from elsewhere and add it to the folder.")
-@click.argument("sources", nargs=-1, required=True, type=EvidencePlace(), metavar="DIR|FILE|ADDRESS...")
+@click.argument("sources", nargs=-1, required=True, type=EvidenceLocation(), metavar="DIR|FILE|ADDRESS...")
 @_FOLDER
 def merge_command(sources: tuple[Path | Address, ...], evidence: Path) -> int:
     """Check evidence from elsewhere and add it to the folder.
@@ -50,7 +50,7 @@ def compact_command(evidence: Path) -> int:
 
 
 @evidence_group.command("publish", short_help="Copy evidence of finished runs to object storage.")
-@click.argument("address", type=EvidencePlace(), metavar="ADDRESS")
+@click.argument("address", type=EvidenceLocation(), metavar="ADDRESS")
 @_FOLDER
 def publish_command(address: Path | Address, evidence: Path) -> int:
     """Copy the evidence of finished runs to s3://bucket/prefix."""
@@ -64,7 +64,7 @@ def publish_command(address: Path | Address, evidence: Path) -> int:
 
 
 @evidence_group.command("refresh", short_help="Run again the cells whose evidence has expired.")
-@takes(*CELLS, *PATTERNS, *WRITING, *RUNNING, "dry_run")
+@takes(*CELLS, *PATTERNS, *WRITING, *REFRESHING, "dry_run")
 def refresh_command(asked: Options) -> int:
     """Run again the cells whose evidence has expired, and nothing else.
 
@@ -73,7 +73,10 @@ def refresh_command(asked: Options) -> int:
       hwcompat evidence refresh --dry-run
       hwcompat evidence refresh --device openvino
     """
-    code: int = plugins().job("refresh")(asked, own_command("evidence refresh"))
+    if asked.remote is not None and not asked.dry_run:
+        raise read_only_location(asked.remote)
+    redact_unless_asked(asked)
+    code: int = plugins().job("refresh")(asked, own_command())
     return code
 
 

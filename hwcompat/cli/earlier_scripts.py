@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hardware.command_line import open_door
+import click
+
+from hardware.command_line import run_command_line
+from hardware.command_names import PROGRAM
 from hardware.errors import UsageError
 
-from .program import program
+from .main_program import program
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +84,6 @@ def commands_of(words: Sequence[str], jobs: Mapping[str, Job], default: str) -> 
     position = 0
     while position < len(words):
         word, position = words[position], position + 1
-        if word == "--":
-            rest += words[position - 1 :]
-            break
         name, equals, value = word.partition("=")
         job = jobs.get(name)
         if job is None:
@@ -132,23 +132,41 @@ def _only(option: str, words: Sequence[str]) -> list[str]:
     return []
 
 
-def _run(words: Sequence[str], jobs: Mapping[str, Job], default: str, name: str) -> int:
-    if {"--help", "-h"} & {*words}:
-        words = ["--help"]
-    code = 0
-    for line in commands_of(words, jobs, default):
-        code = open_door(program, line, program="hwcompat")
+def _run(words: Sequence[str], jobs: Mapping[str, Job], default: str) -> int:
+    own, after = list(words), list[str]()
+    if "--" in own:
+        own, after = own[: own.index("--")], own[own.index("--") :]
+    if {"--help", "-h"} & {*own}:
+        return run_command_line(program, ["--help"], program=PROGRAM)
+    if "--version" in own:
+        return run_command_line(program, ["--version"], program=PROGRAM)
+    try:
+        lines = commands_of(own, jobs, default)
+    except UsageError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    for line in lines:
+        code = run_command_line(program, [*line, *(after if line[0] == "run" else [])], program=PROGRAM)
         if code:
-            break
-    return code
+            return code
+    return 0
 
 
 def generation_main(arguments: Sequence[str] | None = None) -> int:
     """Run a line of `run_test_generation.py` and return its exit code."""
-    return _run(list(sys.argv[1:] if arguments is None else arguments), GENERATION, "generate", "run_test_generation")
+    return _run(sys.argv[1:] if arguments is None else arguments, GENERATION, "generate")
 
 
 def reporter_main(arguments: Sequence[str] | None = None) -> int:
     """Run a line of `hardware_compatibility_reporter.py` and return its exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return (
+        _run(words, REPORTER, "report") if words else run_command_line(program, ["report", "--help"], program=PROGRAM)
+    )
+
+
+def hardware_main(arguments: Sequence[str] | None = None) -> int:
+    """Run a line of `python -m hardware` and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return _run(words, REPORTER, "report", "hardware_compatibility_reporter")
+    line = words if words[:1] == ["evidence"] else ["devices", *words]
+    return run_command_line(program, line, program=PROGRAM)

@@ -13,7 +13,7 @@ from hardware.errors import HwCompatError
 from hardware.plain_text import json_text, printable
 from hardware.plugins import plugins
 
-from .options import CELLS, PATTERNS, takes
+from .option_table import CELLS, PATTERNS, takes
 
 
 @click.command("matrix", short_help="Show which models work on which targets.")
@@ -51,7 +51,7 @@ def coverage_command(asked: Options) -> int:
     """
     from reports.coverage_command import report_coverage
 
-    return report_coverage(asked, own_command("coverage"))
+    return report_coverage(asked, own_command())
 
 
 @click.command("explain", short_help="Show the rules and facts behind a prediction.")
@@ -73,7 +73,7 @@ def explain_command(asked: Options, cell: str | None) -> int:
         return report_explanation(asked, cell)
     from reports.suites_text import explained_text
 
-    from .suites import select_suites
+    from .suite_commands import select_suites
 
     selection = select_suites(asked, with_missing=True)
     click.echo(explained_text(selection.planned, asked.format_, width=terminal_width()))

@@ -11,8 +11,10 @@ from hardware.errors import UsageError
 from hardware.hardware_commands import compare_command, deliver, doctor_command
 from hardware.inventory_text import FORMATS
 from hardware.plugins import plugins
+from reports.report_request import Request
 
-from .options import OPTIONS, takes
+from .option_table import takes
+from .report_options import requests
 
 
 @click.group("devices", short_help="List, check, monitor and load the devices of this machine.")
@@ -21,22 +23,11 @@ def devices_group() -> None:
 
 
 @devices_group.command("list", short_help="List processor, memory, storage, accelerators and targets.")
-@click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="DIR", help="Show a recorded machine.")
 @click.option("--smart", is_flag=True, help="Read the health of disks (smartctl; mostly needs root).")
-@OPTIONS["host"]("host")
-@OPTIONS["host_python"]("host_python")
-@OPTIONS["host_patience"]("host_patience")
-def list_command(
-    format_: str,
-    output: Path | None,
-    replay: Path | None,
-    smart: bool,
-    host: str | None,
-    host_python: str,
-    host_patience: float,
-) -> None:
+@takes("host", "host_python", "host_patience", formats=FORMATS)
+def list_command(asked: Options, output: Path | None, replay: Path | None, smart: bool) -> int:
     """List processor, memory, storage, accelerators by vendor, and the targets that may be here.
 
     \b
@@ -48,14 +39,14 @@ def list_command(
     from hardware.inventory_text import list_text
     from hardware.recording import ReplayedMachine
 
-    if host:
+    if asked.host:
         if replay or smart:
             raise UsageError("--host doesn't go with --replay and --smart", fix="Leave one out.")
-        asked = Options(host=host, host_python=host_python, host_patience=host_patience)
         inventory = plugins().job("host_inventory")(asked)
     else:
         inventory = detect(ReplayedMachine(replay) if replay else None, smart=smart)
-    deliver(list_text(inventory, format_), output)
+    deliver(list_text(inventory, asked.format_), output)
+    return 0
 
 
 @click.command("place", short_help="Choose a device for each of several models.")
@@ -85,6 +76,15 @@ def mesh_command(asked: Options, split: str) -> int:
     SPLIT is for example data=2,tensor=2 or pipeline=2, or auto: the fewest devices that it fits.
     """
     code: int = plugins().job("mesh")(asked, split)
+    return code
+
+
+@devices_group.command("show-stress", short_help="Show a stress run that was written to a file.")
+@click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
+@requests("output_dir", formats=("markdown", "json", "html"))
+def show_stress_command(request: Request, path: Path) -> int:
+    """Show a stress run that `hwcompat devices stress` wrote to FILE, with its curves."""
+    code: int = plugins().job("stress")(request, path)
     return code
 
 

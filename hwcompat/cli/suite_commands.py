@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from generators.options import Options
-from hardware.command_line import note, terminal_width
-from hardware.command_names import command_of, own_command
-from hardware.errors import BrokenInput, ModelError, ModelMissing
+from hardware.command_line import note
+from hardware.command_names import command_of, own_arguments, own_command
+from hardware.errors import BrokenInput, ModelError, ModelMissing, UsageError, echo
 from hardware.files import DEFAULT_SUITES
 from hardware.plugins import plugins
-from hardware.redaction import LEFT_IN, turn_off
-from reports.suites_text import cells_text, compared_text, explained_text, published_text, verified_text, written_text
+from reports.suites_text import cells_text, compared_text, published_text, verified_text, written_text
 
-from .options import CELLS, FILE, FOLDER, OPTIONS, PATTERNS, RUNNING, WRITING, takes
+from .option_table import CELLS, FILE, FOLDER, PATTERNS, RUNNING, WRITING, redact_unless_asked, takes
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -110,8 +109,8 @@ def write(asked: Options, selection: Selection) -> Sequence[WrittenSuite]:
 
 
 @click.command("run", short_help="Run the suites of models on devices and report the verdicts.")
-@takes(*CELLS, *PATTERNS, *WRITING, *RUNNING)
 @click.argument("pytest_arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST...]")
+@takes(*CELLS, *PATTERNS, *WRITING, *RUNNING, writes=True)
 def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
     """Write the suites of models on devices, run them, and report the verdicts.
 
@@ -122,15 +121,14 @@ def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
       hwcompat run --config hwcompat.toml
       hwcompat run --priority high --device cpu --jobs 2
     """
-    if asked.no_redact:
-        turn_off()
-        note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you pass them on")
-    asked = replace(asked, run=True, pytest_arguments=tuple(pytest_arguments))
+    asked = replace(asked, run=True, pytest_arguments=_for_pytest(pytest_arguments))
+    _check_run(asked)
+    redact_unless_asked(asked)
     selection = select_suites(asked, with_missing=not (asked.host or asked.distributed))
     written = write(asked, selection)
     from reports.run_command import run_suites
 
-    return selection.finish(run_suites(asked, written, selection.inventory, selection.project, own_command("run")))
+    return selection.finish(run_suites(asked, written, selection.inventory, selection.project, own_command()))
 
 
 @click.command("generate", short_help="Write the suites of models on devices.")
@@ -183,7 +181,7 @@ def update_command(asked: Options, folder: Path) -> int:
 def verify_command(asked: Options, folder: Path | None) -> int:
     """Check that each suite compiles, is collected, passes on the CPU, and fails when its model is broken.
 
-    Without models, check the suites in FOLDER. With a selection of models, write only the suites that pass this check.
+    Without models, check the suites in FOLDER. With models, write only the suites that pass this check.
     """
     from generators.suites.verify import publish_suites, verify_asked
     from reports.progress_bar import progress_on
@@ -193,7 +191,7 @@ def verify_command(asked: Options, folder: Path | None) -> int:
         where = folder or asked.output_dir
         if not where.is_dir():
             raise BrokenInput(f"{where} isn't a folder of suites", fix="Name the folder that --output-dir wrote to.")
-        found = verify_asked(asked, sorted(where.glob("test_*.py")), progress)
+        found = verify_asked(asked, sorted(where.glob("test_*.py")), progress, choose=True)
         click.echo(verified_text(found, asked.format_))
         return found.exit_code
     selection = select_suites(asked)
@@ -201,7 +199,7 @@ def verify_command(asked: Options, folder: Path | None) -> int:
         selection.planned,
         folder or asked.output_dir,
         force=asked.force,
-        verify=lambda paths: verify_asked(asked, paths, progress),
+        verify=lambda paths: verify_asked(asked, paths, progress, choose=False),
     )
     click.echo(published_text(published, asked.format_))
     left = (f"{name} was edited by hand and is left alone (--force overwrites it)" for name in published.edited)
@@ -228,10 +226,55 @@ def bundle_command(asked: Options, path: Path) -> int:
 @click.argument("path", type=FILE, metavar="FILE.zip")
 @takes(*CELLS, *PATTERNS, "template_dir", "evidence", "serve", formats=())
 def web_page_command(asked: Options, path: Path) -> int:
-    """Make a page of one model on webgpu or webnn, to open in a browser on another device: it runs the checks there."""
+    """Make a page that runs the checks of one model on webgpu or webnn in a browser on another device."""
     selection = select_suites(asked)
     job = plugins().job("web_page")
-    return selection.finish(job(asked, path, selection.planned, selection.inventory, own_command("web-page")))
+    return selection.finish(job(asked, path, selection.planned, selection.inventory, own_command()))
+
+
+_EXCLUDED = (
+    ("distributed", "jobs", "the resources of a node set how many suites run at a time"),
+    ("distributed", "machine", "each node names its own machine"),
+    ("distributed", "no_redact", "nodes redact evidence before they send it"),
+    ("distributed", "host", "a host is one machine"),
+    ("host", "no_redact", "evidence is redacted where it is written"),
+    ("host", "pytest_arguments", "pytest runs on the host; --select, --skip, --timeout and --jobs are passed"),
+    ("config", "fail_on", "the project file defines what fails the build"),
+    ("config", "baseline", "the project file defines what fails the build"),
+)
+"""Options of a run that exclude each other, and why."""
+
+_REQUIRED = (("update_expected", "config"), ("host_checkpoints", "host"), ("address", "distributed"))
+"""Options of a run that need another one."""
+
+
+def _check_run(asked: Options) -> None:
+    """Raise `UsageError` for options of a run that don't go together."""
+    for one, other, why in _EXCLUDED:
+        if getattr(asked, one) and getattr(asked, other):
+            raise UsageError(f"{_option_name(other)} doesn't go with {_option_name(one)}", why=why)
+    words = own_arguments()
+    for one, other in _REQUIRED:
+        given = getattr(asked, one) and any(word.startswith(_option_name(one)) for word in words)
+        if given and not getattr(asked, other):
+            raise UsageError(f"{_option_name(one)} needs {_option_name(other)}")
+
+
+def _option_name(name: str) -> str:
+    names = {"pytest_arguments": "-- PYTEST…", "host_checkpoints": "--host-checkpoint"}
+    return names.get(name, f"--{name.replace('_', '-')}")
+
+
+def _for_pytest(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words after `--`. Raises `UsageError` for a word before it, such as a model without `--model`."""
+    given = list(own_arguments())
+    after = given[given.index("--") + 1 :] if "--" in given else []
+    if len(after) != len(words):
+        raise UsageError(
+            f"unexpected argument {echo(words[0])}",
+            fix=f"Name a model with --model {words[0]}; arguments for pytest come after --.",
+        )
+    return tuple(words)
 
 
 def _compare(asked: Options, folder: Path, *, update: bool) -> int:
@@ -313,7 +356,7 @@ def _is_unchanged(asked: Options, key: str) -> bool:
 
 
 def _show_written(asked: Options, levels: Mapping[str, str]) -> None:
-    command = command_of("run", sys.argv[1:])
+    command = command_of("run", *own_arguments()[1:])
     if levels:
         click.echo(written_text(asked.output_dir, levels, asked.format_, command))
     click.echo(f"Run them: {command}", err=True)

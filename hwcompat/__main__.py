@@ -1,0 +1,12 @@
+"""`python -m hwcompat`, and `python PATH/hwcompat` for a checkout that isn't installed."""
+
+import sys
+from pathlib import Path
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from hwcompat.cli.main_program import main
+
+if __name__ == "__main__":
+    sys.exit(main())

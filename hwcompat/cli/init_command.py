@@ -1,0 +1,123 @@
+"""Commands that set up a project or a shell: init, completion."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import rich_click as click
+from click.shell_completion import get_completion_class
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from hardware.command_line import note
+from hardware.command_names import PROGRAM
+from hardware.errors import OutputError, UsageError
+from hardware.files import write_whole
+
+_TEMPLATES = Path(__file__).with_name("init")
+_PROJECT = Path("hwcompat.toml")
+_WORKFLOWS = {"github": Path(".github", "workflows", "hwcompat.yml"), "gitlab": Path(".gitlab", "hwcompat.yml")}
+_MOST_MODELS = 20
+_HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out"}
+
+
+@click.command("init", short_help="Write a project file and a CI workflow for this repository.")
+@click.option("--model", "models", multiple=True, help="Model of the project. Repeatable; default: those found here.")
+@click.option(
+    "--ci", type=click.Choice(("github", "gitlab", "none")), help="Workflow to write. Default: as the repository."
+)
+@click.option(
+    "--install",
+    default="hwcompat[openvino]",
+    show_default=True,
+    metavar="REQUIREMENT",
+    help="What the workflow installs with pip, such as a wheel or git+https://….",
+)
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+def init_command(models: Sequence[str], ci: str | None, install: str, force: bool) -> int:
+    """Write hwcompat.toml and a workflow for GitHub or GitLab, from what this folder contains.
+
+    Models are folders with a config.json and ONNX files; targets are those that work on this machine and need no
+    special hardware.
+
+    \b
+    Examples:
+      hwcompat init
+      hwcompat init --model bert --ci github
+    """
+    names = tuple(models) or tuple(_models_here(Path()))
+    if not names:
+        raise UsageError("no model was found in this folder", fix="Name one: hwcompat init --model bert")
+    server = ci or _server_here(Path())
+    values = {"models": names, "targets": _targets_here(), "install": shlex.quote(install)}
+    texts = {_PROJECT: _render("hwcompat.toml.j2", values)}
+    if server in _WORKFLOWS:
+        path = _WORKFLOWS[server]
+        texts[path] = _render(f"{server}.yml.j2", {**values, "path": path.as_posix()})
+    present = [path for path in texts if path.exists()]
+    if present and not force:
+        raise OutputError(f"{present[0]} exists already", fix="Overwrite it: hwcompat init --force")
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
+        click.echo(f"wrote {path}")
+    note(f"{len(names)} model(s): {', '.join(names)}", "run them: hwcompat run --config hwcompat.toml")
+    return 0
+
+
+def _render(name: str, values: Mapping[str, object]) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    return environment.get_template(name).render(values)
+
+
+def _models_here(root: Path) -> Iterator[str]:
+    """Return checkpoint folders and ONNX files below a folder, at most 20."""
+    found = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _HIDDEN_FOLDERS)
+        place = Path(folder)
+        if "config.json" in files:
+            found.append(place)
+        found += [place / name for name in sorted(files) if name.endswith(".onnx")]
+        if len(found) > _MOST_MODELS:
+            note(f"more than {_MOST_MODELS} models were found; the first {_MOST_MODELS} are written")
+            break
+    return (f"./{path.as_posix()}" for path in found[:_MOST_MODELS])
+
+
+def _server_here(root: Path) -> str:
+    """Return the server that the repository is on: by its remote, else by its workflow files; GitHub by default."""
+    config = root / ".git" / "config"
+    text = config.read_text(encoding="utf-8", errors="replace") if config.is_file() else ""
+    on_gitlab = "gitlab" in text or ("github" not in text and (root / ".gitlab-ci.yml").is_file())
+    return "gitlab" if on_gitlab else "github"
+
+
+def _targets_here() -> tuple[str, ...]:
+    """Return the targets that a CI machine has too: cpu, and OpenVINO's if it is installed."""
+    from hardware.detection import detect, targets
+
+    usable = {one.target for one in targets(detect()) if one.expected}
+    return ("cpu", "openvino") if "openvino" in usable else ("cpu",)
+
+
+@click.command("completion", short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion_command(shell: str) -> int:
+    """Print the script that completes commands and options of hwcompat in SHELL.
+
+    \b
+    Examples:
+      hwcompat completion bash > ~/.local/share/bash-completion/completions/hwcompat
+      eval "$(hwcompat completion zsh)"
+    """
+    from .main_program import program
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(program, {}, PROGRAM, "_HWCOMPAT_COMPLETE").source())
+    return 0

@@ -1,0 +1,143 @@
+"""The options of reports and of commands about single failures, by the name of their value in `Request`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import rich_click as click
+
+from hardware.command_line import PrecisionChoice
+from hardware.evidence.evidence_location import EvidenceLocation, fetch_remote
+from hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
+from reports.report_request import request_of
+
+from .option_table import FILE, SEVERITIES
+
+_PATH = click.Path(path_type=Path)
+
+REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "evidence": functools.partial(
+            click.option,
+            "--evidence",
+            type=EvidenceLocation(),
+            metavar="DIR|ADDRESS",
+            help=f"Folder of evidence, or s3://bucket/prefix.  [default: {DEFAULT_EVIDENCE}]",
+        ),
+        "output_dir": functools.partial(
+            click.option, "--output-dir", type=_PATH, metavar="DIR", help="Write files instead of printing."
+        ),
+        "fail_on": functools.partial(
+            click.option,
+            "--fail-on",
+            type=click.Choice(SEVERITIES),
+            default="error",
+            show_default=True,
+            help="Exit with 1 for findings of this severity or worse.",
+        ),
+        "suites": functools.partial(
+            click.option,
+            "--suites",
+            type=_PATH,
+            metavar="DIR",
+            default=DEFAULT_SUITES,
+            show_default=True,
+            help="Folder of the suites that sarif, github and gitlab point into.",
+        ),
+        "baseline": functools.partial(
+            click.option,
+            "--baseline",
+            type=FILE,
+            metavar="FILE.json",
+            help="Earlier report in JSON: only new and worse findings count for --fail-on.",
+        ),
+        "anonymise_models": functools.partial(
+            click.option,
+            "--anonymize-models",
+            "--anonymise-models",
+            is_flag=True,
+            help="Replace names and folders of models that aren't public types by pseudonyms.",
+        ),
+        "machine": functools.partial(
+            click.option, "--machine", metavar="NAME", help="Look at this machine's runs only."
+        ),
+        "device": functools.partial(
+            click.option, "--device", metavar="TARGET", help="Target for --model. Default: the best that is here."
+        ),
+        "precision": functools.partial(
+            click.option,
+            "--precision",
+            type=PrecisionChoice(["float32", "bfloat16", "float16"]),
+            help="Precision for the memory estimate. Default: that of its config.json, or float32.",
+        ),
+        "batch": functools.partial(
+            click.option,
+            "--batch",
+            type=click.IntRange(1, 2**20),
+            metavar="N",
+            help="Examples per batch, for memory.",
+        ),
+        "context": functools.partial(
+            click.option, "--context", type=click.IntRange(8, 2**24), metavar="N", help="Tokens per text, for memory."
+        ),
+        "training": functools.partial(
+            click.option, "--training", is_flag=True, help="Estimate the memory of training with AdamW."
+        ),
+        "memory": functools.partial(
+            click.option,
+            "--memory",
+            multiple=True,
+            metavar="SIZE",
+            help="Check whether it fits, as 24GiB. Repeatable.",
+        ),
+        "without_memory": functools.partial(
+            click.option, "--without-memory", is_flag=True, help="Skip the memory estimate, which takes seconds."
+        ),
+        "collect_all": functools.partial(
+            click.option, "--collect-all", is_flag=True, help="Report on every part of the product and all evidence."
+        ),
+        "matrix": functools.partial(click.option, "--matrix", is_flag=True, help="Add the compatibility matrix."),
+        "test_hardware": functools.partial(
+            click.option,
+            "--test-hardware",
+            is_flag=True,
+            help="Run a small computation on every target that is here.",
+        ),
+        "models": functools.partial(
+            click.option,
+            "--model",
+            "--check-model",
+            multiple=True,
+            metavar="NAME",
+            help="Report whether this model works. Repeatable.",
+        ),
+    }
+)
+"""How each value of a `Request` is given on the command line."""
+
+
+def requests(*names: str, formats: tuple[str, ...]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a function these options and `--format`; it gets them as one `Request`, with its arguments by name."""
+
+    def decorated(function: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def call(**values: Any) -> int:
+            own = {name: values.pop(name) for name in [*values] if name not in names and name != "format"}
+            request = request_of(values)
+            if request.remote is not None:
+                fetch_remote(request.remote)
+            return function(request, **own)
+
+        choice = click.Choice(formats)
+        called: Callable[..., int] = click.option("--format", type=choice, default=formats[0], show_default=True)(
+            call
+        )
+        for name in reversed(names):
+            called = REPORT_OPTIONS[name](name)(called)
+        return called
+
+    return decorated
