@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 from recorded_machines import machine
 
-from hardware.__main__ import main
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import UsageError
 from hardware.files import cache_folder
 from hardware.software import TorchBuild
 from hardware.target import HardwareVendor, vendor_named
+from hwcompat.cli.device_commands import devices_group as main
 from hwcompat.plugins.placement.adapter import GB, HardwareAdapter, auto_detect_best_adapter, why_not
 from hwcompat.plugins.placement.placement_device import Device, Figure, devices_of, known_devices
 from hwcompat.plugins.placement.placement_text import capabilities_text, choice_text

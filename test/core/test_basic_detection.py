@@ -10,10 +10,9 @@ import pytest
 
 from hardware import basic_detection, recording
 from hardware.basic_detection import detect_somehow
-from hardware.command_line import run_command_line
 from hardware.detection import targets
 from hardware.process import Ended
-from run_test_generation import main
+from hwcompat.cli.earlier_scripts import generation_main
 
 SCHEMA = Path(recording.__file__).parent / "schemas" / "inventory.json"
 FOUND = {
@@ -50,7 +49,7 @@ def test_devices_come_from_torch_when_the_detection_fails(torch_child, capsys):
     assert {"cpu", "cuda"} <= expected
     assert "rocm" not in expected
     jsonschema.validate(found.to_dict(), json.loads(SCHEMA.read_text()))
-    assert run_command_line(main, ["--model", "bert", "--list"], program="run_test_generation.py") == 0
+    assert generation_main(["--model", "bert", "--list"]) == 0
     said = capsys.readouterr()
     assert "bert/fill-mask/cuda/float32" in said.out
     assert "the detection of hardware failed: ValueError" in said.err

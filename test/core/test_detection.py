@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from recorded_machines import XEON, computer
 
 from hardware import known_answer, recording
-from hardware.__main__ import main
 from hardware.backends.factory import known_targets
 from hardware.command_line import run_command_line
 from hardware.detection import HardwareInfo, detect, probe, targets
@@ -25,6 +24,7 @@ from hardware.inventory.vendors._pci import PciDevice
 from hardware.inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from hardware.inventory_text import list_text
 from hardware.software import TorchBuild, parse_torch_version
+from hwcompat.cli.device_commands import devices_group as main
 
 GIB = 2**30
 REPLAY = ("--replay", str(computer(XEON).folder))

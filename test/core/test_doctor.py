@@ -11,7 +11,6 @@ import jsonschema
 from click.testing import CliRunner
 from recorded_machines import FIXTURES
 
-from hardware.__main__ import main
 from hardware.backends.factory import backend_class, built_in_targets
 from hardware.detection import HardwareInfo, ProbeResult, targets
 from hardware.doctor import hardware_diagnosis as module
@@ -32,6 +31,7 @@ from hardware.inventory.vendors.vendor import AcceleratorInfo, DriverState, Hard
 from hardware.recording import INDEX, ReplayedMachine
 from hardware.software import HostInfo, TorchBuild
 from hardware.target import Target
+from hwcompat.cli.device_commands import devices_group as main
 
 SCHEMA = json.loads((Path(module.__file__).parents[1] / "schemas" / "doctor.json").read_text(encoding="utf-8"))
 UBUNTU = ("ubuntu", "debian", "linux", ANY)

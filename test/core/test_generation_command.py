@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hardware.command_line import run_command_line
 from hardware.errors import UsageError
-from run_test_generation import main
+from hwcompat.cli.earlier_scripts import generation_main
 
 TEXT = """\
 schema_version = 1
@@ -31,7 +30,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def door(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    code = run_command_line(main, [str(word) for word in words], program="run_test_generation.py")
+    code = generation_main([str(word) for word in words])
     said = capsys.readouterr()
     return code, said.out, said.err
 

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from recorded_machines import computer, machine
 
 from hardware import inventory_diff as module
-from hardware.__main__ import main
 from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.versions import RELEASE, expired_by, library_versions, machine_versions, versions_of
 from hardware.inventory_diff import compare_inventories, comparison_text
 from hardware.inventory_file import load_inventory
+from hwcompat.cli.device_commands import devices_group as main
 
 H100 = {
     "vendor": "NVIDIA",

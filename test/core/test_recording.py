@@ -7,12 +7,12 @@ import json
 import pytest
 from recorded_machines import changed, computer
 
-from hardware.__main__ import main
 from hardware.command_line import run_command_line
 from hardware.errors import BrokenInput
 from hardware.inventory.system.main_memory import cgroup_memory
 from hardware.machine import LiveMachine
 from hardware.recording import INDEX, MachineRecorder, ReplayedMachine, without_identity
+from hwcompat.cli.device_commands import devices_group as main
 
 
 def test_what_names_a_machine_or_a_person_is_not_kept():

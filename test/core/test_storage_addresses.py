@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from front_doors import reporter
 
-import run_test_generation
-from hardware.command_line import run_command_line
 from hardware.errors import UsageError
 from hardware.evidence.address import is_address, parse_address
+from hwcompat.cli.earlier_scripts import generation_main
 
 
 def test_an_address_with_a_secret_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +41,7 @@ def test_only_what_names_a_bucket_is_an_address(tmp_path: Path) -> None:
 
 def test_a_run_does_not_write_there_and_says_what_does(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--model", "bert", "--device", "cpu", "--run", "--evidence", "s3://bucket/prefix"]
-    assert run_command_line(run_test_generation.main, words, program="x") == 4
+    assert generation_main(words) == 4
     shown = capsys.readouterr().err
     assert "a run can't write to s3://bucket/prefix" in shown
     assert "--publish s3://bucket/prefix" in shown

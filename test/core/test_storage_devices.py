@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 from recorded_machines import FIXTURES, XEON, computer, disks
 
-from hardware.__main__ import main
 from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.inventory.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
@@ -24,6 +23,7 @@ from hardware.inventory.system.storage.storage_device import Mount, read_mounts
 from hardware.inventory.system.storage.storage_registry import KINDS
 from hardware.machine import LiveMachine, SourceReading
 from hardware.recording import MachineRecorder, ReplayedMachine, without_disk_identity
+from hwcompat.cli.device_commands import devices_group as main
 
 
 class Printing(ReplayedMachine):

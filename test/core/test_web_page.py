@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from generators.option_rules import refuse_together
 from made_page import MODEL, RUNTIME, captured, made_page, planned, recorded
 
 from generators.compatibility.verdict import Reason
-from generators.option_rules import refuse_together
 from generators.options import Options
 from hardware.errors import ModelError, OutputError, UsageError
 from hardware.evidence.pages import keep_seal, read_seal

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from generators.chosen_models import choose_models, profiles_of
-from hardware.command_line import run_command_line
 from hardware.errors import ModelError
-from run_test_generation import main
+from hwcompat.cli.earlier_scripts import generation_main
 
 
 def test_a_named_type_that_cannot_be_built_leaves_the_others_and_is_reported(tmp_path, capsys):
@@ -20,7 +19,7 @@ def test_a_named_type_that_cannot_be_built_leaves_the_others_and_is_reported(tmp
         profiles_of(choose_models(["bark"], read_list=list))
     words = ["--model", "bark", "--model", "bert", "--device", "cpu", "--output-dir", str(tmp_path)]
     for _ in range(2):  # the second time nothing has changed
-        assert run_command_line(main, words, program="run_test_generation.py") == 4
+        assert generation_main(words) == 4
         out, err = capsys.readouterr()
         assert "test_bert_fill_mask_cpu_float32.py" in out
         assert "note: no suite for bark: no_class" in err

@@ -11,10 +11,9 @@ import pytest
 from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
 
 from generators.models.recipe_store import Obstacle
-from hardware.command_line import run_command_line
+from hwcompat.cli.earlier_scripts import generation_main
 from reports.coverage.coverage_report import SCHEMA
 from reports.saved_reports import schema_of
-from run_test_generation import main
 
 HOSTILE = "</script><script>alert(1)</script> | [x](javascript:1) \x1b[31m `a` \u202e"
 
@@ -40,7 +39,7 @@ def ask(capsys):
 
     def run(*arguments: str) -> tuple[int, str, str]:
         given = ["--coverage-report", "--evidence", "evidence", "--report-dir", "reports", *arguments]
-        code = run_command_line(main, given, program="x")
+        code = generation_main(given)
         return code, *capsys.readouterr()
 
     return run
@@ -141,7 +140,7 @@ def test_exit_codes(evidence, ask, tmp_path, capsys):
         assert err.startswith("error: ")
         assert "Traceback" not in err
     for words in ("--previous a.json", "--fail-under 5", "--targets cpu"):
-        assert run_command_line(main, ["--model", "bert", *words.split()], program="x") == 4
+        assert generation_main(["--model", "bert", *words.split()]) == 4
         assert "--coverage-report" in capsys.readouterr().err
 
 

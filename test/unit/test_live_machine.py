@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hardware.__main__ import main
 from hardware.detection import detect
 from hardware.machine import COMMAND_LIMIT_S, Library, LiveMachine, SourceReading
 from hardware.recording import INDEX, MachineRecorder, ReplayedMachine
+from hwcompat.cli.device_commands import devices_group as main
 
 
 class Chips(Library):

@@ -13,10 +13,9 @@ from front_doors import reporter
 
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level
-from hardware.command_line import run_command_line
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
-from run_test_generation import main
+from hwcompat.cli.earlier_scripts import generation_main
 
 FAILED, UNKNOWN, UNSUPPORTED = Outcome.FAILED, Level.UNKNOWN, Level.UNSUPPORTED
 
@@ -27,7 +26,7 @@ def ask(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str]:
-        code = run_command_line(main, list(arguments), program="x")
+        code = generation_main(list(arguments))
         shown = capsys.readouterr()
         return code, shown.out or shown.err
 

@@ -10,9 +10,8 @@ import pytest
 from front_doors import reporter
 from made_runs import BERT, GPT2, a_run, write
 
-import run_test_generation
-from hardware.command_line import run_command_line
 from hardware.evidence.store import read_folder
+from hwcompat.cli.earlier_scripts import generation_main
 
 PLACE, OTHER = "memory://lab/hwcompat", "memory://lab/other"
 
@@ -44,7 +43,7 @@ def test_what_was_published_is_read_from_there_by_each_command(tmp_path, capsys,
     assert {one["cell"] for one in json.loads(out)["verdicts"]} == {BERT, GPT2}
     assert "memory://lab/hwcompat: 4 object(s), 4 of them copied now" in err
     for job in ("--hardware-compatibility", "--coverage-report"):
-        run_command_line(run_test_generation.main, [job, "--evidence", PLACE, "--format", "json"], program="x")
+        generation_main([job, "--evidence", PLACE, "--format", "json"])
         out, err = capsys.readouterr()
         assert "4 object(s)" in err
         assert "bert" in out

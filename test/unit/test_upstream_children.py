@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hardware.__main__ import main
 from hardware.backends import factory
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import resolve_target
 from hardware.errors import BackendUnavailable, NothingMatched, UsageError
 from hardware.evidence.record import Outcome
 from hardware.target import Target
+from hwcompat.cli.device_commands import devices_group as main
 from hwcompat.plugins.triage.upstream import children
 from hwcompat.plugins.triage.upstream.children import FileRun, run_file
 from hwcompat.plugins.triage.upstream.device_spec import spec_name, spec_text, torch_backend
