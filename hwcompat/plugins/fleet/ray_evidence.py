@@ -28,8 +28,8 @@ def take_in(
     sealed: Mapping[str, Mapping[str, Any]],
     evidence: Path,
 ) -> tuple[str, dict[str, tuple[CheckLine, ...]]]:
-    """Merge the evidence in a node's answer into the folder, with all checks of `--merge`; return the run's id, and
-    its lines by cell.
+    """Merge the evidence in a node's answer into the folder, with all checks of `hwcompat evidence merge`; return
+    the run's id, and its lines by cell.
 
     Raises `BrokenInput` if it is of anything but one finished run of `suites`, each as it was sent, with the
     prediction that was stored (`sealed`) for its cell.
