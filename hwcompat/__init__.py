@@ -1,0 +1,1 @@
+"""The application: its public API and its command line."""

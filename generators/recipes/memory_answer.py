@@ -30,17 +30,24 @@ _SOURCES = (
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAnswer:
-    """Estimates: that of the request first, then others of the same model that differ in one setting."""
+    """Estimates: that of the request first, then others of the same model that differ in one setting. A model that
+    doesn't read text has no context."""
 
     estimates: tuple[MemoryEstimate, ...]
     anatomy: MemoryAnatomy
     notes: tuple[str, ...]
+    reads_text: bool = True
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MemoryAnswer:
         """Return the answer of a child."""
         estimates = tuple(MemoryEstimate.from_dict(one) for one in data["estimates"])
-        return cls(estimates=estimates, anatomy=MemoryAnatomy(**data["anatomy"]), notes=tuple(data["notes"]))
+        return cls(
+            estimates=estimates,
+            anatomy=MemoryAnatomy(**data["anatomy"]),
+            notes=tuple(data["notes"]),
+            reads_text=bool(data.get("reads_text", True)),
+        )
 
 
 def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnswer:

@@ -1,9 +1,118 @@
-"""Placeholder until the command is merged."""
+"""`hwcompat fit MODEL`: whether a model fits into the memory of a device."""
 
-import rich_click as click
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import click
+
+from generators.compatibility.memory_fit import PRECISIONS, AvailableMemory, parse_size
+from hardware.command_line import note, terminal_width
+from hardware.errors import UsageError, echo
+from hardware.plain_text import json_text
+
+_TOKENS = re.compile(r"(\d{1,8}|\d{1,3}(?:,\d{3}){1,2})(k?)", re.IGNORECASE)
+_SIZE = re.compile(r"([\d.]+)\s*([a-z]+)", re.IGNORECASE)
+_FEWEST_TOKENS, _MOST_TOKENS = 8, 2**24
+_SILENCE_S = 1.0
 
 
-@click.command("fit", short_help="Show whether a model fits a device's memory.")
-def fit_command() -> int:
-    """Show whether a model fits a device's memory."""
-    return 0
+def _tokens(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    """Return a number of tokens: `8192`, `8,192` or `8k` (k is 1024)."""
+    if text is None:
+        return None
+    found = _TOKENS.fullmatch(text)
+    tokens = int(found[1].replace(",", "")) * (1024 if found[2] else 1) if found else 0
+    if not _FEWEST_TOKENS <= tokens <= _MOST_TOKENS:
+        limits = f"from {_FEWEST_TOKENS} to {_MOST_TOKENS:,}"
+        raise click.BadParameter(f"{echo(text)} is not a number of tokens {limits}, such as 8192 or 8k.")
+    return tokens
+
+
+def _devices_of(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> list[AvailableMemory]:
+    """Return a device for each size of memory. A size without a unit is refused."""
+    rooms = []
+    for text in texts:
+        found = _SIZE.fullmatch(text.strip())
+        if found is None:
+            raise click.BadParameter(
+                f"{echo(text)} is not a size with a unit. Write 24GB (10^9 bytes) or 24GiB (2^30 bytes)."
+            )
+        unit = found[2].upper().replace("I", "i")
+        rooms.append(AvailableMemory(name=f"{found[1]} {unit}", available=parse_size(text)))
+    return rooms
+
+
+def _precision(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """Return the name of a precision; the usual short names, such as bf16, are accepted."""
+    from generators.compatibility.grade import level_rules
+
+    found = level_rules().precision(text) if text else None
+    if found and found not in PRECISIONS:
+        hint = " int8 and int4 are in every answer." if found.startswith("int") else ""
+        raise click.BadParameter(f"{echo(str(text))} is not one of {', '.join(PRECISIONS)}.{hint}")
+    return found
+
+
+@click.command("fit", short_help="Say whether a model fits into the memory of a device.")
+@click.argument("model")
+@click.option("--memory", "sizes", multiple=True, callback=_devices_of, help="Memory of a device: 24GB, 24GiB.")
+@click.option("--device", "devices", multiple=True, metavar="TARGET", help="Target of this machine, such as cuda.")
+@click.option(
+    "--context", callback=_tokens, metavar="TOKENS", help="Length of a text: 8192, 8k. Default: up to 4096."
+)
+@click.option("--batch", type=click.IntRange(1, 2**20), default=1, show_default=True, help="Examples at once.")
+@click.option("--precision", callback=_precision, help="fp32, bf16 or fp16. Default: that of its config.json.")
+@click.option("--training", is_flag=True, help="Train with AdamW: count gradients and optimizer.")
+@click.option("--format", "format_", type=click.Choice(("table", "json")), default="table", show_default=True)
+def fit_command(
+    model: str,
+    sizes: list[AvailableMemory],
+    devices: tuple[str, ...],
+    context: int | None,
+    batch: int,
+    precision: str | None,
+    training: bool,
+    format_: str,
+) -> int:
+    """Say whether MODEL fits into the memory of a device, and which variants would.
+
+    MODEL is a model type (its default size), a folder with a config.json, or that file. Weights aren't needed.
+    Without --memory and --device, it is compared with the devices of this machine.
+
+    \b
+    Examples:
+      hwcompat fit llama --memory 24GiB --context 8k
+      hwcompat fit ./Llama-3-8B --precision bf16 --memory 24GB --memory 80GB
+      hwcompat fit gpt2 --training --device cuda
+
+    \b
+    Exit codes: 0 it fits, 1 it doesn't fit a device that you named, or none of this machine.
+    """
+    from generators.recipes.memory_variants import fit_model, rooms_here
+    from reports.fit_text import fit_json, fit_text
+
+    rooms = [*sizes]
+    if devices or not sizes:
+        from hardware.basic_detection import inventory_here
+        from hardware.detection import targets
+
+        rooms += rooms_here(targets(inventory_here()), [one for one in devices if one != "auto"])
+    if not rooms:
+        raise UsageError("no device of this machine has a known memory", fix="Name a size: --memory 24GiB")
+    file = Path(model).expanduser()
+    name = str(file.parent.absolute()) if file.name == "config.json" else model
+    request = {"mode": "training" if training else None, "precision": precision, "batch": batch, "context": context}
+    waiting = threading.Timer(_SILENCE_S, note, ["running the model without data to count its memory …"])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        found = fit_model(name, request, rooms)
+    finally:
+        waiting.cancel()
+    text = json_text(fit_json(found)) + "\n" if format_ == "json" else fit_text(found, width=terminal_width())
+    click.echo(text, nl=False)
+    fits = [bool(one.fits) for one in found.fits]
+    return int(not (all(fits) if sizes or devices else any(fits)))

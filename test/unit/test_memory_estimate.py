@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from pathlib import Path
@@ -35,6 +36,20 @@ def test_estimate_agrees_with_the_allocator(model_type, mode):
     request = {"inputs": recipe.inputs, "length": 16, "batch": 24, "precision": "float32", "mode": mode}
     real, _ = measured(built(lambda: build(*model)), request)
     assert found.total == pytest.approx(real, rel=0.1)
+
+
+def test_estimate_for_an_accelerator_agrees_with_adamw_on_all_parameters_at_once(monkeypatch):
+    """Torch does so by default on a GPU; on a CPU it does if asked to."""
+    recipe = load_recipe("llama")
+    assert recipe is not None
+    model = (recipe.config_class, recipe.model_class, recipe.config)
+    asked = MemoryRequest(mode="training", precision="float32", batch=1, context=4)
+    found = Skeleton(lambda: build(*model)).estimate(asked, recipe.inputs, [4])
+    monkeypatch.setattr(torch.optim, "AdamW", functools.partial(torch.optim.AdamW, foreach=True))
+    request = {"inputs": recipe.inputs, "length": 4, "batch": 1, "precision": "float32", "mode": "training"}
+    real, _ = measured(built(lambda: build(*model)), request)
+    assert found.total < 0.95 * real
+    assert found.on_accelerator.total == pytest.approx(real, rel=0.02)
 
 
 def test_seventy_billion_parameters_are_counted_without_being_allocated():

@@ -64,7 +64,8 @@ class _Subject:
 
 def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return estimates for a model type or a folder: `estimates`, that of the request first, then of requests that
-    differ in one setting if `least_room` bytes aren't enough for it; `anatomy`; and the decisions, in `notes`.
+    differ in one setting if `least_room` bytes aren't enough for it; `anatomy`; the decisions, in `notes`; and
+    `reads_text`, whether it has a context.
 
     `asked` has `mode`, `precision`, `batch` and `context`, None if not given. Raises `ModelError` with the reason if
     no estimate can be made.
@@ -92,7 +93,12 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
         raise ModelError(
             f"how much memory {name} takes is not known", why=f"{type(error).__name__}: {line_of(error)}"
         ) from error
-    return {"estimates": [one.to_dict() for one in estimates], "anatomy": vars(anatomy), "notes": notes}
+    return {
+        "estimates": [one.to_dict() for one in estimates],
+        "anatomy": vars(anatomy),
+        "notes": notes,
+        "reads_text": subject.reads,
+    }
 
 
 def _subject(name: str, task: str | None) -> _Subject:

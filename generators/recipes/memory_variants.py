@@ -1,0 +1,133 @@
+"""Whether a model fits into devices, and what its variants need: fewer bits, a shorter context, a smaller batch.
+
+Works on stored estimates and imports no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, as_quantised, fit
+from generators.compatibility.selection import LAST_RESORT
+from generators.models.classifier import classify
+from generators.recipes.memory_answer import MemoryAnswer, memory_answer
+from hardware.backends.factory import resolve_target
+from hardware.errors import BackendUnavailable
+from hardware.inventory.target_status import TargetStatus
+
+_HALVINGS = 3
+"""How often a batch is halved; a context is as often (`memory_request`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryVariant:
+    """A way to run the model: its differences from the request (none: the request itself) and its estimate."""
+
+    differences: tuple[str, ...]
+    estimate: MemoryEstimate
+
+    def parts(self, *, on_host: bool) -> dict[str, int]:
+        """Return the bytes of each part. Inputs and the workspace of kernels count as activations."""
+        found = self.estimate if on_host else self.estimate.on_accelerator
+        return {
+            "weights": found.weights,
+            "activations": found.activations + found.inputs + found.workspace,
+            "cache": found.cache,
+            "gradients": found.gradients,
+            "optimizer": found.optimiser,
+        }
+
+    def fits(self, room: AvailableMemory) -> bool:
+        """Return whether the variant fits into a device of known memory."""
+        return sum(self.parts(on_host=room.is_host).values()) <= (room.available or 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFit:
+    """A model's variants, the request first, and the answer of the request for each device."""
+
+    model: str
+    reads_text: bool
+    variants: tuple[MemoryVariant, ...]
+    fits: tuple[Fit, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def on_host(self) -> bool:
+        """Whether all devices use the host's memory."""
+        return all(one.room.is_host for one in self.fits)
+
+
+def rooms_here(statuses: Iterable[TargetStatus], named: Sequence[str]) -> Iterator[AvailableMemory]:
+    """Yield the memory of the named targets, or of all that are here and whose memory is known.
+
+    Raises `BackendUnavailable` for a named target that isn't here or whose memory isn't known, and `UsageError` for
+    an unknown one.
+    """
+    wanted = {resolve_target(name).name for name in named}
+    for one in statuses:
+        if one.target in wanted and not (one.expected and one.memory_bytes):
+            why = "the size of its memory is unknown" if one.expected else one.reason
+            raise BackendUnavailable(
+                f"can't compare with the memory of {one.target}", why=why, fix="Name a size: --memory 24GiB"
+            )
+        if one.expected and one.memory_bytes and (not wanted or one.target in wanted):
+            yield AvailableMemory(name=one.target, available=one.memory_bytes, is_host=one.target == LAST_RESORT)
+
+
+def fit_model(name: str, request: Mapping[str, Any], rooms: Sequence[AvailableMemory]) -> ModelFit:
+    """Return whether a model fits into each device, and its variants: smaller ones only if it doesn't fit them all.
+
+    `name` is a model type, a folder or a cached Hub id; `request` is how it is run, as in
+    `generators.recipes.memory.memory_request.memory_of`. Raises `ModelError` if no estimate can be made.
+    """
+    found = classify(name)
+    answer = memory_answer(found, request)
+    if any(not fit(answer.estimates[0], (), answer.anatomy, room).fits for room in rooms):
+        answer = memory_answer(found, {**request, "least_room": 0})
+    base, *others = answer.estimates
+    return ModelFit(
+        model=Path(name).resolve().name if Path(name).is_dir() and found.path else found.model,
+        reads_text=answer.reads_text,
+        variants=tuple(variants(answer)),
+        fits=tuple(fit(base, others, answer.anatomy, room) for room in rooms),
+        notes=answer.notes,
+    )
+
+
+def variants(answer: MemoryAnswer) -> Iterator[MemoryVariant]:
+    """Yield the request, its quantized variants, then the smaller requests of the answer, the last one also in four
+    bits."""
+    base, *others = answer.estimates
+    yield MemoryVariant(differences=(), estimate=base)
+    can_quantize = base.request.mode != "training" and answer.anatomy.linear > 0
+    for bits in (8, 4) if can_quantize else ():
+        yield MemoryVariant(differences=(f"int{bits}",), estimate=as_quantised(base, answer.anatomy, bits))
+    for one in others:
+        if one.request == replace(base.request, batch=1):
+            others = [*_smaller_batches(base, one), *others]
+    for one in others:
+        yield MemoryVariant(differences=_differences(base, one), estimate=one)
+    for one in others[-1:] if can_quantize else ():
+        yield MemoryVariant(
+            differences=(*_differences(base, one), "int4"), estimate=as_quantised(one, answer.anatomy, 4)
+        )
+
+
+def _differences(base: MemoryEstimate, other: MemoryEstimate) -> tuple[str, ...]:
+    asked = other.request
+    texts = {"precision": asked.precision, "context": f"{asked.context:,} tokens", "batch": f"batch {asked.batch}"}
+    return tuple(text for name, text in texts.items() if getattr(asked, name) != getattr(base.request, name))
+
+
+def _smaller_batches(base: MemoryEstimate, one: MemoryEstimate) -> Iterator[MemoryEstimate]:
+    """Yield estimates for half of the batch and so on: memory grows linearly with the number of examples."""
+    for halvings in range(1, _HALVINGS + 1):
+        batch = base.request.batch >> halvings
+        if batch > 1:
+            share = (batch - 1) / (base.request.batch - 1)
+            parts = {name: round(low + share * (base.parts[name] - low)) for name, low in one.parts.items()}
+            yield MemoryEstimate(request=replace(base.request, batch=batch), **parts)
