@@ -6,7 +6,7 @@ import re
 import threading
 from pathlib import Path
 
-import click
+import rich_click as click
 
 from generators.compatibility.memory_fit import PRECISIONS, AvailableMemory, parse_size
 from hardware.command_line import note, terminal_width
@@ -56,7 +56,7 @@ def _precision(_context: click.Context, _option: click.Parameter, text: str | No
     return found
 
 
-@click.command("fit", short_help="Say whether a model fits into the memory of a device.")
+@click.command("fit", short_help="Show whether a model fits into the memory of a device.")
 @click.argument("model")
 @click.option("--memory", "sizes", multiple=True, callback=_devices_of, help="Memory of a device: 24GB, 24GiB.")
 @click.option("--device", "devices", multiple=True, metavar="TARGET", help="Target of this machine, such as cuda.")
@@ -77,7 +77,7 @@ def fit_command(
     training: bool,
     format_: str,
 ) -> int:
-    """Say whether MODEL fits into the memory of a device, and which variants would.
+    """Show whether MODEL fits into the memory of a device, and which variants would.
 
     MODEL is a model type (its default size), a folder with a config.json, or that file. Weights aren't needed.
     Without --memory and --device, it is compared with the devices of this machine.
