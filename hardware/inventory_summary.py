@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .backends.factory import backend_class, built_in_targets, declarations_of
 from .command_names import as_runnable
-from .inventory.vendors.vendor import HardwareState, LibraryState
 from .plain_text import labelled, one_line, size_text
 
 if TYPE_CHECKING:
@@ -50,9 +48,11 @@ def summary_text(inventory: HardwareInfo, statuses: Sequence[TargetStatus]) -> s
 
 def short_reason(status: TargetStatus, inventory: HardwareInfo) -> str:
     """Return why a target can't run. A missing device is the only reason for one that needs a device."""
+    from .backends.factory import declarations_of
+
     target = declarations_of(status.target)
     devices = [one.hardware for one in inventory.vendors if one.vendor == target.VENDOR]
-    missing = bool(devices) and HardwareState.PRESENT not in devices
+    missing = bool(devices) and "present" not in devices
     return NO_DEVICE if missing and not target.OWN_ENVIRONMENT else status.reason
 
 
@@ -142,6 +142,8 @@ def _device(device: AcceleratorInfo) -> tuple[str, str, str]:
 
 def _vendors(inventory: HardwareInfo) -> list[Row]:
     """Return the vendors whose devices can't be used, with the reason, and those without devices in one row."""
+    from .inventory.vendors.vendor import HardwareState, LibraryState
+
     rows, unknown = [], []
     for one in inventory.vendors:
         if one.state == "present but unusable" or one.failed:
@@ -157,6 +159,8 @@ def _vendors(inventory: HardwareInfo) -> list[Row]:
 
 def _remark(status: TargetStatus, inventory: HardwareInfo) -> str:
     """Return the remark on a target that can run, or else the versions of what it runs with."""
+    from .backends.factory import declarations_of
+
     if status.reason:
         return ": ".join(filter(None, [status.device_name, status.reason]))
     names = [name for name in declarations_of(status.target).EXPIRES_ON if inventory.packages.get(name)]
@@ -165,6 +169,8 @@ def _remark(status: TargetStatus, inventory: HardwareInfo) -> str:
 
 def _variants(inventory: HardwareInfo) -> list[Row]:
     """Return the variants that need only one package and no device, and have it."""
+    from .backends.factory import backend_class, built_in_targets
+
     return [
         (f"{name}:{variant}", f"{package} {inventory.packages[package]}")
         for name in built_in_targets()
