@@ -55,14 +55,7 @@ def formats(*names: str) -> Callable[..., Callable[..., int]]:
 
 @click.command("doctor", short_help="Check devices and targets, and show how to fix problems.")
 @click.option("--check/--no-check", default=True, show_default=True, help="Run a smoke test on each target.")
-@click.option(
-    "--timeout",
-    type=LOAD,
-    default=120.0,
-    show_default=True,
-    metavar="S",
-    help="Time limit of each smoke test, in seconds.",
-)
+@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Limit of a smoke test.")
 @click.option("--record", type=_FOLDER, metavar="DIR", help="Record what detection read, for --replay.")
 @click.option("--replay", type=_FOLDER, metavar="DIR", help="Check a recorded machine, without smoke tests.")
 @formats("table", "json")
@@ -82,7 +75,7 @@ def doctor_command(
     Exit codes: 0 no problems, 1 a device can't be used or a smoke test failed.
     """
     from .detection import detect, probe_apart, targets
-    from .doctor.hardware_diagnosis import DeviceHealth, diagnose_machine, diagnosis_text, with_probes
+    from .doctor.hardware_diagnosis import diagnose_machine, diagnosis_text, with_probes
     from .doctor.hardware_remedies import kinds_of
     from .machine import LiveMachine
     from .recording import ReplayedMachine
@@ -96,11 +89,8 @@ def doctor_command(
         _keep(recorder, record)
     diagnosis = diagnose_machine(inventory, targets(inventory), kinds)
     if check and replay is None:
-        here = [
-            one.name for one in diagnosis.findings if one.kind == "target" and one.health is DeviceHealth.EXPECTED
-        ]
         probes = {}
-        for name in here:
+        for name in diagnosis.untested:
             say(f"{name}: running the smoke test …")
             probes[name] = probe_apart(name, timeout_s=timeout)
         diagnosis = with_probes(diagnosis, probes, kinds)

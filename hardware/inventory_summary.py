@@ -90,7 +90,7 @@ def _bus_device(device: PciDevice) -> str:
 def _host(inventory: HardwareInfo) -> list[Row]:
     host, cpu, memory = inventory.host, inventory.cpu, inventory.memory
     limit = "" if memory.cgroup_limit_bytes is None else f", limited to {size_text(memory.cgroup_limit_bytes)}"
-    reason = f": {memory.reason}" if memory.reason else ""
+    why = f": {memory.reason}" if memory.reason else ""
     counts = ((cpu.sockets, "socket"), (cpu.cores, "core"), (cpu.threads, "thread"))
     known = [f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count]
     if cpu.cgroup_threads is not None:
@@ -100,7 +100,7 @@ def _host(inventory: HardwareInfo) -> list[Row]:
     return [
         ("System", f"{host.system} {host.release} on {host.machine}, Python {host.python_version}"),
         ("CPU", (cpu.model or "unknown") + (f" ({', '.join(known)})" if known else "")),
-        ("Memory", f"{size_text(memory.total_bytes)}, {size_text(memory.available_bytes)} available{limit}{reason}"),
+        ("Memory", f"{size_text(memory.total_bytes)}, {size_text(memory.available_bytes)} available{limit}{why}"),
         ("Disks", ", ".join([*disks[:_DISKS], *more]) or "none found"),
     ]
 

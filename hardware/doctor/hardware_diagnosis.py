@@ -66,6 +66,12 @@ class HardwareDiagnosis:
         """Return the findings that need a fix."""
         return tuple(one for one in self.findings if one.is_problem)
 
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """Return the targets that are expected to work and weren't tested."""
+        targets = (one for one in self.findings if one.kind == "target")
+        return tuple(one.name for one in targets if one.health is DeviceHealth.EXPECTED)
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values in the shape of `schemas/doctor.json`."""
         findings = [{**asdict(one), "is_problem": one.is_problem} for one in self.findings]
@@ -246,21 +252,22 @@ def _verified(diagnosis: HardwareDiagnosis) -> list[str]:
 
 
 def _what_to_do(title: str, findings: Sequence[HardwareProblem]) -> list[str]:
+    """Return the remedies; findings with the same reason and remedies share them."""
     if not findings:
         return []
     lines = [title, "-" * len(title)]
-    unusable = {one.name for one in findings if one.kind == "vendor"}
+    vendors = {one.name for one in findings if one.kind == "vendor"}
     equal: dict[tuple[str, tuple[HardwareRemedy, ...]], list[str]] = {}
+    later: list[str] = []
     for one in findings:
-        reason = one.reason
-        for remedy in one.remedies:  # the command is below
-            reason = reason.removesuffix(f": {remedy.command}")
-        if one.kind == "target" and not one.remedies and declarations_of(one.name).VENDOR in unusable:
-            reason = f"fix {declarations_of(one.name).VENDOR} first"
-        equal.setdefault((reason or str(one.health), one.remedies), []).append(one.name)
+        vendor = declarations_of(one.name).VENDOR if one.kind == "target" and not one.remedies else ""
+        if vendor in vendors:
+            later += folded("", f"{one.name}: fix {vendor} first")
+        else:
+            equal.setdefault((_without_commands(one), one.remedies), []).append(one.name)
     for (reason, remedies), names in equal.items():
         lines += folded("", f"{', '.join(names)}: {reason}")
-        if not remedies and not reason.startswith("fix "):
+        if not remedies:
             lines.append("  No fix is known.")
         for remedy in remedies:
             lines.append(f"    {printable(remedy.command)}")  # never wrapped, so that it can be copied
@@ -268,7 +275,15 @@ def _what_to_do(title: str, findings: Sequence[HardwareProblem]) -> list[str]:
                 lines += folded("  ", remedy.note)
             if remedy.source:
                 lines += folded("  Source: ", remedy.source, indent=4)
-    return [*lines, ""]
+    return [*lines, *later, ""]
+
+
+def _without_commands(finding: HardwareProblem) -> str:
+    """Return the reason without the commands that are listed below it."""
+    reason = finding.reason
+    for remedy in finding.remedies:
+        reason = reason.removesuffix(f": {remedy.command}")
+    return reason or str(finding.health)
 
 
 def _verdict(diagnosis: HardwareDiagnosis) -> str:

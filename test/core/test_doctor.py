@@ -223,3 +223,15 @@ def test_each_finding_is_listed_once_under_its_title():
     added = text.partition("Optional")[2]
     assert added.count("make setup-qnn") == 1
     assert "qnn: onnxruntime-qnn has no environment here\n" in added
+
+
+def test_a_target_waits_for_its_vendor_and_equal_fixes_share_their_lines():
+    found = diagnose_machine(machine(facts("AMD", driver=DriverState.DENIED)), (), UBUNTU)
+    rocm = HardwareProblem(kind="target", name="rocm", health=DeviceHealth.UNUSABLE, reason="r")
+    remedy = HardwareRemedy(command="make setup-web", source="docs/WEB.md")
+    web = HardwareProblem(kind="target", name="webgpu", health=DeviceHealth.OPTIONAL, remedies=(remedy,))
+    findings = (*found.findings, rocm, web, replace(web, name="webnn"))
+    lines = diagnosis_text(replace(found, findings=findings)).splitlines()
+    assert lines.index("rocm: fix AMD first") > next(at for at, line in enumerate(lines) if "usermod" in line)
+    assert "webgpu, webnn: not installed" in lines
+    assert lines.count("    make setup-web") == 1

@@ -36,33 +36,11 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
 
 @click.command("stress", short_help="Put load on devices and measure rates, heat and power.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@click.option(
-    "--duration", type=LOAD, default=60.0, show_default=True, metavar="S", help="Seconds of sustained load."
-)
-@click.option(
-    "--warmup",
-    type=SECONDS,
-    default=30.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds of load before the measurement.",
-)
+@click.option("--duration", type=LOAD, default=60.0, show_default=True, metavar="S", help="Sustained load, in s.")
+@click.option("--warmup", type=SECONDS, default=30.0, show_default=True, metavar="S", help="Warm-up, in s.")
 @click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
-@click.option(
-    "--precision",
-    "precisions",
-    multiple=True,
-    metavar="NAME",
-    help="Precision of matrix products; the first is sustained. Repeatable.",
-)
-@click.option(
-    "--timeout",
-    type=LOAD,
-    default=120.0,
-    show_default=True,
-    metavar="S",
-    help="Stop a load without output for this long.",
-)
+@click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Precision to test. Repeatable.")
+@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Limit without output.")
 @click.option("--keep", is_flag=True, help="Save the rates for fit, capabilities and place.")
 @formats("table", "json")
 @OUTPUT
