@@ -33,7 +33,7 @@ def main() -> None:
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="DIR", help="Of a machine that was recorded.")
-@click.option("--smart", is_flag=True, help="Ask the disks for their health (smartctl; mostly needs root).")
+@click.option("--smart", is_flag=True, help="Read the health of disks (smartctl; mostly needs root). Implies --all.")
 @click.option("--all", "everything", is_flag=True, help="List everything: caches, disks, libraries, packages.")
 def list_command(format_: str, output: Path | None, replay: Path | None, smart: bool, everything: bool) -> None:
     """Print CPU, memory, storage, accelerators by vendor, and the targets that may be here.
@@ -46,7 +46,8 @@ def list_command(format_: str, output: Path | None, replay: Path | None, smart: 
     from .detection import detect
     from .recording import ReplayedMachine
 
-    deliver(list_text(detect(ReplayedMachine(replay) if replay else None, smart=smart), format_, everything), output)
+    inventory = detect(ReplayedMachine(replay) if replay else None, smart=smart)
+    deliver(list_text(inventory, format_, everything or smart), output)
 
 
 for _command in (*COMMANDS, *plugins().commands()):

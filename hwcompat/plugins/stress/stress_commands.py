@@ -55,9 +55,7 @@ def stress_command(
     format_: str,
     output: Path | None,
 ) -> int:
-    """Put load on devices and report rates, temperature, power and stability.
-
-    TARGET is cpu, ram, cuda, rocm, xpu, mps, tpu, simulated or all.
+    """Put load on devices and report rates and heat: cpu, ram, cuda, rocm, xpu, mps, tpu, simulated, all.
 
     \b
     Examples:
