@@ -49,16 +49,16 @@ def shortened(section: str) -> str:
 def varying_sections(inventory: HardwareInfo) -> str:
     """Return the sections that differ from machine to machine."""
     vendors = [facts.vendor for facts in inventory.vendors if facts.hardware == "present"]
-    parts = sections(list_text(inventory, "table"))
+    parts = sections(list_text(inventory, everything=True))
     return "\n\n".join(shortened(part) for title, part in parts.items() if title in (*_ALWAYS, *vendors))
 
 
 def main() -> None:
     print(_HEAD.format(date=datetime.now(UTC).date(), shown=_DEVICES_SHOWN))
-    print(f"## This machine\n\n```\n{list_text(detect(), 'table').rstrip()}\n```\n")
+    print(f"## This machine\n\n```\n{list_text(detect(), everything=True).rstrip()}\n```\n")
     for place, title in MACHINES.items():
         shown = varying_sections(detect(ReplayedMachine(FIXTURES / place)))
-        print(f"## {title}\n\n`python -m hardware list --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")
+        print(f"## {title}\n\n`python -m hardware list --all --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def page(rows: list[Row], stamp: str) -> str:
         "",
         f"{len(rows)} of the {PLANNED} faults are measured. "
         * (len(rows) < PLANNED)
-        + f"Measured on {stamp[:10]} with {versions} by `python -m benchmarks.localization --kept FOLDER`: "
+        + f"Measured by `python -m benchmarks.localization --kept FOLDER` on {stamp[:10]} with {versions}: "
         "one fault each, drawn by seed. A fault that leaves the outputs within the float32 tolerance is drawn anew "
         f"({sum(row.unheard for row in rows)} were). Right is the module or node that was broken. A fault *in the "
         "file* stands for a wrong conversion: the graph is wrong on any device, and nodes are looked for among "

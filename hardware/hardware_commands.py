@@ -1,4 +1,4 @@
-"""The commands of `hwcompat` about devices except `list`: their options and exit codes."""
+"""Commands about devices and signed evidence: doctor, compare, and evidence sign and check."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def deliver(text: str, output: Path | None) -> None:
 
 
 def as_json(data: Any) -> str:
-    """Return JSON for people and programs, ending in a newline."""
+    """Return readable JSON that ends in a newline."""
     return json_text(data) + "\n"
 
 
@@ -53,17 +53,17 @@ def formats(*names: str) -> Callable[..., Callable[..., int]]:
     return click.option("--format", "format_", type=click.Choice(names), default=names[0], show_default=True)
 
 
-@click.command("doctor", short_help="Show what is missing, and the command that fixes it.")
-@click.option("--check/--no-check", default=True, show_default=True, help="Compute on each expected target.")
-@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="For each target.")
-@click.option("--record", type=_FOLDER, metavar="DIR", help="Keep what detection read, as a fixture.")
-@click.option("--replay", type=_FOLDER, metavar="DIR", help="Diagnose a machine that was recorded.")
+@click.command("doctor", short_help="Check devices and targets, and show how to fix problems.")
+@click.option("--check/--no-check", default=True, show_default=True, help="Run a smoke test on each target.")
+@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Limit of a smoke test.")
+@click.option("--record", type=_FOLDER, metavar="DIR", help="Record what detection read, for --replay.")
+@click.option("--replay", type=_FOLDER, metavar="DIR", help="Check a recorded machine, without smoke tests.")
 @formats("table", "json")
 @OUTPUT
 def doctor_command(
     check: bool, timeout: float, record: Path | None, replay: Path | None, format_: str, output: Path | None
 ) -> int:
-    """Show what is missing, the command that fixes it, and whether what is expected works.
+    """Check devices, drivers and libraries, run a smoke test on each target, and show the commands that fix problems.
 
     \b
     Examples:
@@ -71,17 +71,17 @@ def doctor_command(
       hwcompat doctor --no-check --format json
 
     \b
-    A recording holds what detection read, without serial numbers, names and secrets.
-    Exit codes: 0 all that is expected works, 1 something that is present can't be used.
+    A recording contains no serial numbers, names and secrets.
+    Exit codes: 0 no problems, 1 a device can't be used or a smoke test failed.
     """
     from .detection import detect, probe_apart, targets
-    from .doctor.hardware_diagnosis import DeviceHealth, diagnose_machine, diagnosis_text, with_probes
+    from .doctor.hardware_diagnosis import diagnose_machine, diagnosis_text, with_probes
     from .doctor.hardware_remedies import kinds_of
     from .machine import LiveMachine
     from .recording import ReplayedMachine
 
     if record is not None and replay is not None:
-        raise UsageError("--record and --replay exclude each other", fix="Record on the machine, replay elsewhere.")
+        raise UsageError("--record and --replay exclude each other", fix="Use one of them.")
     recorder = _recorder(record) if record is not None else None
     machine = recorder or (ReplayedMachine(replay) if replay else LiveMachine())
     inventory, kinds = detect(machine), kinds_of(machine)
@@ -89,12 +89,9 @@ def doctor_command(
         _keep(recorder, record)
     diagnosis = diagnose_machine(inventory, targets(inventory), kinds)
     if check and replay is None:
-        here = [
-            one.name for one in diagnosis.findings if one.kind == "target" and one.health is DeviceHealth.EXPECTED
-        ]
         probes = {}
-        for name in here:
-            say(f"computing on {name} …")
+        for name in diagnosis.untested:
+            say(f"{name}: running the smoke test …")
             probes[name] = probe_apart(name, timeout_s=timeout)
         diagnosis = with_probes(diagnosis, probes, kinds)
     deliver(as_json(diagnosis.to_dict()) if format_ == "json" else diagnosis_text(diagnosis), output)
@@ -108,7 +105,7 @@ def _recorder(folder: Path) -> MachineRecorder:
 
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / INDEX).is_file()):
         raise OutputError(
-            f"{folder} holds something else than a recording", fix="Name a new folder, or one with a recording."
+            f"{folder} isn't empty and holds no recording", fix="Name a new folder, or one with a recording."
         )
     return MachineRecorder(LiveMachine())
 
@@ -119,25 +116,25 @@ def _keep(recorder: MachineRecorder, folder: Path) -> None:
         written = recorder.write(folder)
     except OSError as error:
         raise OutputError(
-            f"can't write {folder}", why=error.strerror or str(error), fix="Name a folder that can be made."
+            f"can't write {folder}", why=error.strerror or str(error), fix="Name a folder that you may write to."
         ) from error
-    say(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
+    say(f"recorded {len(written)} files in {folder}; check them for private data before you share them")
 
 
-@click.command("compare", short_help="Show what differs between two inventories.")
+@click.command("compare", short_help="Compare two inventories.")
 @click.argument("before", type=_FILE, metavar="A.json")
 @click.argument("after", type=_FILE, metavar="B.json")
 @formats("table", "json")
 @OUTPUT
 def compare_command(before: Path, after: Path, format_: str, output: Path | None) -> int:
-    """Show what differs between two inventories, as `hwcompat devices list --format json` writes them.
+    """Compare two inventories from `hwcompat devices list --format json`, and show which evidence expires.
 
     \b
     Examples:
       hwcompat devices compare before.json after.json
 
     \b
-    Exit codes: 0 no evidence expires, 1 something differs that makes evidence expire.
+    Exit codes: 0 no evidence expires, 1 evidence expires because of a difference.
     """
     from .inventory_diff import compare_inventories, comparison_text
     from .inventory_file import load_inventory
@@ -149,7 +146,7 @@ def compare_command(before: Path, after: Path, format_: str, output: Path | None
 
 @click.group("evidence", short_help="Sign a folder of evidence, or check its signature.")
 def evidence_commands() -> None:
-    """Sign a folder of evidence with an SSH key, or check such a signature.
+    """Sign a folder of evidence with an SSH key, or check its signature.
 
     \b
     Examples:
@@ -158,13 +155,13 @@ def evidence_commands() -> None:
     """
 
 
-@evidence_commands.command("sign", short_help="Sign all files of the folder.")
+@evidence_commands.command("sign", short_help="Sign all files in a folder.")
 @click.argument("folder", type=_FOLDER)
 @click.option(
-    "--key", type=_FILE, required=True, metavar="FILE", help="Private SSH key, or a public one of an agent's."
+    "--key", type=_FILE, required=True, metavar="FILE", help="Private SSH key, or the public key of one in ssh-agent."
 )
 def sign_command(folder: Path, key: Path) -> int:
-    """Write evidence.sha256 and evidence.sha256.sig into FOLDER."""
+    """Sign all files in FOLDER: write evidence.sha256 and evidence.sha256.sig into it."""
     from .evidence.signature import sign_evidence
 
     click.echo(f"{sign_evidence(folder, key)} file(s) of {printable(str(folder))} signed")
@@ -174,14 +171,18 @@ def sign_command(folder: Path, key: Path) -> int:
 @evidence_commands.command("check", short_help="Check the signature and the files.")
 @click.argument("folder", type=_FOLDER)
 @click.option(
-    "--signers", type=_FILE, required=True, metavar="FILE", help="Allowed signers, as ssh-keygen reads them."
+    "--signers",
+    type=_FILE,
+    required=True,
+    metavar="FILE",
+    help="File of allowed signers, in the format of ssh-keygen.",
 )
-@click.option("--identity", required=True, help="Who signed, as the file of signers names them.")
+@click.option("--identity", required=True, help="Signer, as named in the file of signers.")
 def check_command(folder: Path, signers: Path, identity: str) -> int:
-    """Check that FOLDER holds just what IDENTITY signed.
+    """Check that the files in FOLDER are those that IDENTITY signed.
 
     \b
-    Exit codes: 0 it does, 1 files were changed, removed or added since, 4 there is no valid signature.
+    Exit codes: 0 unchanged, 1 files were changed, removed or added, 4 no valid signature.
     """
     from .evidence.signature import check_evidence
 
@@ -190,7 +191,7 @@ def check_command(folder: Path, signers: Path, identity: str) -> int:
         for name in names:
             click.echo(printable(f"{word}  {name}"))
     click.echo(
-        printable(f"{found.files} file(s) signed by {found.signer}: {'whole' if found.is_whole else 'not whole'}")
+        printable(f"{found.files} file(s) signed by {found.signer}: {'unchanged' if found.is_whole else 'changed'}")
     )
     return int(not found.is_whole)
 

@@ -62,7 +62,7 @@ def compare_inventories(before: Inventory, after: Inventory) -> InventoryCompari
 def comparison_text(comparison: InventoryComparison) -> str:
     """Return the comparison as a table of 80 columns that ends in a newline."""
     if not comparison.differences:
-        return "Nothing differs.\n"
+        return "No differences.\n"
     rows = [
         (
             one.area,
@@ -71,12 +71,12 @@ def comparison_text(comparison: InventoryComparison) -> str:
         )
         for one in comparison.differences
     ]
-    lines = columns(("area", "what", "before -> after"), rows)
+    lines = columns(("area", "name", "before -> after"), rows)
     lines.append("")
     if comparison.expires:
         lines.append(f"Evidence expires for: {', '.join(comparison.expires)}. Run its suites again.")
     else:
-        lines.append("No evidence expires by what differs.")
+        lines.append("No evidence expires because of these differences.")
     return "\n".join(lines) + "\n"
 
 
@@ -106,7 +106,7 @@ def _differences(area: str, before: Rows, after: Rows, names: tuple[str, ...]) -
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return str(row.get("model") or row.get("state") or "there")
+    return str(row.get("model") or row.get("state") or "present")
 
 
 def _by_device(inventory: Inventory) -> Rows:

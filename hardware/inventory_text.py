@@ -1,4 +1,4 @@
-"""The inventory as text: a table of 80 columns, JSON, Markdown, or the resources of a Ray node."""
+"""The inventory as text: a short or a whole table, JSON, Markdown, or the resources of a Ray node."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import UsageError, did_you_mean, echo
 from .expected_targets import node_resources
 from .inventory.system.system_libraries import library_names
+from .inventory_summary import Row, Section, capacity_text, other_devices, summary_text
 from .plain_text import json_text, markdown, printable, size_text, wrapped
 from .software import library_wheels
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from .inventory.system.main_memory import MemoryInfo
     from .inventory.system.processor_info import CPUInfo
     from .inventory.system.storage import StorageDeviceInfo
-    from .inventory.vendors._pci import PciDevice
     from .inventory.vendors.vendor import AcceleratorInfo, VendorFacts
 
 WIDTH = 80
@@ -27,13 +27,10 @@ UNKNOWN = "unknown"
 
 _LONGEST_CELL = 2_000
 
-Row = tuple[str, str]
-Section = tuple[str, list[Row]]
 
-
-def list_text(inventory: HardwareInfo, format: str = "table") -> str:
+def list_text(inventory: HardwareInfo, format: str = "table", everything: bool = False) -> str:
     """Return the inventory and the expected targets as `table`, `json` or `markdown`, or as the value of `ray start
-    --resources` with `ray`; without color.
+    --resources` with `ray`; without color. A table fits one screen unless it holds `everything`.
 
     Raises `UsageError` for another format.
     """
@@ -44,7 +41,8 @@ def list_text(inventory: HardwareInfo, format: str = "table") -> str:
             f"{echo(format)} is not a format of the list",
             fix=" ".join(filter(None, [did_you_mean(format, _FORMATS), f"Known: {', '.join(_FORMATS)}."])),
         )
-    return _FORMATS[format](inventory, targets(inventory))
+    write = summary_text if format == "table" and not everything else _FORMATS[format]
+    return write(inventory, targets(inventory))
 
 
 def _json(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
@@ -111,7 +109,7 @@ def _sections(inventory: HardwareInfo) -> list[Section]:
         ("Memory", _memory(inventory.memory)),
         ("Storage", _storage(inventory)),
         *((facts.vendor, _vendor(facts, inventory)) for facts in inventory.vendors),
-        *_other_devices(inventory),
+        *other_devices(inventory),
         ("Libraries", _libraries(inventory)),
         ("Containers", _containers(inventory)),
         ("Software", _software(inventory)),
@@ -182,16 +180,8 @@ def _disk(number: int, device: StorageDeviceInfo) -> list[Row]:
     return [*rows, *(("  Unknown", f"{', '.join(labels)} ({reason})") for reason, labels in by_reason.items())]
 
 
-def _capacity(size: int) -> str:
-    """Return a size in the decimal units in which disks are sold."""
-    for power, unit in ((15, "PB"), (12, "TB"), (9, "GB"), (6, "MB")):
-        if size >= 10**power:
-            return f"{size / 10**power:.3g} {unit}" if size < 1000 * 10**power else f"{size / 10**power:.0f} {unit}"
-    return f"{size} B"
-
-
 _OF_A_DISK: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "Capacity": ("capacity_bytes", _capacity),
+    "Capacity": ("capacity_bytes", capacity_text),
     "Mounted at": ("mount_points", ", ".join),
     "Filesystem": ("filesystem", str),
     "Firmware": ("firmware", str),
@@ -233,20 +223,6 @@ def _device(device: AcceleratorInfo) -> list[Row]:
     rows += _fields(device, {"  Compute": "compute_capability", "  Bus": "bus_type", "  PCIe generation": "pcie_gen"})
     rows += _fields(device, {"  Driver version": "driver_version", "  Firmware": "firmware_version"})
     return [*rows, *((f"  {key.replace('_', ' ')}", str(value)) for key, value in device.extra_info.items())]
-
-
-def _other_devices(inventory: HardwareInfo) -> list[Section]:
-    shown = {one.extra_info.get("pci_address") for one in inventory.accelerators}
-    others = [(one.address, _bus_device(one)) for one in inventory.on_bus or () if one.address not in shown]
-    on_chip = [(one.place, f"{one.name} ({one.kind}, driver {one.driver})") for one in inventory.on_chip]
-    found = [("Seen on the bus", others), ("Part of the chip", on_chip)]
-    return [(f"{title}, listed by no vendor above", rows) for title, rows in found if rows]
-
-
-def _bus_device(device: PciDevice) -> str:
-    name = device.name or f"{device.vendor_id:04x}:{device.device_id:04x}"
-    remarks = ", ".join(filter(None, [device.kind, "external" if device.external else ""]))
-    return f"{name} ({remarks})" if remarks else name
 
 
 def _libraries(inventory: HardwareInfo) -> list[Row]:

@@ -1,12 +1,12 @@
-"""Recordings of a machine's answers in a folder, and a machine that replays them.
+"""Record what detection reads from a machine in a folder, and replay it.
 
-The folder holds the original output of the tools, so that people can read it and tests can use it:
+The folder holds the original output of tools, for people and tests:
 
     machine.json       the index: host, packages, torch's build, variables, links, folders, commands
     files/proc/...     each file that was read, under its own path
-    sysfs.txt          those of /sys that hold one line, as `path = text`
+    sysfs.txt          files of /sys with one line, as `path = text`
     commands/          what each program printed
-    libraries/*.json   what each vendor's library answered, by function and arguments
+    libraries/*.json   the answers of each vendor's library, by function and arguments
 
 Serial numbers, unique identifiers, names and secrets are replaced before anything is written.
 """
@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from .command_names import as_runnable
 from .errors import BrokenInput, echo
 from .files import write_whole
 from .machine import Library, Machine, SourceReading
@@ -123,7 +124,7 @@ class MachineRecorder(Machine):
         self.machine.close()
 
     def write(self, folder: Path) -> list[str]:
-        """Write the recording and return the names of the files below `folder`. Raises `OutputError` on failure."""
+        """Write the recording to `folder` and return the names of its files. Raises `OutputError` on failure."""
         files = {f"files{path}": text for path, text in self._files.items() if text is not None}
         short = [name for name, text in files.items() if name.startswith("files/sys/") and "\n" not in text]
         files[LINES] = "".join(
@@ -186,7 +187,7 @@ class _RecordedLibrary(Library):
 
 
 class ReplayedMachine(Machine):
-    """A machine that was recorded. What wasn't read at that time doesn't exist.
+    """A recorded machine. Files and tools that weren't recorded don't exist.
 
     Raises `BrokenInput` if the folder holds no recording.
     """
@@ -211,7 +212,7 @@ class ReplayedMachine(Machine):
         may be read as one of the recorded machine."""
         path = self.folder / name
         if not is_inside(path, self._inside):
-            raise OSError(errno.EACCES, "it lies outside of the recording", name)
+            raise OSError(errno.EACCES, "outside of the recording", name)
         return read_text(path, longest=_LONGEST_FILE, errors="replace")
 
     def names(self, folder: str) -> tuple[str, ...] | None:
@@ -270,17 +271,17 @@ def read_index(folder: Path) -> dict[str, Any]:
     try:
         index = read_json(folder / INDEX, longest=_LONGEST_FILE)
         if not isinstance(index, dict):
-            raise ValueError("it holds no JSON object")
+            raise ValueError("not a JSON object")
         if index.get("format") != _FORMAT:
             found = one_line(repr(index.get("format")), longest=40)
-            raise BrokenInput(f"{folder} holds a recording of another format", why=f"{found}, not {_FORMAT}")
+            raise BrokenInput(f"{folder} holds a recording in another format", why=f"format {found}, not {_FORMAT}")
         if wrong := shape_problem(index, json.loads(_SCHEMA.read_text(encoding="utf-8"))):
             raise ValueError(wrong)
     except (OSError, ValueError) as error:
         raise BrokenInput(
-            f"{echo(str(folder))} holds no recording of a machine",
+            f"{echo(str(folder))} isn't a recording of a machine",
             why=f"{INDEX}: {reason_of(error)}",
-            fix="Make one with: hwcompat doctor --record DIR",
+            fix=as_runnable("Record one: hwcompat doctor --record DIR"),
         ) from error
     return index
 
@@ -299,7 +300,7 @@ class _ReplayedLibrary(Library):
         except (OSError, ValueError) as error:
             raise BrokenInput(f"{file.name} of the recording can't be read", why=reason_of(error)) from error
         if not isinstance(self._calls, dict) or not all(isinstance(one, dict) for one in self._calls.values()):
-            raise BrokenInput(f"{file.name} of the recording can't be read", why="it holds no table of answers")
+            raise BrokenInput(f"{file.name} of the recording can't be read", why="not a table of answers")
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         answer = self._calls.get(_call(function, arguments), {"reason": self._missing})

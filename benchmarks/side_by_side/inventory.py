@@ -11,7 +11,7 @@ from .processes import ROOT, in_turns, wall_time
 from .result import Comparison, Result
 from .rivals import Rival, rival, tried
 
-OURS = (sys.executable, "-m", "hardware", "list")
+OURS = (sys.executable, "-m", "hardware", "list", "--all")
 
 FIELDS: Mapping[tuple[str, str], str] = {
     ("CPU", "Total Sockets"): "Sockets",

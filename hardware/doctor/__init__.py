@@ -1,4 +1,4 @@
-"""What of a machine's hardware can't be used, and the command that changes that.
+"""Find the devices and targets of a machine that can't be used, and the commands that fix it.
 
-`diagnosis.py` tells it from an inventory, and `remedies.toml` knows what to do.
+`hardware_diagnosis.py` judges an inventory and the smoke tests; `remedies.toml` holds the commands.
 """

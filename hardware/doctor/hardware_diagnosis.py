@@ -1,5 +1,5 @@
-"""What of an inventory can't be used, why, and what to do: a pure look at it, and at what came of probing; as text a
-table for a terminal of 80 columns with what to do below it."""
+"""Judge an inventory and the smoke tests: what can't be used, why, and how to fix it. Pure; the text is a table of 80
+columns with commands below it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INSTALL = re.compile(r"pip install [\w.\[\]=-]+")
 
 
 class DeviceHealth(StrEnum):
-    """What is said of one vendor or target. Only `unusable` and `broken` are problems."""
+    """The health of a vendor's devices or of a target. Only `unusable` and `broken` are problems."""
 
     WORKS = "works"
     EXPECTED = "expected, not checked"
@@ -40,7 +40,7 @@ class DeviceHealth(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareProblem:
-    """One vendor or one target: what of it, why, and what to do, best first."""
+    """The health of one vendor or target, the reason, and the remedies, best first."""
 
     kind: str
     name: str
@@ -56,18 +56,24 @@ class HardwareProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareDiagnosis:
-    """All vendors and targets of one machine. `checked` says whether targets were computed on."""
+    """All vendors and targets of one machine. `checked` says whether smoke tests ran."""
 
     findings: tuple[HardwareProblem, ...]
     checked: bool
 
     @property
     def problems(self) -> tuple[HardwareProblem, ...]:
-        """What needs somebody."""
+        """Return the findings that need a fix."""
         return tuple(one for one in self.findings if one.is_problem)
 
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """Return the targets that are expected to work and weren't tested."""
+        targets = (one for one in self.findings if one.kind == "target")
+        return tuple(one.name for one in targets if one.health is DeviceHealth.EXPECTED)
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, in the shape of `schemas/doctor.json`."""
+        """Return JSON values in the shape of `schemas/doctor.json`."""
         findings = [{**asdict(one), "is_problem": one.is_problem} for one in self.findings]
         return {"schema_version": SCHEMA_VERSION, "checked": self.checked, "findings": findings}
 
@@ -75,7 +81,7 @@ class HardwareDiagnosis:
 def diagnose_machine(
     inventory: HardwareInfo, statuses: Sequence[TargetStatus], kinds: tuple[str, ...]
 ) -> HardwareDiagnosis:
-    """What an inventory and the targets of it tell without computing anything. `kinds` are those of `kinds_of`."""
+    """Return the diagnosis of an inventory and its targets without smoke tests. `kinds` are those of `kinds_of`."""
     vendors = [_vendor(facts, kinds) for facts in inventory.vendors]
     targets = [_target(status, inventory, kinds) for status in statuses]
     return HardwareDiagnosis(findings=(*vendors, *targets), checked=False)
@@ -84,7 +90,7 @@ def diagnose_machine(
 def with_probes(
     diagnosis: HardwareDiagnosis, probes: Mapping[str, ProbeResult], kinds: tuple[str, ...]
 ) -> HardwareDiagnosis:
-    """The diagnosis with what came of computing on the expected targets, by target."""
+    """Return the diagnosis with the results of smoke tests, by target."""
     findings = tuple(
         _probed(one, probes[one.name], kinds) if one.kind == "target" and one.name in probes else one
         for one in diagnosis.findings
@@ -94,7 +100,7 @@ def with_probes(
 
 def _probed(finding: HardwareProblem, probe: ProbeResult, kinds: tuple[str, ...]) -> HardwareProblem:
     if probe.ok:
-        reason = f"it computed three numbers rightly in {probe.duration_s:.1f} s"
+        reason = f"smoke test passed ({probe.duration_s:.1f} s)"
         return replace(finding, health=DeviceHealth.WORKS, reason="; ".join(filter(None, [reason, finding.reason])))
     state = "probe_timeout" if probe.timed_out else "probe_failed"
     remedies = _commands_in(probe.reason) or remedies_for(finding.name, state, kinds)
@@ -118,7 +124,7 @@ def _vendor(facts: VendorFacts, kinds: tuple[str, ...]) -> HardwareProblem:
 
 
 def _states(facts: VendorFacts) -> list[str]:
-    """Driver before library: without the former the latter seldom helps."""
+    """Return the states to fix, the driver before the library: the library rarely helps without the driver."""
     states = []
     if facts.driver is not DriverState.OK and (
         facts.driver is not DriverState.UNKNOWN or facts.library is LibraryState.OK
@@ -137,7 +143,7 @@ def _target(status: TargetStatus, inventory: HardwareInfo, kinds: tuple[str, ...
     present = _is_present(name, inventory)
     health = DeviceHealth.UNUSABLE if present else DeviceHealth.ABSENT
     state = _state(name, inventory)
-    # What needs no hardware of its own is missing only as software; nobody has to have it.
+    # A target that needs no device lacks only software, which is optional.
     if not present and state in _SOFTWARE_ALONE:
         health = DeviceHealth.OPTIONAL
     torch = (inventory.torch.version or "").partition("+")[0]
@@ -146,7 +152,7 @@ def _target(status: TargetStatus, inventory: HardwareInfo, kinds: tuple[str, ...
 
 
 def _is_present(target: str, inventory: HardwareInfo) -> bool:
-    """Whether the hardware that a target means is here, simulated ones left out."""
+    """Return whether the machine has a real device of the target's vendor."""
     if target in _ALWAYS:
         return True
     vendor = declarations_of(target).VENDOR
@@ -155,7 +161,7 @@ def _is_present(target: str, inventory: HardwareInfo) -> bool:
 
 
 def _state(target: str, inventory: HardwareInfo) -> str:
-    """What of a target's own software is missing; empty where only its vendor's is."""
+    """Return which software of the target is missing; empty if only its vendor's is."""
     backend = declarations_of(target)
     if backend.DEVICE_TYPE:
         if inventory.torch.version is None:
@@ -170,56 +176,114 @@ def _state(target: str, inventory: HardwareInfo) -> str:
 
 
 def _commands_in(reason: str) -> tuple[HardwareRemedy, ...]:
-    """The command that a reason itself names."""
+    """Return the install command that a reason contains."""
     found = _INSTALL.search(reason)
-    return (HardwareRemedy(command=f"python -m {found[0]}", source="the reason itself"),) if found else ()
+    return (HardwareRemedy(command=f"python -m {found[0]}", source="the error message"),) if found else ()
 
 
 _SIGNS = {
     DeviceHealth.WORKS: "ok",
-    DeviceHealth.EXPECTED: "ok?",
+    DeviceHealth.EXPECTED: "?",
     DeviceHealth.UNUSABLE: "!!",
     DeviceHealth.BROKEN: "!!",
 }
+_LABELS = {
+    DeviceHealth.WORKS: "",
+    DeviceHealth.EXPECTED: "not tested",
+    DeviceHealth.BROKEN: "smoke test failed",
+    DeviceHealth.ABSENT: "not available",
+}
+"""The text of a health, if it isn't its value: the reason of a target that works says so itself."""
 
 
 def diagnosis_text(diagnosis: HardwareDiagnosis) -> str:
-    """The diagnosis as a table; it ends in a newline."""
+    """Return the diagnosis for a terminal of 80 columns: a table, what is verified, and commands. It ends in a
+    newline."""
     lines: list[str] = []
-    for kind, title in (("vendor", "Vendors"), ("target", "Targets")):
+    for kind, title in (("vendor", "Devices"), ("target", "Targets")):
         found = [one for one in diagnosis.findings if one.kind == kind]
         if found:
             lines += [title, "-" * len(title), *_rows(found), ""]
+    optional = [one for one in diagnosis.findings if one.health is DeviceHealth.OPTIONAL]
+    lines += _verified(diagnosis)
     lines += _what_to_do("What to do", diagnosis.problems)
-    lines += _what_to_do(
-        "What could be added", [one for one in diagnosis.findings if one.health is DeviceHealth.OPTIONAL]
-    )
+    lines += _what_to_do("Optional", optional)
     return "\n".join([*lines, _verdict(diagnosis), ""])
 
 
 def _rows(findings: Sequence[HardwareProblem]) -> list[str]:
-    rows = [(f"  {_SIGNS.get(one.health, '-'):<3}", one.name, str(one.health), one.reason) for one in findings]
-    return columns(("", "name", "state", "reason"), rows)
+    """Return a row for each finding; those without a device share the last row."""
+    absent = [one.name for one in findings if _lacks_device(one)]
+    rows = [
+        (f"  {_SIGNS.get(one.health, '-'):<3}", one.name, _row_text(one))
+        for one in findings
+        if not _lacks_device(one)
+    ]
+    lines = columns(("", "", ""), rows)[1:]
+    return lines + (folded("  -    No device found: ", ", ".join(absent), indent=7) if absent else [])
+
+
+def _lacks_device(finding: HardwareProblem) -> bool:
+    needs_device = finding.kind == "vendor" or bool(declarations_of(finding.name).VENDOR)
+    return finding.health is DeviceHealth.ABSENT and needs_device
+
+
+def _row_text(finding: HardwareProblem) -> str:
+    """Return health and reason; "What to do" below has the reasons of what can be fixed or installed."""
+    if finding.kind == "vendor" and finding.health is DeviceHealth.EXPECTED:
+        return "; ".join(filter(None, ["driver and library found", finding.reason]))
+    label = _LABELS.get(finding.health, str(finding.health))
+    explained_below = finding.is_problem or finding.health is DeviceHealth.OPTIONAL
+    return ": ".join(filter(None, [label, "" if explained_below else finding.reason]))
+
+
+def _verified(diagnosis: HardwareDiagnosis) -> list[str]:
+    """Return what the smoke tests that passed prove, and what they don't."""
+    passed = [one.name for one in diagnosis.findings if one.kind == "target" and one.health is DeviceHealth.WORKS]
+    if not passed:
+        return []
+    device = next((one for one in passed if one not in _ALWAYS and not declarations_of(one).SIMULATED), passed[0])
+    return [
+        *folded("Verified: ", "each target marked ok computed tanh(A @ B) in float32 and gave the right numbers."),
+        *folded("Not verified: ", "models; other operators and precisions; operators that run on the host instead."),
+        f"Test a model: {as_runnable(f'hwcompat run --model bert --device {device}')}",
+        "",
+    ]
 
 
 def _what_to_do(title: str, findings: Sequence[HardwareProblem]) -> list[str]:
+    """Return the remedies; findings with the same reason and remedies share them."""
     if not findings:
         return []
     lines = [title, "-" * len(title)]
+    vendors = {one.name for one in findings if one.kind == "vendor"}
+    equal: dict[tuple[str, tuple[HardwareRemedy, ...]], list[str]] = {}
+    later: list[str] = []
     for one in findings:
-        reason = one.reason
-        for remedy in one.remedies:  # the command stands below
-            reason = reason.removesuffix(f": {remedy.command}")
-        lines += folded("", f"{one.name}: {reason or one.health}")
-        if not one.remedies:
-            lines.append("  No remedy is known.")
-        for remedy in one.remedies:
-            lines.append(f"    {printable(remedy.command)}")  # never folded: it is to be copied
+        vendor = declarations_of(one.name).VENDOR if one.kind == "target" and not one.remedies else ""
+        if vendor in vendors:
+            later += folded("", f"{one.name}: fix {vendor} first")
+        else:
+            equal.setdefault((_without_commands(one), one.remedies), []).append(one.name)
+    for (reason, remedies), names in equal.items():
+        lines += folded("", f"{', '.join(names)}: {reason}")
+        if not remedies:
+            lines.append("  No fix is known.")
+        for remedy in remedies:
+            lines.append(f"    {printable(remedy.command)}")  # never wrapped, so that it can be copied
             if remedy.note:
                 lines += folded("  ", remedy.note)
             if remedy.source:
                 lines += folded("  Source: ", remedy.source, indent=4)
-    return [*lines, ""]
+    return [*lines, *later, ""]
+
+
+def _without_commands(finding: HardwareProblem) -> str:
+    """Return the reason without the commands that are listed below it."""
+    reason = finding.reason
+    for remedy in finding.remedies:
+        reason = reason.removesuffix(f": {remedy.command}")
+    return reason or str(finding.health)
 
 
 def _verdict(diagnosis: HardwareDiagnosis) -> str:
@@ -228,5 +292,5 @@ def _verdict(diagnosis: HardwareDiagnosis) -> str:
         again = as_runnable("hwcompat doctor")
         return f"{count} problem{'s' if count > 1 else ''}. Check again with: {again}"
     if diagnosis.checked:
-        return "Everything that is expected here works."
-    return "Nothing that is present is unusable; nothing was computed."
+        return "No problems: every smoke test passed."
+    return "No problems found. Smoke tests didn't run."

@@ -1,4 +1,4 @@
-"""Which command changes a state, on which machine: `remedies.toml`."""
+"""Find the commands that fix a state on a machine, in `remedies.toml`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY = "*"
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareRemedy:
-    """A command to type, what to know beside it, and where that is from."""
+    """A command to run, a note, and the source of both."""
 
     command: str
     note: str = ""
@@ -27,14 +27,14 @@ class HardwareRemedy:
 
 @functools.cache
 def entries() -> list[dict[str, Any]]:
-    """All that ship: what each is about, its state, and the kinds of machines that it is for."""
+    """Return all entries: the vendor or target, its state, and the kinds of machines."""
     found: list[dict[str, Any]] = tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))["remedy"]
     return found
 
 
 def kinds_of(machine: Machine) -> tuple[str, ...]:
-    """What a machine is called in `on`, the most telling name first: a container, a distribution, its relatives, the
-    system, anything."""
+    """Return the names of a machine in `on`, the most specific first: a container, a distribution, those that it is
+    like, the system, any."""
     marks = (machine.text("/.dockerenv"), machine.text("/run/.containerenv"))
     container = ("container",) if any(mark is not None for mark in marks) else ()
     release = machine.text("/etc/os-release") or ""
@@ -44,8 +44,8 @@ def kinds_of(machine: Machine) -> tuple[str, ...]:
 
 
 def remedies_for(about: str, state: str, kinds: tuple[str, ...], *, torch: str = "") -> tuple[HardwareRemedy, ...]:
-    """What to do about a state: the entries for the most telling of `kinds` that has any; those for this very name go
-    before those for all. A command that installs torch names its version where that is given."""
+    """Return the remedies for a state of the vendor or target `about`: those for the most specific of `kinds`, and
+    entries for this name before entries for all names. A command that installs torch names its version if given."""
     wanted = f"torch=={torch}" if torch else "torch"
     for name in (about, ANY):
         for kind in kinds:

@@ -152,6 +152,9 @@ def test_what_is_expected_and_computes_wrongly_is_broken():
     text = diagnosis_text(after)
     assert "2 problems" in text
     assert "it computed something else" in text
+    assert "smoke test passed (1.5 s)" in text
+    assert "Not verified: models" in text
+    assert "hwcompat run --model bert --device cpu" in text
     jsonschema.validate(json.loads(json.dumps(after.to_dict())), SCHEMA)
 
 
@@ -176,10 +179,10 @@ def test_the_text_lists_problems_with_commands_that_can_be_copied():
     assert f"    {command}" in lines
     assert all(len(line) <= 80 for line in lines if command not in line)
     found = diagnose_machine(machine(facts(vendor="Nobody", driver=DriverState.MISSING)), (), UBUNTU)
-    assert "No remedy is known" in diagnosis_text(replace(found, checked=False))
+    assert "No fix is known" in diagnosis_text(replace(found, checked=False))
     nothing = replace(found, findings=(), checked=False)
-    assert diagnosis_text(nothing) == "Nothing that is present is unusable; nothing was computed.\n"
-    assert diagnosis_text(replace(nothing, checked=True)) == "Everything that is expected here works.\n"
+    assert diagnosis_text(nothing) == "No problems found. Smoke tests didn't run.\n"
+    assert diagnosis_text(replace(nothing, checked=True)) == "No problems: every smoke test passed.\n"
 
 
 def test_a_missing_browser_and_a_missing_environment_have_different_commands():
@@ -215,8 +218,20 @@ def test_each_finding_is_listed_once_under_its_title():
     )
     text = diagnosis_text(HardwareDiagnosis(findings=findings, checked=True))
     lines = text.splitlines()
-    assert lines.index("Vendors") < lines.index("Targets")
+    assert lines.index("Devices") < lines.index("Targets")
     assert [line.split()[1] for line in lines if line.startswith("  ok")] == ["Nobody", "cpu"]
-    added = text.partition("What could be added")[2]
+    added = text.partition("Optional")[2]
     assert added.count("make setup-qnn") == 1
     assert "qnn: onnxruntime-qnn has no environment here\n" in added
+
+
+def test_a_target_waits_for_its_vendor_and_equal_fixes_share_their_lines():
+    found = diagnose_machine(machine(facts("AMD", driver=DriverState.DENIED)), (), UBUNTU)
+    rocm = HardwareProblem(kind="target", name="rocm", health=DeviceHealth.UNUSABLE, reason="r")
+    remedy = HardwareRemedy(command="make setup-web", source="docs/WEB.md")
+    web = HardwareProblem(kind="target", name="webgpu", health=DeviceHealth.OPTIONAL, remedies=(remedy,))
+    findings = (*found.findings, rocm, web, replace(web, name="webnn"))
+    lines = diagnosis_text(replace(found, findings=findings)).splitlines()
+    assert lines.index("rocm: fix AMD first") > next(at for at, line in enumerate(lines) if "usermod" in line)
+    assert "webgpu, webnn: not installed" in lines
+    assert lines.count("    make setup-web") == 1

@@ -49,6 +49,7 @@ def test_the_inventory_names_devices_as_text() -> None:
     strange = replace(here, cpu=replace(here.cpu, model=f"{COMMAND}{MARKUP}"))
     for form in ("table", "markdown", "json"):
         check(list_text(strange, form))
+    check(list_text(strange, everything=True))
     shown = list_text(strange, "markdown")
     assert "&lt;b&gt;\\|\\`a\\` \\[x](javascript:1)" in shown
     assert "<b>" not in shown

@@ -56,7 +56,7 @@ def found(before: dict[str, Any], after: dict[str, Any]) -> dict[tuple[str, str]
 def test_the_same_machine_differs_in_nothing(here):
     busy = changed(here, memory__available_bytes=1, memory__total_bytes=here["memory"]["total_bytes"] - 4096)
     assert not compare_inventories(here, busy).differences
-    assert comparison_text(compare_inventories(here, busy)) == "Nothing differs.\n"
+    assert comparison_text(compare_inventories(here, busy)) == "No differences.\n"
 
 
 def test_a_package_of_another_version_expires_evidence(here):

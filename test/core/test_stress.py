@@ -262,7 +262,7 @@ def test_wrong_numbers_have_no_rate_and_missing_telemetry_has_a_reason() -> None
     assert "off by 3" in stress_text(report(result))
     result = summary(target="xpu", devices=[])
     assert result.power_w is None
-    assert "no driver lists telemetry of a" in result.telemetry_reasons["all"]
+    assert "no driver reports telemetry of a" in result.telemetry_reasons["all"]
     assert "Intel device" in result.telemetry_reasons["all"]
     assert "unknown: no driver" in stress_text(report(result))
 
@@ -272,7 +272,7 @@ def test_the_table_fits_80_columns_and_the_object_its_schema() -> None:
     found = report(summary(), skipped)
     text = stress_text(found)
     assert all(len(line) <= 80 for line in text.splitlines())
-    for part in ("40 TFLOPS in float32", "thermal in 67 % of looks", "skipped: no AMD GPU"):
+    for part in ("40 TFLOPS in float32", "thermal in 67 % of samples", "skipped: no AMD GPU"):
         assert part in text
     jsonschema.validate(found, SCHEMA)
 
@@ -296,5 +296,5 @@ def test_the_page_draws_rate_heat_power_and_marks_throttling(tmp_path: Path) -> 
     assert "<script>" not in stress_markdown(load_stress(file))
     for text in ("", "{}", "[1]", '{"schema_version": 2}'):
         file.write_text(text)
-        with pytest.raises(BrokenInput, match="hardware stress"):
+        with pytest.raises(BrokenInput, match="devices stress"):
             load_stress(file)

@@ -81,7 +81,7 @@ def test_a_broken_device_has_no_rate_and_fails(runs: dict[str, Ran]) -> None:
         ("wrong", "wrong_result", "float32"),
         ("host", "offloaded", "launched no product"),
         ("crash", "failed", "signal 6"),
-        ("hang", "timeout", "said nothing"),
+        ("hang", "timeout", "no output for too long"),
     ):
         found = result(runs[kind])
         assert runs[kind].code == 1

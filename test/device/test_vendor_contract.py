@@ -93,7 +93,7 @@ def test_vendors_keep_the_contract_on_recorded_machines(plugin: Path) -> None:
 
 def test_its_cards_stand_in_the_list(plugin: Path) -> None:
     replayed = str(EXAMPLE / "recorded" / "two-cards")
-    ran = run(["hardware", "list", "--replay", replayed], REPOSITORY, plugin)
+    ran = run(["hardware", "list", "--all", "--replay", replayed], REPOSITORY, plugin)
     assert ran.returncode == 0, ran.stderr
     assert "[1]:                   MyChip 200 (npu)" in ran.stdout
     assert "32 GiB" in ran.stdout

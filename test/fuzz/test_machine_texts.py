@@ -40,4 +40,4 @@ def test_no_text_of_a_machine_breaks_its_inventory(fuzz: Any, folder: Path) -> N
         data = inventory.to_dict()
         SCHEMA.validate(data)
         json.dumps(data, allow_nan=False)
-        assert "Storage" in list_text(inventory)
+        assert "Storage" in list_text(inventory, everything=True)

@@ -43,6 +43,7 @@ def shown(folder: Path) -> None:
     machine = ReplayedMachine(folder)
     inventory = detect(machine)
     check_terminal(list_text(inventory, "table"))
+    check_terminal(list_text(inventory, "table", everything=True))
     check_json(list_text(inventory, "json"))
     check_markdown(list_text(inventory, "markdown"))
     diagnosis = diagnose_machine(inventory, targets(inventory), kinds_of(machine))
@@ -123,7 +124,7 @@ def test_no_trap_is_waited_for(place: Path) -> None:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).unlink(missing_ok=True)
             make(folder / name, place.parent)
-            limited(lambda folder=folder: list_text(detect(ReplayedMachine(folder))))
+            limited(lambda folder=folder: list_text(detect(ReplayedMachine(folder)), everything=True))
 
 
 class Climbing(LiveMachine):

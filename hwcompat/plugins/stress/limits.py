@@ -29,9 +29,9 @@ def accelerator_limit(name: str, precision: str) -> Figure:
     """Return the TFLOPS of a device in a precision."""
     entry = _entry(name)
     if entry is None:
-        return Figure(reason=f"no figure of {name or 'this device'} is in the table of limits")
+        return Figure(reason=f"the table of limits has no {name or 'unnamed device'}")
     if precision not in entry:
-        return Figure(reason=f"its maker gives no figure for {precision}")
+        return Figure(reason=f"its vendor gives no figure for {precision}")
     return Figure(value=float(entry[precision]), source=entry["source"])
 
 
@@ -41,8 +41,8 @@ def accelerator_bandwidth(name: str, device: AcceleratorInfo | None) -> Figure:
     if entry is not None:
         return Figure(value=float(entry["bandwidth"]), source=entry["source"])
     if device is not None and device.bandwidth_gbps and not device.simulated:
-        return Figure(value=device.bandwidth_gbps, source="clock and width of its memory, as its driver says")
-    return Figure(reason=f"no figure of {name or 'this device'} is in the table of limits, nor does its driver tell")
+        return Figure(value=device.bandwidth_gbps, source="memory clock and bus width from the driver")
+    return Figure(reason=f"neither the table of limits nor the driver has one for {name or 'this device'}")
 
 
 def _entry(name: str) -> dict[str, Any] | None:
@@ -52,15 +52,15 @@ def _entry(name: str) -> dict[str, Any] | None:
 def processor_limit(cpu: CPUInfo, precision: str) -> Figure:
     """Return the TFLOPS of the processor: operations of a core in a cycle x cores x frequency."""
     if precision != "float32":
-        return Figure(reason=f"what a core does of {precision} in a cycle isn't in the table of limits")
+        return Figure(reason=f"the table of limits has no {precision} operations per cycle of a core")
     entry = next((one for one in tables()["processor"] if _suits(one, cpu)), None)
     if entry is None:
-        return Figure(reason="what a core does in a cycle isn't known from its instruction sets")
+        return Figure(reason="the table of limits has no entry for these instruction sets")
     cores = min(one for one in (cpu.cores, cpu.usable_threads) if one) if cpu.cores else None
     frequency = cpu.boost_frequency_mhz or cpu.current_frequency_mhz
     if cores is None or frequency is None:
         return Figure(reason="the system doesn't report the cores and frequency")
-    which = "boost frequency" if cpu.boost_frequency_mhz else "frequency that the system tells, which may be exceeded"
+    which = "boost frequency" if cpu.boost_frequency_mhz else "current frequency, which may be exceeded"
     value = entry["float32_per_cycle"] * cores * frequency * 1e6 / 1e12
     source = (
         f"{entry['instructions']} ({entry['why']}) x {cores} cores x {frequency:.0f} MHz ({which}); {entry['source']}"

@@ -71,7 +71,7 @@ class TorchDevice:
     def prepared(self, precision: str) -> str:
         """Set the arithmetic of products; return why there are none in this precision, empty if there are."""
         if precision not in (*self.backend.PRECISIONS, "int8"):
-            return f"{self.backend.BACKEND_NAME} has no {precision}"
+            return f"{self.backend.BACKEND_NAME} doesn't support {precision}"
         self._set_arithmetic(precision)
         return ""
 
@@ -155,7 +155,7 @@ class PjrtDevice:
         self.jax.config.update("jax_platforms", platform)
         self.device: Any = self.jax.devices()[asked.index or 0]
         if self.device.platform != platform:
-            raise RanElsewhere(f"PJRT gives {self.device.platform} where {platform} was asked for")
+            raise RanElsewhere(f"PJRT returned a {self.device.platform} device instead of {platform}")
         self.memory_bytes: int | None = (self.device.memory_stats() or {}).get("bytes_limit")
         jnp = self.jax.numpy
         wider = {jnp.dtype("int8"): jnp.int32}
@@ -173,7 +173,7 @@ class PjrtDevice:
 
     def prepared(self, precision: str) -> str:
         """Return why there are no products in this precision; empty if there are."""
-        return "" if precision in _OF_XLA else f"tpu has no {precision}"
+        return "" if precision in _OF_XLA else f"tpu doesn't support {precision}"
 
     def put(self, array: npt.NDArray[Any], precision: str = "") -> Any:
         """Copy an array into the device's memory, in a precision or as it is."""
@@ -203,4 +203,4 @@ class PjrtDevice:
         """Raise `RanElsewhere` if a result isn't on the device."""
         places = load.result.devices()
         if places != {self.device}:
-            raise RanElsewhere(f"a result lies on {', '.join(map(str, places))}, not on {self.device}")
+            raise RanElsewhere(f"a result is on {', '.join(map(str, places))} instead of {self.device}")

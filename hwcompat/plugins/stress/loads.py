@@ -105,7 +105,7 @@ class Products(StressLoad):
             error = error - 4 * unit * (abs(self.exact) + (self.exact * self.exact).mean() ** 0.5)
         worst = float(self.on.host(error.max()))
         if not worst <= 0:  # NaN too
-            raise WrongResult(f"a product in {self.name} is off by {worst:g} more than it may be")
+            raise WrongResult(f"a product in {self.name} exceeds the tolerance by {worst:g}")
 
     def verify(self) -> None:
         """Compare the exact product with the factors, on the host. Raises `WrongResult`."""
@@ -116,7 +116,9 @@ class Products(StressLoad):
             with np.errstate(all="ignore"):
                 residual = np.abs(rows @ self._signs - wanted[start : start + _ROWS]).max()
             if residual != 0:  # NaN too
-                raise WrongResult(f"a product in {self.name} isn't that of its factors (residual {residual:g})")
+                raise WrongResult(
+                    f"a product in {self.name} isn't the product of its factors (residual {residual:g})"
+                )
 
 
 def _times(matrix: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -268,4 +270,6 @@ def require_full_float32(on: TorchDevice | PjrtDevice) -> None:
     exact = left.astype(np.float64) @ right.astype(np.float64)
     error = float(np.abs(got - exact).max() / np.abs(exact).max())
     if not error <= _FLOAT32_ERROR:
-        raise WrongResult(f"a float32 product has a relative error of {error:.1e}: fewer bits than float32 has")
+        raise WrongResult(
+            f"a float32 product has a relative error of {error:.1e}: the device computed with fewer bits"
+        )

@@ -1,4 +1,4 @@
-"""`hwcompat devices monitor`: show what every device does now, as a live view or as a JSON object per line."""
+"""Show the telemetry of every device as a live view or as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def chosen_format(format: str, stream: IO[str]) -> str:
     if format == "json" or (format == "auto" and not stream.isatty()):
         return "json"
     if not is_installed("rich"):
-        raise UsageError("the live view needs rich", fix="pip install rich, or take --format json.")
+        raise UsageError("the live view needs rich", fix="pip install rich, or use --format json.")
     return "live"
 
 
@@ -108,7 +108,7 @@ class View:
 
         sample = self.last
         if sample is None:
-            return Text("no sample yet")
+            return Text("waiting for the first sample")
         wide = width >= _WIDE
         table = _table(wide)
         devices = list(sample.devices)
@@ -118,12 +118,12 @@ class View:
             if number == 2:  # after processor and memory
                 table.add_section()
             table.add_row(*(_cell(cell) for place, cell in enumerate(cells) if wide or place not in _WIDE_ALONE))
-        heading = f"{sample.time[11:19]} UTC, running for {sample.elapsed_s:.0f} s. Ctrl-C ends it."
+        heading = f"{sample.time[11:19]} UTC, running for {sample.elapsed_s:.0f} s. Ctrl-C stops it."
         lines: list[Any] = [Text(heading, style="bold", overflow="ellipsis", no_wrap=True), table]
         if len(devices) > room:
-            lines.append(Text(f"{len(devices) - room} more devices; the terminal is too low to show them"))
+            lines.append(Text(f"{len(devices) - room} more devices don't fit this terminal"))
         if not devices:
-            lines.append(Text(as_runnable("No driver lists an accelerator. Try: hwcompat doctor"), style="dim"))
+            lines.append(Text(as_runnable("No accelerators found. Find out why: hwcompat doctor"), style="dim"))
         silent = [one for one in devices[:room] if one.reason]
         lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in silent]
         lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
@@ -145,7 +145,7 @@ class View:
         memory = _memory(device.memory_used_bytes, device.memory_total_bytes, wide)
         cells = self._row_of((device.vendor, device.index), device, memory, wide)
         if device.reason:
-            cells[-1] = Text("silent: below", style="red")
+            cells[-1] = Text("no data: see below", style="red")
         return [f"{device.vendor} {device.index}", f"{device.model}{simulated}", *cells]
 
     def _row_of(self, key: tuple[str, int], now: CpuTelemetry | DeviceSample, memory: Any, wide: bool) -> list[Any]:
@@ -176,7 +176,7 @@ def _table(wide: bool) -> Table:
     table.add_column("Temp.", justify="right", no_wrap=True)
     table.add_column("Use", no_wrap=True)
     if wide:
-        table.add_column(f"Last {_HISTORY} looks", no_wrap=True, min_width=_HISTORY)
+        table.add_column(f"Last {_HISTORY} samples", no_wrap=True, min_width=_HISTORY)
     table.add_column("Memory", no_wrap=True)
     table.add_column("Power", justify="right", no_wrap=True)
     table.add_column("Throttled by", overflow="fold", min_width=24 if wide else None)

@@ -1,4 +1,4 @@
-"""Commands of `hwcompat devices` that monitor devices and load them."""
+"""The commands that monitor devices and put load on them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hardware.hardware_commands import LOAD, OUTPUT, PERIOD, SECONDS, as_json, d
 from hardware.plugins import plugins
 
 
-@click.command("monitor", short_help="Show what every device does now, until Ctrl-C.")
+@click.command("monitor", short_help="Show temperature, use, memory and power of every device.")
 @formats("auto", "live", "json")
 @click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
-@click.option("--duration", type=SECONDS, metavar="S", help="End after this many seconds.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many samples.")
+@click.option("--duration", type=SECONDS, metavar="S", help="Stop after this many seconds.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after this many samples.")
 def monitor_command(format_: str, interval: float, duration: float | None, count: int | None) -> int:
-    """Show what every accelerator, the processor and memory do now. Ctrl-C ends it.
+    """Show temperature, use, memory and power of the accelerators and the processor until Ctrl-C.
 
     \b
     Examples:
@@ -34,16 +34,14 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
     return 0
 
 
-@click.command("stress", short_help="Load devices and report what they did.")
+@click.command("stress", short_help="Put load on devices and measure rates, heat and power.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@click.option("--duration", type=LOAD, default=60.0, show_default=True, metavar="S", help="Sustained load.")
-@click.option("--warmup", type=SECONDS, default=30.0, show_default=True, metavar="S", help="Load before it.")
+@click.option("--duration", type=LOAD, default=60.0, show_default=True, metavar="S", help="Sustained load, in s.")
+@click.option("--warmup", type=SECONDS, default=30.0, show_default=True, metavar="S", help="Warm-up, in s.")
 @click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
-@click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Of products; the first is sustained.")
-@click.option(
-    "--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="End a load that is silent."
-)
-@click.option("--keep", is_flag=True, help="Keep the rates: `fit`, `capabilities` and placement go by them.")
+@click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Precision to test. Repeatable.")
+@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Limit without output.")
+@click.option("--keep", is_flag=True, help="Save the rates for fit, capabilities and place.")
 @formats("table", "json")
 @OUTPUT
 def stress_command(
@@ -57,7 +55,7 @@ def stress_command(
     format_: str,
     output: Path | None,
 ) -> int:
-    """Load devices and report what they did: cpu, ram, cuda, rocm, xpu, mps, simulated, all.
+    """Put load on devices and report rates and heat: cpu, ram, cuda, rocm, xpu, mps, tpu, simulated, all.
 
     \b
     Examples:
@@ -65,9 +63,9 @@ def stress_command(
       hwcompat devices stress cuda:0 --duration 300 --keep
 
     \b
-    Accelerators run at once, a process each; cpu and ram before them, one after the other.
-    A target without an index means all its devices. What isn't here is skipped with its reason.
-    Exit codes: 0 all is right, 1 a wrong result, a failure, or a named target that isn't here.
+    First cpu and ram run, one after the other, then all accelerators at the same time.
+    A target without an index means all its devices. Devices that don't exist are skipped.
+    Exit codes: 0 passed, 1 a wrong result, a failure, or a named target that doesn't exist.
     """
     from hardware.detection import detect
     from hardware.inventory.telemetry import Sampler
@@ -82,7 +80,8 @@ def stress_command(
         if name not in PRECISIONS:
             hint = did_you_mean(name, PRECISIONS)
             raise UsageError(
-                f"{echo(name)} is no precision of a load", fix=f"{hint} Known: {', '.join(PRECISIONS)}.".strip()
+                f"unknown precision {echo(name)} for a stress test",
+                fix=f"{hint} Known: {', '.join(PRECISIONS)}.".strip(),
             )
     inventory = detect()
     chosen = chosen_devices(targets, inventory)
@@ -101,7 +100,7 @@ def stress_command(
     deliver(as_json(run.to_dict()) if format_ == "json" else stress_text(run.to_dict()), output)
     if keep:
         kept = plugins().job("keep_rates")(run, inventory)
-        say(f"{kept} device(s): rates are kept for placement")
+        say(f"saved the rates of {kept} device{'' if kept == 1 else 's'}")
     named = {one.target for one in chosen if one.named}
     bad = [one for one in run.results if one.ending is not StressEnding.MEASURED]
     return int(any(one.ending is not StressEnding.SKIPPED or one.target in named for one in bad))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hardware.command_names import as_runnable
 from hardware.errors import BrokenInput, echo
 from hardware.plain_text import columns, folded, one_line, size_text
 from hardware.safe_read import read_json, reason_of
@@ -18,7 +19,7 @@ NOTHING = "–"
 _LARGEST = 64 * 1024 * 1024
 _OWN_SHARE = 0.9
 _HEADINGS = (
-    *("target", "device", "sustained", "of limit", "evenness", "temperature", "power", "throttled", "remark"),
+    *("target", "device", "sustained", "of limit", "stability", "temperature", "power", "throttled", "remark"),
 )
 
 Run = Mapping[str, Any]
@@ -26,19 +27,19 @@ Device = Mapping[str, Any]
 
 
 def load_stress(path: Path) -> Run:
-    """Read the run in a file that `hwcompat devices stress --format json` wrote. Raises `BrokenInput`."""
+    """Read the run from a file of `hwcompat devices stress --format json`. Raises `BrokenInput`."""
     import jsonschema
 
-    fix = "Write one with: hwcompat devices stress cpu ram --format json --output FILE"
+    fix = as_runnable("Write one: hwcompat devices stress cpu ram --format json --output FILE")
     try:
         data: Run = read_json(path, longest=_LARGEST)
     except OSError as error:
         raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=fix) from error
     except ValueError as error:
-        raise BrokenInput(f"{echo(str(path))} is no JSON", why=reason_of(error), fix=fix) from error
+        raise BrokenInput(f"{echo(str(path))} isn't JSON", why=reason_of(error), fix=fix) from error
     schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
     for wrong in schema.iter_errors(data):
-        raise BrokenInput(f"{echo(str(path))} holds no stress run", why=one_line(wrong.message[:200]), fix=fix)
+        raise BrokenInput(f"{echo(str(path))} isn't a stress run", why=one_line(wrong.message[:200]), fix=fix)
     return data
 
 
@@ -77,13 +78,13 @@ def _text_of(device: Device) -> Iterator[str]:
 
 
 def summary(device: Device) -> tuple[str, ...]:
-    """Return a device's row: target, name, rate, share of the limit, evenness, telemetry, remark."""
+    """Return a device's row: target, name, rate, share of the limit, stability, telemetry, remark."""
     return (
         device["target"],
         device["device_name"] or NOTHING,
         _sustained_rate(device) if device["ending"] == "measured" else NOTHING,
         _percent(_sustained_fraction(device)),
-        _evenness(device),
+        _stability(device),
         _span(device["temperature_c"], "°C"),
         _span(device["power_w"], "W"),
         _throttling(device),
@@ -96,12 +97,12 @@ def facts(device: Device) -> list[tuple[str, str]]:
     reasons = device["telemetry_reasons"]
 
     def unknown(name: str) -> str:
-        return f"unknown: {reasons.get(name) or reasons.get('all') or 'the device does not report it'}"
+        return f"unknown: {reasons.get(name) or reasons.get('all') or 'not reported by the device'}"
 
     load = f"over {device['duration_s']:g} s after {device['warmup_s']:g} s of warm-up"
     found = [
-        ("Sustained", f"{_sustained_rate(device)} {load}; every piece was checked and right"),
-        ("Stability", _evenness(device)),
+        ("Sustained", f"{_sustained_rate(device)} {load}; every result was checked"),
+        ("Stability", _stability(device)),
         ("Temperature", _span(device["temperature_c"], "°C", unknown("temperature_c"))),
         ("Power", _span(device["power_w"], "W", unknown("power_w"))),
         ("Throttled", _throttling(device, unknown("throttle_reasons"))),
@@ -155,8 +156,8 @@ def _percent(fraction: float | None) -> str:
     return NOTHING if fraction is None else f"{100 * fraction:.1f} %"
 
 
-def _evenness(device: Device) -> str:
-    """Return how much the rate varied and sagged."""
+def _stability(device: Device) -> str:
+    """Return how much the rate varied, and how much it fell."""
     found = device["stability"]
     if found is None or found["coefficient_of_variation"] is None:
         return NOTHING
@@ -176,15 +177,15 @@ def _throttling(device: Device, missing: str = NOTHING) -> str:
     """Return what throttled the device and in how many samples."""
     if (shares := device["throttled"]) is None:
         return missing
-    return ", ".join(f"{name} in {100 * share:.0f} % of looks" for name, share in shares.items()) or "no"
+    return ", ".join(f"{name} in {100 * share:.0f} % of samples" for name, share in shares.items()) or "no"
 
 
 def remark(device: Device) -> str:
     """Return a remark on a device's figures, or why there are none."""
     said = [] if device["ending"] == "measured" else [f"{device['ending'].replace('_', ' ')}: {device['reason']}"]
     if device["simulated"]:
-        said.append("simulated: proves plumbing, never speed")
+        said.append("simulated: the rate says nothing about a real device")
     share = device["processor_share"]
     if share is not None and share < _OWN_SHARE:
-        said.append(f"the load got {100 * share:.0f} % of the processor: other programs compete for it")
+        said.append(f"the load got {100 * share:.0f} % of the processor: other programs used the rest")
     return "; ".join(said) or NOTHING

@@ -1,4 +1,4 @@
-"""Run the load of each device in a process of its own, and sample telemetry meanwhile."""
+"""Run the load of each device in its own process, and sample telemetry at the same time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Watched:
     hearing: threading.Thread = field(default_factory=threading.Thread)
 
     def end_if_silent(self) -> None:
-        """End it if it printed nothing for too long."""
+        """Kill it if it printed nothing for too long."""
         limit = self.options.silence_s if self.has_device else max(_STARTING_S, self.options.silence_s)
         if self.process.poll() is None and time.monotonic() - self.heard_at > limit:
             self.timed_out = True
@@ -95,7 +95,7 @@ def _ending_of(watched: Watched) -> tuple[StressEnding, str]:
     if watched.timed_out:
         last = watched.events[-1] if watched.events else {}
         at = str(last.get("load") or last.get("event") or "its start")
-        return StressEnding.TIMEOUT, f"it said nothing for too long after {at} and was ended"
+        return StressEnding.TIMEOUT, f"no output for too long after {at}; the process was killed"
     for event in watched.events:
         if event["event"] in _ENDINGS:
             return _ENDINGS[event["event"]], redact(str(event.get("message", "")))
@@ -106,7 +106,7 @@ def _ending_of(watched: Watched) -> tuple[StressEnding, str]:
 def _round(
     together: Sequence[Chosen], options: StressOptions, sampler: Sampler, note: Note
 ) -> tuple[list[Watched], list[Sample]]:
-    """Run these loads at once; return them with the samples that were taken meanwhile."""
+    """Run these loads at the same time, and return them with the samples."""
     taken: list[Sample] = []
     with contextlib.ExitStack() as stack:
         children = [_start(replace(options, target=one.target), stack, note) for one in together]

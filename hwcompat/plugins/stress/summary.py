@@ -118,7 +118,7 @@ def _limit(event: Event, target: str, inventory: HardwareInfo, info: Event, devi
     if target == RAM:
         return memory_limit(inventory.memory)
     if declarations_of(target).SIMULATED:
-        return Figure(reason="a simulated device has no limit of its own")
+        return Figure(reason="a simulated device has no limit")
     name = str(info.get("name", ""))
     if event["event"] == "bandwidth":
         return accelerator_bandwidth(name, device)
@@ -209,10 +209,10 @@ def _telemetry(sample: Sample, target: str, device: AcceleratorInfo | None) -> C
 def _telemetry_reasons(samples: Sequence[Sample], target: str, device: AcceleratorInfo | None) -> dict[str, str]:
     """Return why metrics are unknown, by name, from the last sample."""
     if not samples:
-        return {"all": "nothing was sampled meanwhile"}
+        return {"all": "no samples were taken"}
     if is_on_host(target):
         return dict(samples[-1].host.cpu.reasons)
     if device is None:
-        return {"all": f"no driver lists telemetry of a {vendor_of(target) or 'vendor'} device here"}
+        return {"all": f"no driver reports telemetry of a {vendor_of(target) or 'vendor'} device"}
     reason = getattr(_telemetry(samples[-1], target, device), "reason", "")
     return {"all": reason} if reason else {}
