@@ -25,9 +25,10 @@ def devices_group() -> None:
 @devices_group.command("list", short_help="List processor, memory, storage, accelerators and targets.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="DIR", help="Show a recorded machine.")
-@click.option("--smart", is_flag=True, help="Read the health of disks (smartctl; mostly needs root).")
+@click.option("--smart", is_flag=True, help="Read the health of disks (smartctl; mostly needs root). Implies --all.")
+@click.option("--all", "everything", is_flag=True, help="List everything: caches, disks, libraries, packages.")
 @takes("host", "host_python", "host_patience", formats=FORMATS)
-def list_command(asked: Options, output: Path | None, replay: Path | None, smart: bool) -> int:
+def list_command(asked: Options, output: Path | None, replay: Path | None, smart: bool, everything: bool) -> int:
     """List processor, memory, storage, accelerators by vendor, and the targets that may be here.
 
     \b
@@ -45,7 +46,7 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
         inventory = plugins().job("host_inventory")(asked)
     else:
         inventory = detect(ReplayedMachine(replay) if replay else None, smart=smart)
-    deliver(list_text(inventory, asked.format_), output)
+    deliver(list_text(inventory, asked.format_, everything or smart), output)
     return 0
 
 
