@@ -114,6 +114,7 @@ def measure(copy: Copy, path: Path, tests: Sequence[str] = ()) -> str:
     (folder / "children").mkdir()
     words = ["--cov", f"--cov-config={own}", "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
     asked = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
+    asked.append(f"--rootdir={folder}")  # so that tests are named from there, not from test/pytest.ini
     ran = subprocess.run(
         [*asked, "-p", "benchmarks.mutants.code.children", *words, *(tests or (*QUICK, *_WHOLE_RUNS))],
         cwd=folder,

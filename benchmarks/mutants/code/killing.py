@@ -150,8 +150,9 @@ def _run(copy: Copy, tests: Sequence[str], longest: float, without: Sequence[str
     many = ["-n", "2", "--dist", "loadfile"] if "::" not in tests[0] else []
     listed = copy.folder / "asked.txt"
     listed.write_text("\n".join(tests) + "\n", encoding="utf-8")
-    left = [f"--deselect={test.removeprefix('test/')}" for test in without]  # relative to test/pytest.ini
+    left = [f"--deselect={test}" for test in without]
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line", *many, *left]
+    words.append(f"--rootdir={copy.folder}")  # so that tests are named from there, as in what was measured
     words.append(f"@{listed}")
     process = subprocess.Popen(
         words,
