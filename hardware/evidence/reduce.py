@@ -220,7 +220,7 @@ def _newest() -> str:
 def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, PlannedCell]]:
     """Return the newest plan of each cell, without its stored prediction, with the place of its run line; after
     `reduce_checks`."""
-    rows = connection.execute(f"SELECT place, {_PLAN} FROM plans {_newest()}").fetchall()
+    rows = connection.execute(f"SELECT place, {_PLAN} FROM plans {_newest()} ORDER BY cell_id").fetchall()
     plans = [(place, _planned(values)) for place, *values in rows]
     return {plan.cell_id: (place, plan) for place, plan in plans}
 
