@@ -129,7 +129,7 @@ def test_what_names_no_run_says_what_to_type(folder):
         assert message in shown.err
         if code == 5 or not words:
             assert f"{RED}  2026-01-02 00:00  desk  2 cells" in shown.err
-            assert "python run_test_generation.py --run" in shown.err  # as it is recorded
+            assert "hwcompat run" in shown.err
         else:
             assert shown.err.count("\n") == 1
 
