@@ -7,12 +7,11 @@ import functools
 import importlib
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
-from front_doors import ROOT, invoke
+from front_doors import ROOT, commands, invoke
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,17 +101,6 @@ def test_a_wrong_option_is_a_usage_error_with_a_suggestion(capsys):
     message = capsys.readouterr().err
     assert "--debug" in message
     assert "prog --help" in message
-
-
-def commands(group: click.Group = program, *before: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command of the program with its words."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        assert found is not None
-        yield (*before, name), found
-        if isinstance(found, click.Group):
-            yield from commands(found, *before, name)
 
 
 def test_every_help_begins_with_a_verb_and_shows_examples_before_options(monkeypatch):
