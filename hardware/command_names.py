@@ -28,7 +28,7 @@ COMMAND_NAMES = (
 )
 """The names of all commands of the program, in the order of its help."""
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).resolve().parents[1]
 _COMMAND = re.compile(rf"(?<![\w./-])(?<!-m ){PROGRAM} (?=(?:{'|'.join(COMMAND_NAMES)})\b|--)")
 _REQUIREMENTS = re.compile(r"(?<=install )-r requirements(?:-(\w+))?\.txt")
 _SETUP = re.compile(r"make setup-(\w+)")

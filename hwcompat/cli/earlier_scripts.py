@@ -168,7 +168,7 @@ def _run(words: Sequence[str], jobs: Mapping[str, Job], default: str) -> int:
         return error.exit_code
     for line in lines:
         code = run_command_line(
-            program, [*_without_unused(line), *(after if line[0] == "run" else [])], program=PROGRAM
+            program, [*_without_unused(line), *(after if line[0] in ("run", "upstream") else [])], program=PROGRAM
         )
         if code:
             return code

@@ -11,15 +11,16 @@ from typing import Any
 import click
 import yaml
 
-import run_test_generation
-from reports.report_request import with_options as with_reporter_options
+from hardware.command_names import COMMAND_NAMES
+from hwcompat.cli.earlier_scripts import GENERATION, REPORTER, commands_of
+from hwcompat.cli.main_program import program
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / "action.yml"
 FILES = (ACTION, ROOT / "docs" / "ci" / "github-workflow.yml", ROOT / "docs" / "ci" / "gitlab-ci.yml")
-DOORS = {
-    "run_test_generation.py": run_test_generation.main,
-    "hardware_compatibility_reporter.py": click.command()(with_reporter_options(lambda: None)),
+SCRIPTS = {
+    "run_test_generation.py": (GENERATION, "generate"),
+    "hardware_compatibility_reporter.py": (REPORTER, "report"),
 }
 
 
@@ -40,12 +41,25 @@ def scripts(node: Any) -> Iterator[str]:
             yield from scripts(one)
 
 
-def commands(shell: str) -> Iterator[tuple[str, list[str]]]:
-    """Our commands in a piece of shell, each with its words."""
+def commands(shell: str) -> Iterator[list[str]]:
+    """Our commands in a piece of shell, as words of the program."""
     for text in shell.replace("\\\n", " ").splitlines():
-        found = re.search(r"(\w+\.py)\"?\s(.*)", text)
-        if found and found[1] in DOORS:
-            yield found[1], shlex.split(re.split(r"\s(?:\|\||&&|;|>)\s", found[2])[0].replace('"${options[@]}"', ""))
+        found = re.search(r"(\w+\.py|\bhwcompat)\"?\s(.*)", text)
+        words = re.split(r"\s(?:\|\||&&|;|>)\s", found[2])[0].replace('"${options[@]}"', "") if found else ""
+        if found and found[1] in SCRIPTS:
+            yield from commands_of(shlex.split(words), *SCRIPTS[found[1]])
+        elif found and found[1] == "hwcompat" and words.split()[0] in COMMAND_NAMES:
+            yield shlex.split(words)
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command of a line, and the words after its name."""
+    command: click.Command = program
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    return command, words
 
 
 def shell_of(path: Path) -> str:
@@ -61,12 +75,13 @@ def test_every_command_has_the_options_that_it_is_given() -> None:
     for path in (*FILES, ROOT / "docs" / "CI.md"):
         found = list(commands(shell_of(path)))
         assert found or "uses: " in path.read_text(encoding="utf-8")
-        for door, words in found:
-            options = {name: one for one in DOORS[door].params for name in one.opts}
-            place = 0
+        for line in found:
+            command, words = command_of(line)
+            options = {name: one for one in command.params if isinstance(one, click.Option) for name in one.opts}
+            place = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
             while place < len(words):
                 name, _, joined = words[place].partition("=")
-                assert name in options, f"{path.name}: {door} has no {name}"
+                assert name in options, f"{path.name}: {line} has no {name}"
                 one = options[name]
                 value = joined or (words[place + 1] if place + 1 < len(words) and not one.is_flag else "")
                 if isinstance(one.type, click.Choice) and "$" not in value:

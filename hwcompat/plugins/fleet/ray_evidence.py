@@ -18,8 +18,8 @@ from hardware.safe_read import is_folder
 from hardware.testing.resume import why_again
 from hardware.testing.suite_file import SuiteFile
 
-_OF_ONE_START = re.compile(r" --(resume|address[= ][^ ]+)(?= |$)")
-"""Words of a command that differ from one start to the next."""
+_OF_ONE_START = re.compile(r" --(resume|run|address[= ][^ ]+)(?= |$)|^(hwcompat run|python run_test_generation\.py)")
+"""Words of a command that differ from one start to the next, or from the earlier script to the program."""
 
 
 def take_in(
