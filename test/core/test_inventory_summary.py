@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 from recorded_machines import FIXTURES, machine
 
-from hardware.__main__ import main
 from hardware.backends.factory import known_targets
 from hardware.detection import detect
 from hardware.inventory_summary import WIDTH
 from hardware.inventory_text import list_text
 from hardware.recording import INDEX
+from hwcompat.cli.device_commands import devices_group as main
 
 MACHINES = sorted(str(one.parent.relative_to(FIXTURES)) for one in Path(FIXTURES).rglob(INDEX))
 LINES = 26
