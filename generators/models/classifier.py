@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
 from hardware.cell import GRAPH_TASK, MODULE_TASK
 from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelMissing, did_you_mean, echo
@@ -275,37 +276,36 @@ def classify_or_guess(name: str) -> tuple[Classification | None, tuple[str, ...]
         return guess, (str(error), f"taken for {guess.architecture} by words in the name")
 
 
-@click.command()
+@click.command("classify", short_help="Show family, architecture and task of models.")
 @click.argument("models", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of lines.")
 @click.option("--class", "model_class", help="Class of the models, for example BertForMaskedLM.")
 @click.option("--tasks", help="Tasks, separated by commas.")
 @click.option("--methods", help="Methods that the models have, separated by commas.")
+@click.option("--format", "format_", type=click.Choice(("text", "json")), default="text", show_default=True)
+@click.option("--json", "format_", flag_value="json", help="The same as --format json.")
 def main(
-    models: tuple[str, ...], as_json: bool, model_class: str | None, tasks: str | None, methods: str | None
-) -> None:
-    """Say what MODELS are: model types, Hub ids or local folders."""
+    models: tuple[str, ...], model_class: str | None, tasks: str | None, methods: str | None, format_: str
+) -> int:
+    """Show family, architecture and task of MODELS: model types, Hub ids or checkpoint folders."""
     found, code = [], 0
     for name in models:
         try:
-            found.append(
-                classify_model(
-                    name,
-                    model_class,
-                    tasks.split(",") if tasks else None,
-                    methods.split(",") if methods else None,
-                ).to_dict()
-            )
+            of_class = classify_model(name, model_class, _words(tasks), _words(methods))
+            found.append(of_class.to_dict())
         except HwCompatError as error:
             click.echo(f"error: {printable(str(error))}", err=True)
             code = error.exit_code
-    if as_json:
+    if format_ == "json":
         click.echo(json_text(found, ascii_alone=True))
-    else:
-        for one in found:
-            shown = {k: ", ".join(v) if isinstance(v, list) else v for k, v in one.items()}
-            click.echo(printable("  ".join(f"{key}={value}" for key, value in shown.items() if value)))
-    raise SystemExit(code)
+        return code
+    for one in found:
+        shown = {key: ", ".join(value) if isinstance(value, list) else value for key, value in one.items()}
+        click.echo(printable("  ".join(f"{key}={value}" for key, value in shown.items() if value)))
+    return code
+
+
+def _words(text: str | None) -> list[str] | None:
+    return text.split(",") if text else None
 
 
 def kind_of(name: str) -> str:
@@ -332,4 +332,6 @@ def kind_of(name: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    from hardware.command_line import run_command_line
+
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m generators.models.classifier"))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import rich_click as click
 
 from generators.options import Options
 from hardware.command_line import terminal_width
 from hardware.command_names import own_command
-from hardware.errors import HwCompatError, UsageError
-from hardware.plain_text import json_text, printable
+from hardware.errors import UsageError
 from hardware.plugins import plugins
 
 from .option_table import CELLS, PATTERNS, takes
@@ -98,35 +95,3 @@ def backlog_command(asked: Options, target: str) -> int:
     """List the operators that model types need and TARGET lacks; those that unlock most types come first."""
     code: int = plugins().job("backlog")(asked, target)
     return code
-
-
-@click.command("classify", short_help="Show family, architecture and task of models.")
-@click.argument("models", nargs=-1, required=True)
-@click.option("--class", "model_class", help="Class of the models, for example BertForMaskedLM.")
-@click.option("--tasks", help="Tasks, separated by commas.")
-@click.option("--methods", help="Methods that the models have, separated by commas.")
-@click.option("--format", "format_", type=click.Choice(("text", "json")), default="text", show_default=True)
-def classify_command(
-    models: Sequence[str], model_class: str | None, tasks: str | None, methods: str | None, format_: str
-) -> int:
-    """Show family, architecture and task of MODELS: model types, Hub ids or checkpoint folders."""
-    from generators.models.classifier import classify_model
-
-    found, code = [], 0
-    for name in models:
-        try:
-            found.append(classify_model(name, model_class, _words(tasks), _words(methods)).to_dict())
-        except HwCompatError as error:
-            click.echo(f"error: {printable(str(error))}", err=True)
-            code = error.exit_code
-    if format_ == "json":
-        click.echo(json_text(found, ascii_alone=True))
-        return code
-    for one in found:
-        values = {key: ", ".join(value) if isinstance(value, list) else value for key, value in one.items()}
-        click.echo(printable("  ".join(f"{key}={value}" for key, value in values.items() if value)))
-    return code
-
-
-def _words(text: str | None) -> list[str] | None:
-    return text.split(",") if text else None

@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "explain": "knowledge_commands:explain_command",
         "calibration": "knowledge_commands:calibration_command",
         "backlog": "knowledge_commands:backlog_command",
-        "classify": "knowledge_commands:classify_command",
+        "classify": "generators.models.classifier:main",
         "report": "finding_commands:report_command",
         "compare": "finding_commands:compare_command",
         "diagnose": "finding_commands:diagnose_command",
@@ -71,7 +71,9 @@ class LazyGroup(click.RichGroup):
             fix = did_you_mean(cmd_name, COMMANDS) or "List the commands: hwcompat --help"
             raise UsageError(f"unknown command {echo(cmd_name)}", fix=fix)
         module, _, attribute = place.partition(":")
-        return _prepared(getattr(importlib.import_module(f".{module}", __package__), attribute))
+        return _prepared(
+            getattr(importlib.import_module(module if "." in module else f".{module}", __package__), attribute)
+        )
 
 
 def _prepared(command: click.Command) -> click.Command:
