@@ -36,7 +36,7 @@ _DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
 _FALLBACK = "unknown"
 _COMMAND = "{command}"
 
-EXAMPLE = "python run_test_generation.py --model bert --device auto --run"
+EXAMPLE = "hwcompat run --model bert --device auto"
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def remedies(
     data = _advice(current_name(error_type))
     name = target.partition(":")[0]
     listed = [
-        *(f"A known fault may explain it: {one.what} ({one.url}). What helps: {one.fixed}." for one in issues),
+        *(f"A known issue may explain it: {one.what} ({one.url}). Fix: {one.fixed}." for one in issues),
         *data.get("cause", {}).get(cause.lower(), ()),
         *data.get("first", ()),
         *data.get("target", {}).get(name, ()),
@@ -83,9 +83,9 @@ def remedies(
         if "minimum" in facts:
             listed.append(f"Check the versions: {facts['minimum']}")
         if "command" in facts:
-            listed.append(f"See what the device says: `{facts['command']}`")
+            listed.append(f"Show the state of the device: `{facts['command']}`")
         if "look" in facts:
-            listed.append(f"See what the device says: {facts['look']}")
+            listed.append(f"Show the state of the device: {facts['look']}")
     entries: list[Mapping[str, Any]] = [{"do": entry} if isinstance(entry, str) else entry for entry in listed]
     found = [
         Remedy(do=entry["do"].replace(_COMMAND, command or as_runnable(EXAMPLE)), cost=entry.get("cost", {}))
@@ -116,8 +116,8 @@ def measuring_command(model: str, device: str, *, task: str = "", precision: str
     words += ["--task", task] if task else []
     words += ["--device", device]
     words += ["--precision", precision] if precision not in ("", "float32") else []
-    options = shlex.join([*words, *(["--force"] if force else []), "--run"])
-    return f"{as_runnable('python run_test_generation.py')} {options}"
+    options = shlex.join([*words, *(["--force"] if force else [])])
+    return f"{as_runnable('hwcompat run')} {options}"
 
 
 _MOST_FINDINGS = 10
@@ -162,9 +162,8 @@ def other_targets(finding: Finding) -> tuple[Remedy, ...]:
     ]
     if not having:
         return ()
-    return (
-        Remedy(do=f"Use other hardware: by the tables of operators {', '.join(names)} is on {', '.join(having)}."),
-    )
+    supported = f"{', '.join(names)} is supported on {', '.join(having)}"
+    return (Remedy(do=f"Use other hardware: by the operator tables, {supported}."),)
 
 
 def _poor(finding: Finding, by_cell: Mapping[str, Verdict]) -> Verdict | None:

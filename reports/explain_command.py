@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def report_explanation(asked: Options, text: str) -> int:
     """Print the chain; return the exit code. Raises `UsageError` if it isn't a cell."""
     if asked.format_ not in ("table", "text", "json"):
-        raise UsageError("--explain CELL gives text or json", fix="Leave --format out.")
+        raise UsageError("--explain CELL has the formats text and json", fix="Leave --format out.")
     cell = _cell(text)
     inventory = inventory_here()
     measured = measured_verdict(asked, cell, inventory)
@@ -78,7 +78,7 @@ def _refuse_unknown(cell: Cell) -> None:
     recipe = load_recipe(cell.model, cell.task)
     if recipe is None and (primary := load_recipe(cell.model)):
         raise UsageError(
-            f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
+            f"there is no recipe of {cell.model} for the task {echo(cell.task)}",
             fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
         )
 
@@ -115,5 +115,5 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
         said.append(("", f"rule {link.rule.id} in {link.rule.file}, see {link.rule.source}"))
     if not chain.links:
         said.append(("Rules", reason_text(predicted.reasons[0])))
-    said += [("Would change it" if i == 0 else "", text) for i, text in enumerate(chain.changes)]
+    said += [("Changed by" if i == 0 else "", text) for i, text in enumerate(chain.changes)]
     return "\n".join([cell.id, *labelled(said, width=width)])

@@ -71,7 +71,7 @@ def test_failures_of_a_text_are_found_once_each_with_the_target_that_it_names():
     ):
         assert kinds(text) == expected, text
     (finding,) = diagnosed(RANKS).findings
-    assert "says line 4; 2 times in all: torch.OutOfMemoryError: CUDA out of memory" in finding.message
+    assert "(line 4, 2 times in total): torch.OutOfMemoryError: CUDA out of memory" in finding.message
     assert finding.evidence_ids == ("t.log:4", "t.log:8")
 
 
@@ -118,7 +118,9 @@ def test_the_command_reads_a_file_and_returns_the_requested_exit_code(tmp_path, 
     log = tmp_path / "trace.log"
     log.write_text(RANKS, encoding="utf-16")  # as PowerShell writes it
     assert reporter.main(["--diagnose", str(log)]) == 1
-    assert "# Diagnosis of trace.log" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("Diagnosis of trace.log\n===")
+    assert reporter.main(["--diagnose", str(log), "--format", "markdown"]) == 1
+    assert capsys.readouterr().out.startswith("# Diagnosis of trace.log\n")
     assert reporter.main(["--diagnose", str(log), "--fail-on", "critical", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["errors"][0]["error_type"] == "out_of_memory"
     assert reporter.main(["--diagnose", str(log), "--output-dir", str(tmp_path / "out")]) == 1
@@ -145,5 +147,5 @@ def test_the_command_refuses_what_it_cannot_read_with_what_to_do(tmp_path, capsy
 def test_operator_that_one_target_lacks_names_those_that_have_it():
     (finding,) = diagnosed(CHAIN).findings
     (advice,) = [text for text in finding.recommendations if text.startswith("Use other hardware")]
-    assert "aten._fft_r2c is on cpu, cuda" in advice
+    assert "aten._fft_r2c is supported on cpu, cuda" in advice
     assert "mps" not in advice

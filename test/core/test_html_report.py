@@ -111,7 +111,7 @@ def test_a_cell_shows_verdict_prediction_and_what_each_check_measured():
         *("off by far", "second line", "Traceback: here", "aten.mm × 3", "aten.add × 7"),
     ):
         assert words in checks
-    assert "python run_test_generation.py --model bert --task fill-mask --device cpu --run" in page.find("code")
+    assert "hwcompat run --model bert --task fill-mask --device cpu" in page.find("code")
     assert any("random weights" in text for text in page.find("p"))
     text = page.find("main")[0]
     for words in ("torch 2.13.0+cpu", "some CPU, 2 cores, 4 threads", "2026-01-01 00:00:00 UTC"):
@@ -215,7 +215,7 @@ def test_an_accepted_failure_stays_a_failure_and_says_why_it_is_accepted():
     assert any(text.startswith("builds failed accepted cpu") for text in page.find("tr"))
     assert any("accepted failure: the vendor knows; boom" in text for text in page.find("td", class_="said"))
     text = page.find("main")[0]
-    assert "hwcompat.toml: 1 accepted. Nothing breaks the build." in text
+    assert "hwcompat.toml: 1 accepted. The build passes." in text
     assert "known: HOSTILE <b>" in text
 
 
@@ -263,7 +263,7 @@ def test_reports_that_cannot_be_written_are_refused_before_a_run_and_say_afterwa
     _prepare(tmp_path / "r")
     assert list((tmp_path / "r").iterdir()) == []
     write_lines(tmp_path / "e/r1-1.jsonl", run_line())
-    with pytest.raises(OutputError, match=r"The evidence is kept.*--report-dir.*--resume"):
+    with pytest.raises(OutputError, match=r"The evidence is stored.*--report-dir.*--resume"):
         write_run_reports(result_of(tmp_path / "e"), Path("/proc/self"))
 
 
@@ -271,7 +271,7 @@ def test_of_the_targets_that_auto_looked_at_the_last_was_chosen():
     steps = [{"target": "cuda", "reason": "absent"}, {"target": "openvino", "reason": "here"}]
     plan = planned_cell(selection={"steps": steps})
     found = list(report_view._choice(BERT, [run_line(plan)]))
-    assert found == [("passed over", "cuda: absent"), ("chosen by auto", "openvino: here")]
+    assert found == [("not selected by auto", "cuda: absent"), ("selected by auto", "openvino: here")]
 
 
 # Large reports

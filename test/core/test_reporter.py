@@ -57,7 +57,7 @@ def test_findings_are_those_of_the_requested_models_once_each():
     assert [f.model_name for f in one.collect_compatibility_test_errors(["bert"])] == ["bert"]
     (finding,) = one.collect_compatibility_test_errors(["gpt2"])
     assert finding.error_type == "not_measured"
-    command = "python run_test_generation.py --model gpt2 --device auto --run"
+    command = "hwcompat run --model gpt2 --device auto"
     assert finding.recommendations == (f"Measure it: `{command}`",)
     for text in (*one.get_recommendations("cpu", "not_measured"), *one.get_recommendations("cpu", "suite_edited")):
         assert "{" not in text
@@ -107,7 +107,7 @@ def test_an_added_error_is_graded_advised_and_redacted():
         one.add_error("cuda", "unknown", "x", severity="fatal")
     one.add_error("cuda", "device_lost", "y")
     assert "Xid" in one.get_recommendations()[0]  # the worst first
-    assert one.get_recommendations("mps", "device_absent")[0].startswith("MPS exists on Macs")
+    assert one.get_recommendations("mps", "device_absent")[0].startswith("MPS is only available on Macs")
 
 
 # Parts of this machine
