@@ -165,24 +165,25 @@ def _run(
 def _library_log(path: Path) -> Iterator[TextIO]:
     """Append what libraries write on standard error to a file, and yield the real standard error.
 
-    Only file descriptor 2 is redirected. A `sys.stderr` that isn't a file, as in tests, is yielded unchanged.
+    Without a file descriptor, as in tests, or if the file can't be opened or is a link, nothing is redirected.
     """
     try:
-        own = os.dup(sys.stderr.fileno())
+        number = sys.stderr.fileno()
+        own = os.dup(number)
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
     except (OSError, ValueError):
         yield sys.stderr
         return
-    number = sys.stderr.fileno()
     with os.fdopen(own, "w", encoding=sys.stderr.encoding, errors=sys.stderr.errors) as stream:
-        with path.open("ab") as log:
-            sys.stderr.flush()
-            os.dup2(log.fileno(), number)
+        sys.stderr.flush()
+        os.dup2(log, number)
+        os.close(log)
         try:
             yield stream
         finally:
             sys.stderr.flush()
             os.dup2(stream.fileno(), number)
-            if not path.stat().st_size:
+            if path.is_file() and not path.stat().st_size:
                 path.unlink()
 
 

@@ -191,8 +191,10 @@ def _without_finding(cell: CellResult) -> tuple[str, list[str], list[str]]:
         return f"{planned.profile.asked} is missing: {planned.profile.missing}", [], []
     if cell.substituted:
         target = planned.cell.target
+        actual = next((line.actual_target for line in cell.lines if line.actual_target), "another target")
+        texts = [f"The checks ran on {actual}. They don't count as a pass on {target}."]
         remedies = [f"See what is missing: {as_runnable('hwcompat devices doctor')}"]
-        return f"{target} isn't available: {cell.substituted}", [], remedies
+        return f"{target} isn't available: {cell.substituted}", texts, remedies
     if _is_interrupted(cell):
         return "not run: the run was interrupted", [], []
     reasons, _ = explained(cell.verdict)
