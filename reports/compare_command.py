@@ -24,6 +24,7 @@ from .comparison.cell_changes import alike, compare_last_green, compare_sides, s
 from .comparison.comparison_result import RunComparison, Side, when
 from .comparison.comparison_text import comparison_text
 from .delivery import print_or_write
+from .progress_bar import working_on
 from .report_request import Request
 
 _SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
@@ -41,7 +42,8 @@ def compare(request: Request) -> int:
         try:
             if not words:
                 raise UsageError("--compare needs two runs", fix="For example: --compare previous latest.")
-            found = _compared(words[0], words[1], shelf, request.machine or "")
+            with working_on("comparing runs"):
+                found = _compared(words[0], words[1], shelf, request.machine or "")
         except (NothingMatched, UsageError) as error:
             if not words or isinstance(error, NothingMatched):
                 shelf.list_runs()

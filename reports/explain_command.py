@@ -23,6 +23,7 @@ from hardware.errors import ModelError, UsageError, did_you_mean, echo
 from hardware.evidence.latest import read_latest
 from hardware.plain_text import WIDTH, json_text, labelled, printable
 
+from .progress_bar import working_on
 from .reason_text import reason_text, texts, with_texts
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def report_explanation(asked: Options, text: str) -> int:
         raise UsageError("--explain CELL has the formats text and json", fix="Leave --format out.")
     cell = _cell(text)
     inventory = inventory_here()
-    measured = measured_verdict(asked, cell, inventory)
+    with working_on("judging the evidence"):
+        measured = measured_verdict(asked, cell, inventory)
     if measured is None:
         _refuse_unknown(cell)
     facts = _facts(cell, inventory)

@@ -20,6 +20,7 @@ from hardware.plain_text import one_line
 
 from .matrix_changes import changes_text, check_words, compare_matrix, read_baseline
 from .matrix_text import VIEWS, matrix_text
+from .progress_bar import working_on
 
 
 def report_matrix(asked: Options) -> int:
@@ -34,7 +35,7 @@ def report_matrix(asked: Options) -> int:
         raise UsageError(f"--model selects rows of models, but --by {asked.by} shows groups", fix="Leave one out.")
     before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = inventory_here()
-    with not_collecting():
+    with not_collecting(), working_on("judging the evidence"):
         limits = read_project(asked.config).limits_of if asked.config else None
         concluded = judged_in(asked.evidence, inventory, limits) if asked.has_evidence else None
         matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from hardware.evidence.record import Outcome
@@ -22,6 +24,18 @@ _WIDEST = 100
 def progress_on(stream: TextIO) -> Progress:
     """Return a bar on a terminal; lines elsewhere and in CI, where terminals are logs."""
     return ProgressBar(stream) if stream.isatty() and not os.environ.get("CI") else ProgressLines(stream)
+
+
+@contextmanager
+def working_on(text: str) -> Iterator[None]:
+    """Show what a command does on standard error while it works, if that is a terminal."""
+    if not sys.stderr.isatty() or os.environ.get("CI"):
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
 
 
 class ProgressBar(Progress):

@@ -11,7 +11,7 @@ from hardware.cell import Cell
 from hardware.evidence.record import Outcome
 from hardware.testing.progress import Pace, ProgressLines, counted, in_words
 from hardware.testing.suite_file import SuiteFile
-from reports.progress_bar import ProgressBar, progress_on
+from reports.progress_bar import ProgressBar, progress_on, working_on
 
 FACTS = {"path": Path("test_x.py"), "subject": "tiny", "checks": ("builds",), "suite_hash": "0"}
 BERT, GPT2 = (
@@ -106,3 +106,16 @@ def test_estimates_are_as_exact_as_they_can_be() -> None:
     wanted = {0.4: "0 s", 89: "89 s", 100: "2 min", 3540: "59 min", 7500: "2 h 5 min"}
     assert {seconds: in_words(seconds) for seconds in wanted} == wanted
     assert counted({}) == "nothing was run"
+
+
+def test_a_terminal_shows_what_a_command_works_on_and_a_log_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with working_on("judging the evidence"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with working_on("judging the evidence"):
+        pass
+    assert "judging the evidence" in terminal.getvalue()
