@@ -188,7 +188,7 @@ def _without_finding(cell: CellResult) -> tuple[str, list[str], list[str]]:
     """Return the title, texts and remedies of a cell that no finding explains."""
     planned = cell.written.planned
     if planned.profile.missing:
-        return f"{planned.profile.asked} is missing: {planned.profile.missing}", [], []
+        return f"the weights of {planned.profile.asked} are missing", [planned.profile.missing], []
     if cell.substituted:
         target = planned.cell.target
         actual = next((line.actual_target for line in cell.lines if line.actual_target), "another target")

@@ -113,4 +113,4 @@ def _failed(
 def _ending(code: int) -> str:
     if code < 0:
         return f"ended by {signal.Signals(-code).name}"
-    return f"exited with code {code} and no answer"
+    return f"ended with exit code {code} and no answer"

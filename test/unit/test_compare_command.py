@@ -115,10 +115,10 @@ def test_what_names_no_run_says_what_to_type(folder, capsys):
         ("lates", 5, "Did you mean 'latest'"),
         (f"dsk {RED}", 5, "Did you mean 'desk'"),
         (f"{RED} --machine dsk", 5, "Did you mean 'desk'"),
-        ("2026", 4, "means 2 things"),
+        ("2026", 4, "is ambiguous: it matches 2"),
         (f"latest {RED}", 4, "are the same run"),
         ("previous previous", 4, "previous latest"),
-        (f"{GREEN} {RED} more", 4, "takes two, not 3"),
+        (f"{GREEN} {RED} more", 4, "takes 2 runs, not 3"),
         ("", 4, "previous latest"),
         ("last-green previous", 4, "--compare last-green"),
         (f"{RED} ./nowhere", 4, "no folder of evidence"),
@@ -155,14 +155,14 @@ def test_runs_of_others_tests_and_broken_lines_are_reported_and_not_compared(fol
     assert compare("foreign") == 5
     assert "own tests" in capsys.readouterr().err
     assert compare("lost") == 5
-    assert "none of what it planned" in capsys.readouterr().err
+    assert "results of checks, but no plan" in capsys.readouterr().err
     assert data(capsys, "previous")["now"]["runs"][0]["run_id"] == RED
     with (folder / f"{RED}-2.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"half a li')
     assert compare("previous", "--format", "json") == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["counts"]["worse"] == 2
-    assert "1 broken line(s) left out" in shown.err
+    assert "skipped 1 broken line(s)" in shown.err
 
 
 def test_two_folders_are_two_sides_and_files_go_to_the_requested_folder(folder, tmp_path, capsys):
