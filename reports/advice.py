@@ -71,7 +71,7 @@ def remedies(
     data = _advice(current_name(error_type))
     name = target.partition(":")[0]
     listed = [
-        *(f"A known fault may explain it: {one.what} ({one.url}). What helps: {one.fixed}." for one in issues),
+        *(f"A known issue may explain it: {one.what} ({one.url}). Fix: {one.fixed}." for one in issues),
         *data.get("cause", {}).get(cause.lower(), ()),
         *data.get("first", ()),
         *data.get("target", {}).get(name, ()),
@@ -82,9 +82,9 @@ def remedies(
         if "minimum" in facts:
             listed.append(f"Check the versions: {facts['minimum']}")
         if "command" in facts:
-            listed.append(f"See what the device says: `{facts['command']}`")
+            listed.append(f"Show the state of the device: `{facts['command']}`")
         if "look" in facts:
-            listed.append(f"See what the device says: {facts['look']}")
+            listed.append(f"Show the state of the device: {facts['look']}")
     entries: list[Mapping[str, Any]] = [{"do": entry} if isinstance(entry, str) else entry for entry in listed]
     found = [
         Remedy(do=entry["do"].replace(_COMMAND, command or as_runnable(EXAMPLE)), cost=entry.get("cost", {}))
@@ -160,9 +160,8 @@ def other_targets(finding: Finding) -> tuple[Remedy, ...]:
     ]
     if not having:
         return ()
-    return (
-        Remedy(do=f"Use other hardware: by the tables of operators {', '.join(names)} is on {', '.join(having)}."),
-    )
+    supported = f"{', '.join(names)} is supported on {', '.join(having)}"
+    return (Remedy(do=f"Use other hardware: by the operator tables, {supported}."),)
 
 
 def _poor(finding: Finding, by_cell: Mapping[str, Verdict]) -> Verdict | None:

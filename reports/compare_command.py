@@ -24,6 +24,7 @@ from .comparison.cell_changes import alike, compare_last_green, compare_sides, s
 from .comparison.comparison_result import RunComparison, Side, when
 from .comparison.comparison_text import comparison_text
 from .delivery import print_or_write
+from .progress_bar import working_on
 from .report_request import Request
 
 _SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
@@ -40,15 +41,18 @@ def compare(request: Request, names: Sequence[str]) -> int:
         shelf = _OpenEvidence(stack=stack, default=request.evidence or DEFAULT_EVIDENCE, opened={})
         try:
             if not words:
-                raise UsageError("name what to compare", fix="For example: hwcompat compare previous latest")
-            found = _compared(words[0], words[1], shelf, request.machine or "")
+                raise UsageError("name two runs to compare", fix="For example: hwcompat compare previous latest")
+            with working_on("comparing runs"):
+                found = _compared(words[0], words[1], shelf, request.machine or "")
         except (NothingMatched, UsageError) as error:
             if not words or isinstance(error, NothingMatched):
                 shelf.list_runs()
             raise
         for broken in (evidence.broken for evidence in shelf.opened.values() if evidence.broken):
             first = broken[0]
-            note(f"{len(broken)} broken line(s) left out; {first.file}, line {first.number}: {first.reason}")
+            note(
+                f"skipped {len(broken)} broken line(s) of evidence; {first.file}, line {first.number}: {first.reason}"
+            )
     text = comparison_text(found, request.format, width=terminal_width())
     print_or_write(text, request.output_dir, f"comparison.{_SUFFIXES[request.format]}")
     return int(found.met(request.fail_on) > 0)
@@ -110,7 +114,7 @@ def _compared(first: str, second: str, shelf: _OpenEvidence, machine: str) -> Ru
     if not set(sides[0].showings) & set(sides[1].showings):
         raise NothingMatched(
             f"{echo(first)} and {echo(second)} have no cell in common",
-            why="nothing was planned in both",
+            why="no cell was planned in both",
         )
     return compare_sides(*sides, alike(sides, {id(one): one for one in (origin, evidence)}.values()))
 
@@ -130,7 +134,7 @@ def _since_green(word: str, shelf: _OpenEvidence, machine: str) -> RunComparison
     others = sorted({run.machine for run in evidence.runs.values()} - {name})
     if others:
         shown = ", ".join(one_line(one, longest=40) or "unnamed" for one in others[:5])
-        note(f"runs of {len(others)} other machine(s) aren't looked at: {shown}; --machine NAME names another")
+        note(f"runs of {len(others)} other machine(s) were skipped: {shown}; select a machine with --machine NAME")
     return compare_last_green(side, since_green(side, evidence, name))
 
 
@@ -145,13 +149,15 @@ def _find(word: str, shelf: _OpenEvidence, machine: str) -> tuple[NamedSide, Run
         evidence = shelf.open(folder)
         runs = of_machine(evidence, machine)
         if not runs:
-            raise NothingMatched(f"there is no run in {echo(word)}")
+            raise NothingMatched(f"{echo(word)} has no run")
         return NamedSide(word=word, runs=tuple(runs), one=False), evidence
     evidence = shelf.open(shelf.default)
     if not evidence.runs:
-        raise NothingMatched(f"there is no run in {shelf.default}", fix="Run something with hwcompat run first.")
+        raise NothingMatched(f"{shelf.default} has no run", fix="Run suites first: hwcompat run --model bert")
     known = {*KEYWORDS, *evidence.runs, *(run.machine for run in evidence.runs.values())}
-    raise NothingMatched(f"{echo(word)} is no run, machine or folder of evidence", fix=did_you_mean(word, known))
+    raise NothingMatched(
+        f"{echo(word)} is not a run, a machine or a folder of evidence", fix=did_you_mean(word, known)
+    )
 
 
 LATEST, PREVIOUS, LAST_GREEN = "latest", "previous", "last-green"
@@ -185,7 +191,7 @@ def of_machine(evidence: RunEvidence, machine: str) -> list[RunLine]:
         names = sorted({run.machine for run in runs if run.machine})
         known = f"Known: {', '.join(names[:_LISTED])}." if names else ""
         fix = f"{did_you_mean(machine, names)} {known}".strip()
-        raise NothingMatched(f"no run is of a machine {echo(machine)}", fix=fix)
+        raise NothingMatched(f"no run is from the machine {echo(machine)}", fix=fix)
     return own
 
 
@@ -207,9 +213,9 @@ def named_runs(word: str, evidence: RunEvidence, machine: str = "") -> NamedSide
         several = [f"the machine {word}"] if own else []
         several += [run.run_id for run in beginning[: _LISTED // 2]]
         raise UsageError(
-            f"{echo(word)} means {len(beginning) + bool(own)} things",
+            f"{echo(word)} is ambiguous: it matches {len(beginning) + bool(own)} runs or machines",
             why=f"so {'begin' if not own else 'are called'} {', '.join(several)}",
-            fix="Give more of the run's id.",
+            fix="Write more characters of the run's id.",
         )
     if own:
         return NamedSide(word=word, runs=tuple(own), one=False)
@@ -225,8 +231,8 @@ def _begins(run_id: str, word: str) -> bool:
 
 def _refuse_others(word: str, evidence: RunEvidence) -> None:
     for ids, why in (
-        (evidence.foreign, "it is of transformers' own tests, which make no level"),
-        (evidence.lost, "there are lines of its checks, and none of what it planned"),
+        (evidence.foreign, "it ran transformers' own tests, which don't give a level"),
+        (evidence.lost, "its evidence has results of checks, but no plan"),
     ):
         for run_id in sorted(ids):
             if _begins(run_id, word):
@@ -283,7 +289,7 @@ def side_of(named: NamedSide, evidence: RunEvidence) -> Side:
 def runs_text(runs: Sequence[RunLine], width: int) -> str:
     """Return the last ten runs as text, newest first; it ends in a newline."""
     if not runs:
-        return "There is no run yet.\n"
+        return "There are no runs yet.\n"
     listed = newest_first(runs)[:_LISTED]
     room = max(len(run.machine) for run in listed)
     lines = [f"The last {len(listed)} of {len(runs)} runs:" if len(runs) > len(listed) else "The runs:"]

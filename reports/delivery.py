@@ -66,7 +66,7 @@ def _append(path: Path, report: Report) -> None:
         there = path.stat().st_size if path.exists() else 0
         text = "\n" * bool(there) + github_summary(report, room=LARGEST_SUMMARY - there - 1)
         if there + len(text.encode()) > LARGEST_SUMMARY:
-            note(f"no summary is added: the step's other summaries leave no room of {LARGEST_SUMMARY} bytes")
+            note(f"the summary was not added: with the step's other summaries it exceeds {LARGEST_SUMMARY} bytes")
             return
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
@@ -74,6 +74,6 @@ def _append(path: Path, report: Report) -> None:
         raise OutputError(
             f"the job's summary can't be written to {path}",
             why=error.strerror or str(error),
-            fix=f"Unset {SUMMARY_VARIABLE} to have it printed.",
+            fix=f"Unset {SUMMARY_VARIABLE} to print it.",
         ) from error
     note(f"the summary was added to ${SUMMARY_VARIABLE}")

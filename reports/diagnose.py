@@ -273,7 +273,7 @@ def _figures(group: Sequence[_Sighting]) -> str:
     offloaded = {name for one in group for name in one.line.offloaded_ops}
     if measured:
         error, line = max(measured, key=lambda pair: (pair[0] != pair[0], pair[0]))
-        allowed = "" if line.tolerance is None else f", {line.tolerance:.2g} is allowed"
+        allowed = "" if line.tolerance is None else f", tolerance {line.tolerance:.2g}"
         return f"error {error:.2g} of the output's scale in {line.check_name}{allowed}"
     if offloaded and group[0].diagnosis.error_type == "silent_offload":
         return f"on the host: {', '.join(sorted(offloaded)[:8])}"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hardware.command_line import note
+from hardware.command_line import note, terminal_width
 from hardware.errors import BrokenInput, echo
 from hardware.evidence.writer import now
-from hardware.plain_text import json_text, one_line, size_text
+from hardware.plain_text import WIDTH, json_text, one_line, size_text
 from hardware.redaction import redact
 
 from .delivery import print_or_write
 from .diagnose_text import TextDiagnosis, diagnose_text
-from .finding import Finding, Severity, count
+from .document import Block, Heading, text_document
+from .finding import ANY_TARGET, Finding, Severity, count
 from .report_request import Request
 from .text import advice_markdown, markdown
 
@@ -23,7 +25,7 @@ STDIN = "-"
 
 _MOST = 4 * 2**20
 _BEGINNING = 2**20
-_SUFFIXES = {"markdown": "md", "json": "json"}
+_SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
 
 
 def diagnose_pasted(request: Request, source: str) -> int:
@@ -31,19 +33,23 @@ def diagnose_pasted(request: Request, source: str) -> int:
 
     Raises `BrokenInput` for a file that can't be read or is empty, `UsageError` for another format.
     """
+    form = request.format
     text = _read(source)
     if not text.strip():
-        raise BrokenInput(f"{_name(source)} is empty", fix="Paste a traceback or the end of a log.")
+        raise BrokenInput(f"{_name(source)} is empty", fix="Use a traceback or the end of a log.")
     timestamp = now()
     found = _redacted(diagnose_text(text, source=_name(source), timestamp=timestamp))
-    text = diagnosis_markdown(found) if request.format == "markdown" else diagnosis_json(found, timestamp)
-    print_or_write(text, request.output_dir, f"diagnosis.{_SUFFIXES[request.format]}")
+    if form == "json":
+        text = diagnosis_json(found, timestamp)
+    else:
+        text = diagnosis_markdown(found) if form == "markdown" else diagnosis_text(found, width=terminal_width())
+    print_or_write(text, request.output_dir, f"diagnosis.{_SUFFIXES[form]}")
     limit = Severity(request.fail_on).rank
     return int(any(finding.severity.rank >= limit for finding in found.findings))
 
 
 def _redacted(found: TextDiagnosis) -> TextDiagnosis:
-    """Redact the quotes of a diagnosis. The text itself is long and stored nowhere."""
+    """Redact the quotes of a diagnosis. The text itself is long and not stored."""
     return replace(
         found,
         findings=tuple(
@@ -61,12 +67,12 @@ def _read(source: str) -> str:
     """Read the text; of more than 4 MiB the beginning and the end, where failures are."""
     if source == STDIN:
         if sys.stdin.isatty():
-            note("paste a traceback or log, then end it with Ctrl-D (on Windows Ctrl-Z and Enter) …")
+            note("paste a traceback or log, then press Ctrl-D (on Windows Ctrl-Z and Enter)")
         return _decoded(sys.stdin.buffer.read(_MOST + 1)[:_MOST])
     path = Path(source)
     if path.is_dir():
         raise BrokenInput(
-            f"{echo(source)} is a folder", why="diagnose reads one file", fix="Name the log in it, or - for stdin."
+            f"{echo(source)} is a folder", why="diagnose reads one file", fix="Name a file, or - for standard input."
         )
     try:
         size = path.stat().st_size
@@ -75,13 +81,13 @@ def _read(source: str) -> str:
                 return _decoded(file.read(_MOST))
             data = file.read(_BEGINNING)
             file.seek(-(_MOST - _BEGINNING), 2)
-            note(f"{path.name} has {size_text(size)}: its first and last {size_text(_MOST)} in all are read")
+            note(f"{path.name} has {size_text(size)}: only its beginning and end ({size_text(_MOST)}) are read")
             return _decoded(data + b"\n" + file.read(_MOST - _BEGINNING))
     except OSError as error:
         raise BrokenInput(
             f"{echo(source)} can't be read",
             why=error.strerror or str(error),
-            fix="Name a file, or - to paste a text.",
+            fix="Name a file, or - for standard input.",
         ) from error
 
 
@@ -95,35 +101,65 @@ def _decoded(data: bytes) -> str:
 SCHEMA_VERSION = 1
 SCHEMA = Path(__file__).with_name("schemas") / "diagnosis.json"
 
-_NOTHING = "Nothing in it looks like a failure."
+_NOTHING = "No failure was found."
+_NOT_UNDERSTOOD = "No known pattern matches these lines. Their findings are guesses:"
+
+
+def diagnosis_text(found: TextDiagnosis, *, width: int = WIDTH) -> str:
+    """Return the diagnosis for a terminal of `width` columns, ending in a newline."""
+    return text_document(_blocks(found), width)
+
+
+def _blocks(found: TextDiagnosis) -> Iterator[Block]:
+    yield Heading(level=1, text=f"Diagnosis of {found.source}")
+    yield _summary(found)
+    for finding in found.findings:
+        where = "" if finding.hardware_type == ANY_TARGET else f" on {finding.hardware_type}"
+        yield Heading(level=2, text=f"{finding.severity}: {finding.error_type.replace('_', ' ')}{where}")
+        yield finding.message
+        yield _confidence(finding)
+        if finding.recommendations:
+            yield "What to do:"
+            yield [f"{number}. {text}" for number, text in enumerate(finding.recommendations, 1)]
+    if found.not_understood:
+        yield Heading(level=2, text="Not understood")
+        yield _NOT_UNDERSTOOD
+        yield list(found.not_understood)
+
+
+def _summary(found: TextDiagnosis) -> str:
+    """Return the numbers of lines and findings, and the versions in the text."""
+    counts = ", ".join(f"{number} {severity}" for severity, number in count(found.findings).items() if number)
+    head = f"{found.lines:,} lines read. {f'Findings: {counts}.' if counts else _NOTHING}"
+    names = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    return head + (f" Versions in the text: {names}." if names else "")
+
+
+def _confidence(finding: Finding) -> str:
+    return f"Confidence: {finding.confidence}." + (f" Cells: {len(finding.cells)}." if finding.cells else "")
 
 
 def diagnosis_markdown(found: TextDiagnosis) -> str:
     """Return a Markdown document that ends in a newline; pasted text is escaped."""
-    counts = ", ".join(f"{number} {severity}" for severity, number in count(found.findings).items() if number)
-    head = f"{found.lines:,} lines were read. {f'Findings: {counts}.' if counts else _NOTHING}"
-    names = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     parts = [
         f"# Diagnosis of {markdown(found.source)}",
-        head + (f" Versions that it tells: {markdown(names)}." if names else ""),
+        markdown(_summary(found), longest=2_000),
         *(_section(finding) for finding in found.findings),
     ]
     if found.not_understood:
         listed = "\n".join(f"- {markdown(line, longest=460)}" for line in found.not_understood)
-        parts.append(
-            f"## Not understood\n\nNo pattern knows these lines, so that their finding is a guess:\n\n{listed}"
-        )
+        parts.append(f"## Not understood\n\n{_NOT_UNDERSTOOD}\n\n{listed}")
     return "\n\n".join(parts) + "\n"
 
 
 def _section(finding: Finding) -> str:
     kind = markdown(finding.error_type.replace("_", " "))
-    where = "" if finding.hardware_type == "any" else f" on {markdown(finding.hardware_type)}"
+    where = "" if finding.hardware_type == ANY_TARGET else f" on {markdown(finding.hardware_type)}"
     advice = [f"{number}. {advice_markdown(text)}" for number, text in enumerate(finding.recommendations, 1)]
     parts = [
         f"## {finding.severity}: {kind}{where}",
         markdown(finding.message, longest=800, opens_block=True),
-        f"Confidence: {finding.confidence}." + (f" Cells: {len(finding.cells)}." if finding.cells else ""),
+        _confidence(finding),
     ]
     return "\n\n".join([*parts, *(["What to do:\n\n" + "\n".join(advice)] if advice else [])])
 

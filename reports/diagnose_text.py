@@ -128,14 +128,14 @@ def _finding(group: Sequence[_TextSighting], source: str, timestamp: str) -> Fin
     # The text was pasted because of a failure: an absent device is more than a remark.
     severity = max(diagnosis.severity, error_types()[diagnosis.error_type].severity, key=lambda one: one.rank)
     named = f" ({diagnosis.cause})" if diagnosis.cause else ""
-    again = f"; {len(group)} times in all" if len(group) > 1 else ""
+    again = f", {len(group)} times in total" if len(group) > 1 else ""
     quote = one_line(first.failure.quoted, longest=_LONGEST_QUOTE)
     finding = Finding(
         hardware_type=first.target,
         error_type=diagnosis.error_type,
         severity=severity,
         confidence=diagnosis.confidence,
-        message=f"{error_types()[diagnosis.error_type].says}{named}, says line {first.failure.line}{again}: {quote}",
+        message=f"{error_types()[diagnosis.error_type].says}{named} (line {first.failure.line}{again}): {quote}",
         component=COMPONENT,
         timestamp=timestamp,
         cause=diagnosis.cause,

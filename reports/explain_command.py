@@ -23,6 +23,7 @@ from hardware.errors import ModelError, UsageError, did_you_mean, echo
 from hardware.evidence.latest import read_latest
 from hardware.plain_text import WIDTH, json_text, labelled, printable
 
+from .progress_bar import working_on
 from .reason_text import reason_text, texts, with_texts
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def report_explanation(asked: Options, text: str) -> int:
     """Print the chain; return the exit code. Raises `UsageError` if it isn't a cell."""
     cell = _cell(text)
     inventory = inventory_here()
-    measured = measured_verdict(asked, cell, inventory)
+    with working_on("judging the evidence"):
+        measured = measured_verdict(asked, cell, inventory)
     if measured is None:
         _refuse_unknown(cell)
     facts = _facts(cell, inventory)
@@ -76,7 +78,7 @@ def _refuse_unknown(cell: Cell) -> None:
     recipe = load_recipe(cell.model, cell.task)
     if recipe is None and (primary := load_recipe(cell.model)):
         raise UsageError(
-            f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
+            f"there is no recipe of {cell.model} for the task {echo(cell.task)}",
             fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
         )
 
@@ -113,5 +115,5 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
         said.append(("", f"rule {link.rule.id} in {link.rule.file}, see {link.rule.source}"))
     if not chain.links:
         said.append(("Rules", reason_text(predicted.reasons[0])))
-    said += [("Would change it" if i == 0 else "", text) for i, text in enumerate(chain.changes)]
+    said += [("Changed by" if i == 0 else "", text) for i, text in enumerate(chain.changes)]
     return "\n".join([cell.id, *labelled(said, width=width)])

@@ -28,9 +28,9 @@ def cell_facts(cell: CellReport) -> Facts:
         *([("fault", FAULT_WORDS[cell.verdict.fault])] if cell.verdict.fault else []),
         *(("because", reason) for reason in reasons),
         *(("condition", condition) for condition in conditions),
-        ("predicted before the run", cell.prediction or "nothing was stored"),
+        ("predicted before the run", cell.prediction or "not stored"),
         ("weights", cell.subjects or "–"),
-        ("asked for", cell.requested or cell.id.split("/")[2]),
+        ("requested", cell.requested or cell.id.split("/")[2]),
         ("ran on", f"{cell.actual}{device}" if cell.actual else "nothing ran"),
         *(("substituted", text) for text in substituted if text and text not in said),
         ("from run", ", ".join(dict.fromkeys(line.run_id for line in cell.lines)) or "–"),
@@ -55,7 +55,7 @@ def run_facts(run: RunLine) -> Facts:
         ("isolation", run.isolation or "not recorded"),
         ("suites at a time", str(run.jobs)),
         ("planned", f"{len(run.plan)} cells"),
-        *([("goes on with", ", ".join(run.resumes))] if run.resumes else []),
+        *([("resumes", ", ".join(run.resumes))] if run.resumes else []),
     ]
 
 

@@ -104,7 +104,7 @@ class Finding:
     @property
     def where(self) -> str:
         """Its cell, or the number of cells and the first; empty if it has none."""
-        several = f"{len(self.cells)} cells, the first is " if len(self.cells) > 1 else ""
+        several = f"{len(self.cells)} cells, for example " if len(self.cells) > 1 else ""
         return several + "".join(self.cells[:1])
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class FindingComparison:
         """The number of findings that are new, worse, known, fixed and not checked again."""
         states = list(self.states.values())
         counts = {str(state): states.count(state) for state in FindingState}
-        return {**counts, "fixed": len(self.fixed), "not looked at": len(self.unseen)}
+        return {**counts, "fixed": len(self.fixed), "not checked again": len(self.unseen)}
 
     @property
     def summary(self) -> str:

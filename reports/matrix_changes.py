@@ -21,7 +21,7 @@ from .saved_reports import read_kept
 CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
 CHANGES_SCHEMA_VERSION = 1
 
-_MAKE_ANEW = "Make it anew: hwcompat matrix --format json > FILE"
+_MAKE_ANEW = "Create it again: hwcompat matrix --format json > FILE"
 
 
 class MatrixChangeKind(StrEnum):
@@ -41,12 +41,12 @@ class MatrixChangeKind(StrEnum):
 
 
 _MEANINGS = {
-    MatrixChangeKind.WORSE: "the level fell, is unknown now, or unsupported where nothing was known",
-    MatrixChangeKind.EXPIRED: "the level was measured, and rests on less now",
-    MatrixChangeKind.CHANGED: "the same level rests on something else",
-    MatrixChangeKind.BETTER: "the level rose, became known, or is measured now",
+    MatrixChangeKind.WORSE: "the level is lower or now unknown, or an unknown level is now unsupported",
+    MatrixChangeKind.EXPIRED: "the level was measured and now has a weaker basis",
+    MatrixChangeKind.CHANGED: "the same level has another basis",
+    MatrixChangeKind.BETTER: "the level is higher, known or measured now",
     MatrixChangeKind.NEW: "not in the baseline",
-    MatrixChangeKind.GONE: "in the baseline alone",
+    MatrixChangeKind.GONE: "only in the baseline",
 }
 
 
@@ -164,7 +164,7 @@ def check_words(words: Sequence[str]) -> None:
         if _OLDER.get(word, word) not in FAIL_ON:
             known = f"Known: {', '.join(FAIL_ON)}."
             hint = did_you_mean(word, tuple(FAIL_ON))
-            raise UsageError(f"{echo(word)} is nothing that --fail-on knows", fix=f"{hint} {known}".strip())
+            raise UsageError(f"--fail-on doesn't accept {echo(word)}", fix=f"{hint} {known}".strip())
 
 
 def compare_matrix(
@@ -239,7 +239,7 @@ FORMATS = ("table", "text", "markdown", "json")
 def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = (), width: int = 100) -> str:
     """Return the changes as text that ends in a newline. Raises `UsageError` for another format."""
     if format not in FORMATS:
-        raise UsageError(f"changes have no form as {format}", fix="Take --format table, markdown or json.")
+        raise UsageError(f"changes can't be written as {format}", fix="Use --format table, markdown or json.")
     if format == "json":
         return json_text(found.to_dict(fail_on)) + "\n"
     blocks = _blocks(found, fail_on)
@@ -249,7 +249,7 @@ def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = 
 def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:
     counts = ", ".join(f"{number} {kind}" for kind, number in found.counts.items() if number) or "nothing changed"
     since = found.since[:19].replace("T", " ")
-    yield Heading(level=1, text="What changed in the compatibility matrix")
+    yield Heading(level=1, text="Changes of the compatibility matrix")
     yield f"Compared with the matrix of {since} UTC: {counts}; {found.same} cells are the same."
     for kind in MatrixChangeKind:
         own = [change for change in found.changes if change.kind is kind]

@@ -20,6 +20,7 @@ from hardware.plain_text import one_line
 
 from .matrix_changes import changes_text, check_words, compare_matrix, read_baseline
 from .matrix_text import VIEWS, matrix_text
+from .progress_bar import working_on
 
 
 def report_matrix(asked: Options) -> int:
@@ -29,12 +30,12 @@ def report_matrix(asked: Options) -> int:
     """
     check_words(asked.fail_on)
     if asked.baseline and asked.by:
-        raise UsageError("--baseline compares all cells of models", fix="Leave out --by.")
+        raise UsageError("--baseline compares all cells of all models", fix="Leave out --by.")
     if asked.models and asked.by not in (None, "model"):
-        raise UsageError(f"--model chooses rows of models, and --by {asked.by} shows groups", fix="Leave one out.")
+        raise UsageError(f"--model selects rows of models, but --by {asked.by} shows groups", fix="Leave one out.")
     before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = inventory_here()
-    with not_collecting():
+    with not_collecting(), working_on("judging the evidence"):
         limits = read_project(asked.config).limits_of if asked.config else None
         concluded = judged_in(asked.evidence, inventory, limits) if asked.has_evidence else None
         matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
@@ -53,7 +54,7 @@ def report_matrix(asked: Options) -> int:
         return 1 if found.met(asked.fail_on) else 0
     by = "model" if models else asked.by
     if asked.format_ == "csv" and not by:
-        raise UsageError("csv is one table", fix=f"Say which view: --by {', --by '.join(VIEWS)}.")
+        raise UsageError("csv has one table only", fix=f"Select a view: --by {', --by '.join(VIEWS)}.")
     one_view = asked.format_ in ("json", "csv")  # JSON has all views
     if asked.format_ == "html":
         from hardware.evidence.versions import versions_of
@@ -81,4 +82,4 @@ def _broken(concluded: Judged | None) -> list[str]:
         return []
     first, number = concluded.broken[0], len(concluded.broken)
     lines = "1 line of the evidence is" if number == 1 else f"{number} lines of the evidence are"
-    return [one_line(f"{lines} broken and left out; {first.file}, line {first.number}: {first.reason}")]
+    return [one_line(f"{lines} broken and skipped; {first.file}, line {first.number}: {first.reason}")]

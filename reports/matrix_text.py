@@ -29,12 +29,12 @@ MARKS = {
 _SIGNS = [f"{sign} {BASIS_WORDS[basis]}" for basis, sign in MARKS.items()]
 LEGEND = ("   ".join(_SIGNS[:2]), "   ".join(_SIGNS[2:]))
 COUNTS = (
-    "n/m: n of m models measured there are high or medium; "
-    "(n/m): n of m models not measured there are expected to be, by rules (~) or as assumed for their family (*)"
+    "n/m: n of m measured models are high or medium; (n/m): n of m models without measurements are expected to be, "
+    "by rules (~) or by the assumption for their family (*)"
 )
 FORMATS = ("table", "markdown", "json", "csv")
 NOTES = "Notes on the assumed (*) levels of each family:"
-SPLIT = "Cells that have another level elsewhere:"
+SPLIT = "Cells whose level differs between devices:"
 
 _LONGEST_LABEL = 44
 _LONGEST_SHOWN = 2_000
@@ -89,7 +89,7 @@ def matrix_text(
 
 
 def _unknown(name: str, known: tuple[str, ...], noun: str) -> UsageError:
-    return UsageError(f"{echo(name)} is no {noun}", fix=did_you_mean(name, known) or f"Known: {', '.join(known)}.")
+    return UsageError(f"{echo(name)} is not a {noun}", fix=did_you_mean(name, known) or f"Known: {', '.join(known)}.")
 
 
 def mark(level: Level, basis: Basis | None) -> str:
@@ -129,11 +129,11 @@ def _groups(matrix: Matrix, by: str) -> Iterable[tuple[str, Mapping[str, GroupCe
 
 
 NOTHING = {
-    "family": "There is no family.",
+    "family": "There are no families.",
     "model": "No model has a verdict yet.",
-    "architecture": "No model has a verdict yet, so there is nothing to say of architectures.",
-    "accelerator": "No accelerator has evidence yet: run something with hwcompat run.",
-    "machine": "No machine has evidence yet: run something with hwcompat run.",
+    "architecture": "No model has a verdict yet, so architectures have no levels.",
+    "accelerator": "No accelerator has evidence yet. Run suites: hwcompat run --model bert",
+    "machine": "No machine has evidence yet. Run suites: hwcompat run --model bert",
 }
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from hardware.expected_targets import TargetStatus
 
 _NOT_COUNTED = (
-    "counted as torch's allocator hands it out on a CPU: kernels of other devices have workspaces of their own, and "
-    "what a driver or a runtime keeps for itself (a CUDA context, code) comes on top"
+    "the estimate counts allocations of torch's CPU allocator. Workspaces of other devices' kernels, and memory of "
+    "the driver or runtime (a CUDA context, code), come on top"
 )
-_SHOWN = {"optimiser": "optimiser state", "cache": "KV cache"}
+_SHOWN = {"optimiser": "optimizer state", "cache": "KV cache"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint"
 NOTHING = "nothing was measured"
-REFUSED = "the model: its files can't be run as they are"
+REFUSED = "the model: its files can't be run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class ModelCheck:
         if verdict.level is Level.UNKNOWN and not refused:
             said = str(predicted.level)
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"
-            lines.append(f"rules say: {said}: {'; '.join(texts(predicted.reasons))}")
+            lines.append(f"prediction: {said}: {'; '.join(texts(predicted.reasons))}")
         reasons, conditions = explained(verdict)
         if not self.nothing_measured:
             lines += [f"because: {reason}" for reason in reasons if reason.rstrip(".") not in self.cause]
@@ -239,9 +239,9 @@ def _has_weights(found: Classification) -> bool:
 
 def _notes(name: str, found: Classification, others: int) -> Iterator[str]:
     if others:
-        yield f"{others} lines of evidence are of another configuration with these weights"
+        yield f"{others} results in the evidence are from another configuration with these weights"
     if found.confidence == "low" and not kind_of(name):
-        yield f"{name} is not in the local cache and was classified by its name alone ({found.source})"
+        yield f"{name} is not in the local cache and was classified by its name only ({found.source})"
 
 
 def _opinions(latest: Latest, inventory: HardwareInfo, cell: Cell) -> Iterator[str]:
@@ -262,7 +262,7 @@ def without_transformers(name: str, device: str | None, error: HwCompatError) ->
         measured=verdict,
         predicted=verdict,
         cause=f"{error.what}: {error.why}." if error.why else f"{error.what}.",
-        change=error.fix or "install what is missing.",
+        change=error.fix or "install the missing package.",
         command=measuring_command(name, device or "auto"),
     )
 
@@ -278,7 +278,7 @@ def _target(
         return resolve_target(device), ()
     chosen = select(found.family, found.architecture, found.traits, found.task, statuses, memory_needed, predicted)
     steps = "; ".join(f"{step.target}: {step.reason}" for step in chosen.steps)
-    return Target.parse(chosen.target), (f"device chosen from the list for {chosen.list_name}: {steps}",)
+    return Target.parse(chosen.target), (f"auto selected from the priority list {chosen.list_name}: {steps}",)
 
 
 def _of_these_weights(found: Classification, cell: Cell, checks: Sequence[CheckLine]) -> tuple[list[CheckLine], int]:
@@ -338,23 +338,25 @@ def _cause_and_change(
     if measured.level is Level.HIGH and measured.basis is Basis.MEASURED:
         change = "nothing."
     elif measured.basis is Basis.EXPIRED:
-        change = f"measure it again on these versions{', where the device is,' if absent else ''} with: {command}"
+        where = " on a machine that has the device" if absent else ""
+        change = f"measure it again with these versions{where}: {command}"
     elif advice:
         change = advice[0]
     elif unknown:
-        change = f"measure it with: {command}"
+        change = f"measure it: {command}"
     else:
-        change = f"use it under its conditions; the matrix shows other targets for {files.known.family}."
+        change = f"use it under its conditions. The matrix shows other targets for {files.known.family}."
     if files.refused and unknown:
         return f"{reason_text(measured.reasons[0])}.", files.refused.fix or change
     if files.missing and nothing:
-        return "its weights are not here.", files.missing
+        return "its weights are not on this machine.", files.missing
     if refusal:
         return f"{refusal.cause}.", f"{refusal.remedy}."
     if findings and measured.level is not Level.HIGH:
         return f"{findings[0].message.rstrip('.')}.", change
     if nothing:
-        return f"{NOTHING}{f', and the device is not here: {absent}' if absent else ''}.", change
+        why = f", and the device isn't available: {absent}" if absent else ""
+        return f"{NOTHING}{why}.", change
     return f"{(explained(measured)[0] or ('no reason was recorded',))[0].rstrip('.')}.", change
 
 

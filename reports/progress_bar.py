@@ -1,18 +1,24 @@
-"""The progress bar of a terminal while suites run: what runs, outcomes so far, and the remaining time."""
+"""Progress on a terminal while suites run: a bar with outcomes and the remaining time, and one line per worker."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from hardware.evidence.record import Outcome
-from hardware.testing.progress import Pace, Progress, ProgressLines, counted
+from hardware.testing.progress import LOADING, Pace, Progress, ProgressLines, counted
 from hardware.testing.suite_file import SuiteFile
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+_WIDEST = 100
 
 
 def progress_on(stream: TextIO) -> Progress:
@@ -20,54 +26,98 @@ def progress_on(stream: TextIO) -> Progress:
     return ProgressBar(stream) if stream.isatty() and not os.environ.get("CI") else ProgressLines(stream)
 
 
+@contextmanager
+def working_on(text: str) -> Iterator[None]:
+    """Show what a command does on standard error while it works, if that is a terminal."""
+    if not sys.stderr.isatty() or os.environ.get("CI"):
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
 class ProgressBar(Progress):
-    """A line that is redrawn. It respects NO_COLOR and narrow terminals, as rich does."""
+    """Lines of a fixed layout that are redrawn. They respect NO_COLOR and narrow terminals, as rich does."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as Bar
-        from rich.table import Column
+        from rich.live import Live
 
-        self._bar: Bar = Bar(
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[outcomes]}", table_column=Column(no_wrap=True)),
-            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-            console=Console(file=stream),
+        console = Console(file=stream, highlight=False)
+        self._width = min(console.width, _WIDEST)
+        self._live = Live(
+            console=console,
             transient=True,
             auto_refresh=False,  # no thread may draw it, because the runner forks
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
-        self._task = self._bar.add_task("", total=0, outcomes="", left="")
         self._pace = Pace()
         self._counts: Counter[Outcome] = Counter()
-        self._running: dict[str, str] = {}
+        self._workers: list[tuple[str, str]] = []
+        """The cell and the check of each worker; a free worker has empty texts."""
 
     def planned(self, suites: int) -> None:
         self._pace.all += suites
-        self._bar.update(self._task, total=self._pace.all)
-        self._bar.start()
+        self._live.start()
+        self._show()
 
     def began(self, suite: SuiteFile, check: str) -> None:
         self._pace.began(suite.cell.id)
-        self._running[suite.cell.id] = check
+        self._workers[self._worker_of(suite.cell.id)] = (suite.cell.id, check)
         self._show()
 
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
         self._pace.ended(suite.cell.id)
-        self._running.pop(suite.cell.id, None)
+        self._workers[self._worker_of(suite.cell.id)] = ("", "")
         self._counts.update(outcomes)
-        self._bar.advance(self._task)
         self._show()
 
     def closed(self) -> None:
-        self._bar.stop()
+        self._live.stop()
+
+    def _worker_of(self, cell: str) -> int:
+        """Return the worker that runs a cell, else the first free one, else a new one."""
+        cells = [name for name, _ in self._workers]
+        for name in (cell, ""):
+            if name in cells:
+                return cells.index(name)
+        self._workers.append(("", ""))
+        return len(cells)
 
     def _show(self) -> None:
+        from rich.console import Group
+
+        self._live.update(Group(self._total(), self._worker_lines()), refresh=True)
+
+    def _total(self) -> RenderableType:
+        from rich.progress_bar import ProgressBar as Bar
+        from rich.text import Text
+
+        left = f"about {self._pace.left} left" if self._pace.left else ""
+        outcomes = counted(self._counts) if self._counts else "" if self._workers else LOADING
+        grid = self._grid(4, 2, 8, 4)
+        bar = Bar(total=max(self._pace.all, 1), completed=self._pace.done)
+        grid.add_row(bar, Text(f"{self._pace.done}/{self._pace.all}"), Text(outcomes), Text(left))
+        return grid
+
+    def _worker_lines(self) -> RenderableType:
+        from rich.text import Text
+
         times = self._pace.running
-        running = "  ".join(f"{cell.split('/')[0]} {check} {times[cell]}" for cell, check in self._running.items())
-        left = f"{self._pace.left} left" if self._pace.left else ""
-        outcomes = counted(self._counts) if self._counts else ""
-        self._bar.update(self._task, description=running, outcomes=outcomes, left=left)
-        self._bar.refresh()
+        grid = self._grid(10, 6, 2)
+        for cell, check in self._workers:
+            grid.add_row(Text(f"  {cell}"), Text(check), Text(times.get(cell, "")))
+        return grid
+
+    def _grid(self, *ratios: int) -> Table:
+        """Return a table whose columns keep their widths, whatever their texts are."""
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 1), expand=True)
+        grid.width = self._width
+        for ratio in ratios:
+            grid.add_column(no_wrap=True, ratio=ratio)
+        return grid

@@ -38,12 +38,12 @@ def project_text(outcome: ProjectOutcome, *, width: int = 100) -> str:
         parts += [f"{' ' * (_INDENT + 4)}{printable(line)}" for line in finding.quote.splitlines()]
     for kind, words in (
         (ProjectFindingKind.LEFT_OUT, "not judged"),
-        (ProjectFindingKind.NOT_LOCKED, "run, and not in the lock"),
+        (ProjectFindingKind.NOT_LOCKED, "run, but not in the lock"),
     ):
         if cells := dict.fromkeys(finding.cell for finding in outcome.of_kind(kind)):
             named = listed(tuple(cells), _SHOWN_CELLS)
             parts.append(_labelled("Note", f"{len(cells)} {words}: {named}", width))
-    verdict = "the build is broken (exit code 1)" if outcome.exit_code else "nothing breaks the build"
+    verdict = "the build fails (exit code 1)" if outcome.exit_code else "the build passes"
     parts.append(_labelled("Result", verdict, width))
     return "\n".join(parts) + "\n"
 
@@ -66,7 +66,7 @@ def project_markdown(outcome: ProjectOutcome) -> str:
         )
         for finding in outcome.findings
     ]
-    table = escaped_table(("what", "breaks the build", "cell", "why", "what to do"), rows, longest=600)
+    table = escaped_table(("what", "fails the build", "cell", "why", "what to do"), rows, longest=600)
     quotes = [f"{markdown(finding.fix)}\n\n{fenced(finding.quote)}" for finding in outcome.findings if finding.quote]
     head = f"## Project file\n\n{markdown(outcome.file)}: {markdown(outcome.summary)}."
     return "\n\n".join([head, table, *quotes])

@@ -18,18 +18,18 @@ from .text import listed
 _FILE = Path(__file__).with_name("reasons.toml")
 
 BASIS_WORDS: Mapping[Basis, str] = {
-    Basis.ASSUMED: "assumed for the whole family",
+    Basis.ASSUMED: "assumed for its family",
     Basis.PREDICTED: "predicted by rules",
     Basis.EXPIRED: "measured with other versions",
-    Basis.IMPORTED: "measured and published by others",
+    Basis.IMPORTED: "published by a third party",
     Basis.MEASURED: "measured",
 }
 
 FAULT_WORDS: Mapping[Fault, str] = {
-    Fault.MODEL: "the model: it fails on the CPU too",
+    Fault.MODEL: "the model: it also fails on the CPU",
     Fault.ROUTE: "the route to the device: export or conversion",
     Fault.DEVICE: "the device, its driver or its runtime",
-    Fault.HARNESS: "the set-up: a package, a download or a limit",
+    Fault.HARNESS: "the setup: a package, a download or a limit",
 }
 
 _TOLERANCE_STATED = "; the tolerance is "
@@ -107,8 +107,8 @@ def _not_planned(reason: Reason) -> str:
 def _ran_elsewhere(reason: Reason) -> str:
     values = reason.parameters
     why = f": {values['message']}" if "message" in values else ""
-    actual, asked_for = values.get("actual", "another target"), values.get("target", "the one asked for")
-    return f"the run was on {actual}, not on {asked_for}{why}"
+    actual, asked_for = values.get("actual", "another target"), values.get("target", "the requested one")
+    return f"it ran on {actual}, not on {asked_for}{why}"
 
 
 def _other_tests(reason: Reason) -> str:
@@ -124,7 +124,7 @@ def _flaky(reason: Reason) -> str:
     shown = listed(names, 3)
     runs_needed = level_rules().clean_runs
     return (
-        f"flaky, so quarantined: it passed and failed in runs between which nothing recorded differs ({shown}); "
+        f"flaky and quarantined: it passed and failed in runs without a recorded difference ({shown}); "
         f"{runs_needed} clean runs in a row end the quarantine"
     )
 
@@ -185,7 +185,7 @@ def explained(verdict: Verdict) -> tuple[tuple[str, ...], tuple[str, ...]]:
             rest.append(reason)
     known = {text for parts in depends.values() for text in parts}
     sentences = [
-        f"{f'{name}: ' if name else ''}passes, but only: {'; '.join(parts)}" for name, parts in depends.items()
+        f"{f'{name}: ' if name else ''}passes under conditions: {'; '.join(parts)}" for name, parts in depends.items()
     ]
     conditions = tuple(text for text in texts(verdict.conditions) if text not in known)
     return (*sentences, *folded(rest)), conditions

@@ -19,6 +19,7 @@ from .text import escaped_table, listed
 ERROR_TYPE = "second_opinion_disagrees"
 COMPONENT = "second_opinion"
 
+EXPLANATION = "Tests of other projects on the same device. They don't give a level and don't count as checks."
 _NAMED = 5
 HEADINGS = ("model", "target", "tests of", "passed", "failed", "skipped", "not run", "note")
 
@@ -32,7 +33,7 @@ def _finding(one: ReferenceTests, cells: Sequence[str]) -> Finding:
     kind = error_types()[ERROR_TYPE]
     names = [line.check_name for line in one.failures]
     first = one_line(one.failures[0].error_message, longest=200)
-    shown = f"{listed(names, _NAMED)}. The first says: {first}"
+    shown = f"{listed(names, _NAMED)}. The first: {first}"
     message = f"{kind.says} ({reason_text(one.reason)}; {one.library}): {shown}"
     return Finding(
         hardware_type=one.target,
@@ -78,8 +79,7 @@ def reference_test_markdown(opinions: Sequence[ReferenceTests]) -> str:
     """Return a section with one row for each result; empty if there is none."""
     if not opinions:
         return ""
-    head = "## Second opinion\n\nTests of others, on the same device. They make no level, and no pass of a check.\n\n"
-    return head + escaped_table(HEADINGS, reference_test_rows(opinions))
+    return f"## Reference tests\n\n{EXPLANATION}\n\n" + escaped_table(HEADINGS, reference_test_rows(opinions))
 
 
 def reference_test_object(one: ReferenceTests) -> dict[str, Any]:

@@ -276,7 +276,7 @@ class HardwareCompatibilityReporter:
         for target, model, text in modified_checkers(self.cells):
             found.append(self.add_error(target, "modified_checker", text, model_name=model))
         for run_id in self.latest.unfinished:
-            text = f"run {run_id} has no end: it still goes on, or it was killed"
+            text = f"run {run_id} has no end: it is still running, or it was killed"
             found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))
         return found
 
@@ -305,7 +305,7 @@ class HardwareCompatibilityReporter:
         return self.add_error(
             result.target,
             diagnosis.error_type,
-            f"{result.target} {'is not here' if absent else 'failed'}: {result.reason}",
+            f"{result.target} {'is not available' if absent else 'failed'}: {result.reason}",
             severity=severity,
             component=STACK_COMPONENT,
             traceback=result.log,
@@ -376,6 +376,6 @@ class HardwareCompatibilityReporter:
         if not _FILE_NAME.fullmatch(filename) or ".." in filename:
             raise UsageError(
                 f"{echo(filename)} is not the name of a report",
-                why="letters, digits and ._- are allowed, no folders: reports stay in the output folder",
+                why="only letters, digits and ._- are allowed: reports stay in the output folder",
             )
         return keep(content, self.output_folder, filename)

@@ -5,25 +5,29 @@ A run that resumes another one is shown with the cells that it took over.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from generators.options import Options
 from generators.project.project_finding import ProjectOutcome
-from generators.run import CellResult, JobInterrupted, JobResult, WrittenSuite, run_job
+from generators.run import JobInterrupted, JobResult, WrittenSuite, run_job
 from hardware.command_line import INTERRUPTED, note, terminal_width
-from hardware.command_names import command_of
+from hardware.command_names import as_runnable
 from hardware.errors import OutputError
 from hardware.evidence.latest import Latest, missing_result
 from hardware.evidence.record import Outcome
-from hardware.plain_text import printable
+from hardware.evidence.versions import FAULT_VARIABLE
+from hardware.plain_text import one_line, printable
 from hardware.plugins import plugins
 from hardware.testing.runner import Limits, default_memory_limit
 
@@ -35,12 +39,15 @@ from .project import project_findings, project_text
 from .reason_text import reason_text
 from .report import Report
 from .reporter import HardwareCompatibilityReporter
-from .run_table import run_text
+from .run_table import last_line, run_text
 from .source_places import suite_places
 
 if TYPE_CHECKING:
     from generators.project.project_plan import ProjectRun
     from hardware.detection import HardwareInfo
+
+_LIBRARY_LOG = "libraries.log"
+"""The file below the folder for reports that gets what libraries write on standard error."""
 
 
 def run_suites(
@@ -66,16 +73,20 @@ def run_suites(
     if asked.format_ == "json":
         click.echo(report_text(report, "json"))
     else:
-        click.echo(run_text(result, path, width=terminal_width()))
+        width, is_terminal = terminal_width(), sys.stdout.isatty()
+        click.echo(run_text(result, report.findings, width=width, is_terminal=is_terminal))
         if outcome:
-            click.echo(project_text(outcome, width=terminal_width()))
+            click.echo(f"\n{project_text(outcome, width=width)}")
+        click.echo(last_line(result, path, is_terminal=is_terminal))
     if cut:
         lines = [line for cell in result.cells for line in cell.lines]
         done = sum(line.outcome is not Outcome.NOT_RUN for line in lines)
-        counted = f"{done} of {len(lines)} checks were done, the rest is not_run"
+        counted = f"{done} of {len(lines)} checks are done; the others are not_run"
         click.echo(printable(f"error: {cut.how}: {counted}. {cut.next_step}"), err=True)
         return INTERRUPTED
     _print_missing(result, asked)
+    if _fault_that_never_fired(result):
+        return 1
     code = result.exit_code(allow_fallback=asked.allow_fallback)
     if outcome:
         return outcome.over(code)
@@ -90,7 +101,7 @@ def _by_findings(asked: Options, result: JobResult, report: Report, code: int) -
     """
     limit = Severity(asked.fail_on[0]) if asked.fail_on else Severity.ERROR
     if report.baseline:
-        note(f"against {report.baseline.name}: {report.baseline.summary}")
+        note(f"compared with {report.baseline.name}: {report.baseline.summary}")
     if report.fails(limit):
         return 1
     missing = not asked.allow_fallback and any(c.substituted and c.written.planned.required for c in result.cells)
@@ -111,7 +122,7 @@ def _judged(asked: Options, project: ProjectRun | None, result: JobResult, *, lo
     today = date.today()
     if lock:
         project, changes = project.with_lock_of(result, today=today)
-        note(*([f"{project.project.name}: {change}" for change in changes] or ["the lock stays as it is"]))
+        note(*([f"{project.project.name}: {change}" for change in changes] or ["the lock is unchanged"]))
     return project.judge(result, today=today, allow_fallback=asked.allow_fallback, words=reason_text)
 
 
@@ -134,19 +145,46 @@ def _run(
     if asked.host:
         elsewhere = plugins().job("host")(asked, asked.host, written, inventory, project, command)
         return elsewhere
-    return run_job(
-        written,
-        inventory,
-        evidence=asked.evidence,
-        command=command,
-        machine=asked.machine,
-        limits=limits,
-        jobs=asked.jobs,
-        resume=asked.resume,
-        pytest_arguments=asked.pytest_arguments,
-        on_note=note,
-        progress=progress_on(sys.stderr),
-    )
+    with _library_log(asked.report_dir / _LIBRARY_LOG) as stream:
+        return run_job(
+            written,
+            inventory,
+            evidence=asked.evidence,
+            command=command,
+            machine=asked.machine,
+            limits=limits,
+            jobs=asked.jobs,
+            resume=asked.resume,
+            pytest_arguments=asked.pytest_arguments,
+            on_note=lambda text: click.echo(f"note: {one_line(as_runnable(text))}", file=stream),
+            progress=progress_on(stream),
+        )
+
+
+@contextmanager
+def _library_log(path: Path) -> Iterator[TextIO]:
+    """Append what libraries write on standard error to a file, and yield the real standard error.
+
+    Without a file descriptor, as in tests, or if the file can't be opened or is a link, nothing is redirected.
+    """
+    try:
+        number = sys.stderr.fileno()
+        own = os.dup(number)
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+    except (OSError, ValueError):
+        yield sys.stderr
+        return
+    with os.fdopen(own, "w", encoding=sys.stderr.encoding, errors=sys.stderr.errors) as stream:
+        sys.stderr.flush()
+        os.dup2(log, number)
+        os.close(log)
+        try:
+            yield stream
+        finally:
+            sys.stderr.flush()
+            os.dup2(stream.fileno(), number)
+            if path.is_file() and not path.stat().st_size:
+                path.unlink()
 
 
 def _prepare(report_dir: Path) -> None:
@@ -164,17 +202,45 @@ def _prepare(report_dir: Path) -> None:
 
 
 def _print_missing(result: JobResult, asked: Options) -> None:
-    missing: list[CellResult] = [c for c in result.cells if c.substituted and c.written.planned.required]
-    for cell in missing:
-        mild = asked.allow_fallback
-        where = f"on {asked.host}" if asked.host else "here"
-        doctor = "" if asked.host else f" {command_of('doctor')} says more."
-        ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
-        click.echo(
-            f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't "
-            f"{where} ({cell.substituted}); nothing counts for it ({ending}).{doctor}",
-            err=True,
+    """Print one line for each requested device that isn't available, however many cells it has."""
+    missing = Counter(
+        (str(cell.written.planned.device), cell.substituted)
+        for cell in result.cells
+        if cell.substituted and cell.written.planned.required
+    )
+    kind, ending = (
+        ("note", "allowed by --allow-fallback")
+        if asked.allow_fallback
+        else ("error", "exit code 1; --allow-fallback makes it 0")
+    )
+    doctor = "" if asked.host else f" To see what is missing: {as_runnable('hwcompat devices doctor')}"
+    where = f"on {asked.host}" if asked.host else "on this machine"
+    for (device, reason), number in missing.items():
+        cells = f"{number} cell{'' if number == 1 else 's'}"
+        text = (
+            f"{device} isn't available {where}: {reason}. The results of {cells} don't count for {device} ({ending})."
         )
+        click.echo(f"{kind}: {text}{doctor}", err=True)
+
+
+def _fault_that_never_fired(result: JobResult) -> bool:
+    """Print an error if a fault is set for the simulated device and no operator of the run was affected."""
+    from hardware.backends.simulated import SimulatedFault
+
+    text = os.environ.get(FAULT_VARIABLE, "")
+    if not text:
+        return False
+    fault = SimulatedFault.parse(text)
+    lines = [line for cell in result.cells for line in cell.lines if line.requested_target == "simulated"]
+    fired = any(
+        line.outcome.is_failure or any(map(fault.hits, (*line.native_ops, *line.offloaded_ops))) for line in lines
+    )
+    if not fired:
+        why = "no cell of this run launched that operator" if lines else "no cell of this run is on simulated"
+        click.echo(
+            printable(f"error: {FAULT_VARIABLE}={text} had no effect: {why}. Unset it, or correct it."), err=True
+        )
+    return not fired
 
 
 def of_runs(result: JobResult) -> Latest:
@@ -233,6 +299,6 @@ def write_run_reports(
             name: reporter.save_to_file(text, f"{result.run_id}.{suffix_of(name)}") for name, text in texts.items()
         }
     except OutputError as error:
-        fix = "The evidence is kept: name another folder with --report-dir, and go on with --resume."
+        fix = "The evidence is stored. Name another folder with --report-dir, and continue with --resume."
         raise OutputError(error.what, why=error.why, fix=fix) from error
     return report, paths["markdown"]

@@ -1,164 +1,304 @@
-"""The table and the verdicts that are printed after a run."""
+"""The results that are printed after a run: one table, failures grouped by cause, notes, and a last line."""
 
 from __future__ import annotations
 
+import io
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from generators.compatibility.verdict import Level
-from generators.plan import PlannedSuite
+from generators.compatibility.verdict import Level, is_failing
 from generators.run import CellResult, JobResult
-from hardware.command_names import command_of
-from hardware.evidence.record import CheckLine, Outcome
-from hardware.plain_text import wrapped
+from hardware.command_names import as_runnable
+from hardware.detection import targets
+from hardware.evidence.record import CheckLine, Stage
+from hardware.expected_targets import TargetStatus
+from hardware.plain_text import labelled, one_line, printable
 from hardware.testing.progress import counted
 
-from .reason_text import BASIS_WORDS, FAULT_WORDS, explained
-from .text import listed, text_table, working
+from .finding import Finding, Severity
+from .reason_text import FAULT_WORDS, explained
+from .suites_text import selection_texts
+from .text import listed
 
-_HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
-_CELL_HEADINGS = ("cell", "weights", "verdict", "checks", "error/tolerance", "time")
+if TYPE_CHECKING:
+    from rich.console import Console
 
-_EACH = 5
-"""Up to this number of cells are shown with every check; of more, only those that aren't high, below a table."""
-
-
-def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
-    """Return tables, verdicts with their reasons, and the paths of suite, evidence and report."""
-    few = len(result.cells) <= _EACH
-    interrupted = (Outcome.NOT_RUN, "interrupted")  # the run ended before it began
-    reached = [
-        cell
-        for cell in result.cells
-        if not cell.lines or any((line.outcome, line.error_type) != interrupted for line in cell.lines)
-    ]
-    shown = [cell for cell in reached if few or cell.verdict.level is not Level.HIGH]
-    parts = [] if few else [_overview(result.cells)]
-    shared = frozenset() if few else frozenset.intersection(*(frozenset(_texts(cell)[1]) for cell in result.cells))
-    parts += [part for cell in shown for part in (_table(cell), _conclusion(cell, width, shared))]
-    if not few:
-        parts.append(_levels(result.cells, [cell for cell in result.cells if cell not in shown], shared, width))
-    if unreached := [cell.written.planned.cell.id for cell in result.cells if cell not in reached]:
-        parts.append("\n" + _labelled("Not reached", listed(unreached, _EACH), width))
-    files = _evidence(result, width)
-    reports = f"{report} (and .html, .json, .sarif, .xml for JUnit)"
-    return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])
+_HEADINGS = ("cell", "weights", "verdict", "checks", "error / tolerance", "time")
+_STYLES = {Level.HIGH: "green", Level.MEDIUM: "green", Level.UNSUPPORTED: "red"}
+_OTHER_STYLE = "yellow"
+_ERRORS = (Severity.CRITICAL, Severity.ERROR)
+_SHOWN = 5
+_REMEDIES = 3
+_LOG_WIDTH = 200
+"""The table's width outside a terminal, where a row stays on one line."""
 
 
-def _overview(cells: Sequence[CellResult]) -> str:
-    rows = []
+@dataclass(kw_only=True)
+class _Cause:
+    """The cells that fail for one cause: the texts of each, and what to do."""
+
+    title: str
+    cells: dict[str, list[str]] = field(default_factory=dict)
+    remedies: dict[str, None] = field(default_factory=dict)
+
+
+def run_text(
+    result: JobResult, findings: Sequence[Finding] = (), *, width: int = 100, is_terminal: bool = False
+) -> str:
+    """Return the table of cells, failures grouped by cause with what to do, and notes on the results.
+
+    `findings` are those of the run's report. Colors are only for a terminal, and not with NO_COLOR.
+    """
+    console = _console(width if is_terminal else _LOG_WIDTH, is_terminal=is_terminal)
+    _print_table(console, result.cells)
+    for cause in _causes(result.cells, findings):
+        number = f"{len(cause.cells)} cell{'' if len(cause.cells) == 1 else 's'}"
+        _print_lines(console, [f"{cause.title} ({number})"], "bold red")
+        _print_lines(console, _lines_of(cause, width))
+        console.print()
+    if notes := list(_notes(result)):
+        _print_lines(console, [*labelled(notes, width=width), ""])
+    return _printed(console)
+
+
+def last_line(result: JobResult, report: Path, *, is_terminal: bool = False) -> str:
+    """Return the result in one line: `2 of 4 cells don't work · report PATH · next: hwcompat localize CELL`."""
+    failing = [cell for cell in result.cells if _is_failing(cell)]
+    others = [cell for cell in result.cells if not _is_failing(cell)]
+    unknown = sum(_is_unknown(cell) for cell in others)
+    in_part = sum(cell.verdict.level is Level.LOW for cell in others)
+    total, works = len(result.cells), len(others) - unknown - in_part
+    number, verb = (len(failing), "doesn't work") if failing else (works, "works")
+    if number != 1:
+        verb = verb.replace("doesn't", "don't").replace("works", "work")
+    counts = [f"{number} of {total} cell{'' if total == 1 else 's'} {verb}"]
+    counts += [f"{in_part} in part"] if in_part else []
+    counts += [f"{unknown} unknown"] if unknown else []
+    command = _next_command(failing) or _next_for_unknown(result.cells)
+    parts = [", ".join(counts), f"report {report}", *([f"next: {as_runnable(command)}"] if command else [])]
+    console = _console(_LOG_WIDTH, is_terminal=is_terminal)
+    _print_lines(
+        console, [" · ".join(parts)], "bold red" if failing else "bold yellow" if unknown or in_part else "bold green"
+    )
+    return _printed(console)
+
+
+def _console(width: int, *, is_terminal: bool) -> Console:
+    from rich.console import Console
+
+    return Console(file=io.StringIO(), width=width, force_terminal=is_terminal, highlight=False, emoji=False)
+
+
+def _print_lines(console: Console, lines: Sequence[str], style: str = "") -> None:
+    from rich.text import Text
+
+    for line in lines:
+        console.print(Text(printable(line), style=style), soft_wrap=True)
+
+
+def _printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip("\n").split("\n"))
+
+
+def _print_table(console: Console, cells: Sequence[CellResult]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in _HEADINGS:
+        table.add_column(heading, no_wrap=heading == "cell", overflow="fold")
     for cell in cells:
-        worst = max(
-            (line for line in cell.lines if line.max_rel_error is not None),
-            key=lambda line: line.max_rel_error or 0.0,
-            default=None,
-        )
-        counts = counted(Counter(line.outcome for line in cell.lines))
-        seconds = sum(line.duration_s for line in cell.lines)
-        planned = cell.written.planned
-        weights = "missing" if planned.profile.missing else planned.profile.recipe.subject
-        level = str(cell.verdict.level)
-        rows.append((planned.cell.id, weights, level, counts, _error(worst), f"{seconds:.1f}s"))
-    return f"\n{text_table(_CELL_HEADINGS, rows)}"
+        level = cell.verdict.level
+        words = [printable(word) for word in _row(cell)]
+        styles = ["", "", _STYLES.get(level, _OTHER_STYLE), "", "", ""]
+        table.add_row(*map(Text, words, styles))
+    console.print()
+    console.print(table)
+    console.print()
 
 
-def _levels(cells: Sequence[CellResult], high: Sequence[CellResult], shared: Collection[str], width: int) -> str:
-    """Return how many cells work, and the conditions that all share or that belong to cells without details."""
-    lines = [_labelled("Verdicts", working([cell.verdict.level for cell in cells]), width)]
-    conditions = Counter(text for cell in high for text in _texts(cell)[1] if text not in shared)
-    said = [(text, "all cells") for text in sorted(shared)]
-    said += [(text, f"{number} of the cells") for text, number in conditions.items()]
-    lines += [_labelled("Condition", f"{text} ({whose})", width) for text, whose in said]
-    return "\n" + "\n".join(lines)
-
-
-def _texts(cell: CellResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return explained(cell.verdict)
-
-
-def _evidence(result: JobResult, width: int) -> list[str]:
-    if len(result.evidence) <= _EACH:
-        return [_labelled("Evidence", str(path), width) for path in result.evidence]
-    folders = dict.fromkeys(str(path.parent) for path in result.evidence)
-    return [_labelled("Evidence", f"{', '.join(folders)} ({len(result.evidence)} files of this run)", width)]
-
-
-def _table(cell: CellResult) -> str:
+def _row(cell: CellResult) -> tuple[str, ...]:
     planned = cell.written.planned
-    recipe = planned.profile.recipe
-    weights = f"weights: {recipe.subject}, {recipe.parameters:,} parameters"
-    head = f"{planned.cell.id}   {'weights: checkpoint, missing' if planned.profile.missing else weights}"
-    rows = [_row(check, cell) for check in cell.checks]
-    return f"\n{head}\n{text_table(_HEADINGS, rows)}\n"
-
-
-def _row(check: str, cell: CellResult) -> tuple[str, ...]:
-    """Return the line that decides: of two lines of a check the one that isn't a pass."""
-    own = [line for line in cell.lines if line.check_name == check]
-    if not own:
-        return check, "not_run", "", "", "", ""
-    line = next((one for one in own if one.outcome is not Outcome.PASSED), own[0])
-    error = _error(line)
-    ran_on = line.actual_target or "-"
-    return check, str(line.outcome), line.requested_target, ran_on, error, f"{line.duration_s:.2f}s"
+    worst = max(
+        (line for line in cell.lines if line.max_rel_error is not None),
+        key=lambda line: line.max_rel_error or 0.0,
+        default=None,
+    )
+    weights = "missing" if planned.profile.missing else planned.profile.recipe.subject
+    counts = counted(Counter(line.outcome for line in cell.lines))
+    seconds = sum(line.duration_s for line in cell.lines)
+    return planned.cell.id, weights, str(cell.verdict.level), counts, _error(worst), f"{seconds:.1f} s"
 
 
 def _error(line: CheckLine | None) -> str:
     if line is None or line.max_rel_error is None or line.tolerance is None:
         return ""
-    return f"{line.max_rel_error:.1e}/{line.tolerance:.0e}"
+    return f"{line.max_rel_error:.1e} / {line.tolerance:.0e}"
 
 
-def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
-    """Return the result of a cell; conditions that all cells share are shown once, below."""
-    planned, verdict = cell.written.planned, cell.verdict
-    reasons, conditions = _texts(cell)
-    said = []
-    if planned.profile.stands_in_for:
-        known = "" if planned.profile.recipe.subject == "config" else "unknown. "
-        said.append(("Asked for", f"{planned.profile.stands_in_for}: {known}{planned.profile.note}"))
-    basis = "nothing measured" if verdict.level is Level.UNKNOWN else verdict.basis
-    said += [("Verdict", f"{verdict.level} ({basis})")]
-    if cell.taken_from:
-        said.append(("Taken over", f"from run {cell.taken_from}, which had finished this cell"))
-    said += [("Fault", FAULT_WORDS[verdict.fault])] if verdict.fault else []
-    said += [("Reason", reason) for reason in reasons[:6]]
-    said += [("Condition", condition) for condition in conditions if condition not in shared]
-    if not planned.profile.missing:
-        predicted, rules = planned.verdict, ", ".join(planned.verdict.rule_ids) or "no rule"
-        words = f"{BASIS_WORDS[predicted.basis]}: {rules}"
-        said.append(("Predicted", f"{predicted.level} ({words}), stored before the run"))
-        said += [("Note", text) for text in _failure_messages(cell)]
-        said += _choice(planned)
-        said.append(("Suite", str(cell.written.path)))
-    return "\n".join(_labelled(label, text, width) for label, text in said)
+# Failures by cause
 
 
-def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
-    """Return what `auto` selected and why, and what it skipped."""
-    if planned.selection is None:
-        return []
-    taken, passed = planned.selection.steps[-1], planned.selection.steps[:-1]
-    said = [("Chosen", f"{taken.target}: {taken.reason}")]
-    if passed:
-        said.append(
-            ("Passed over", f"{', '.join(s.target for s in passed)} ({command_of('devices', 'list')} says why)")
-        )
-    return said
+def _is_failing(cell: CellResult) -> bool:
+    failed = any(line.outcome.is_failure for line in cell.lines)
+    return failed or (is_failing(cell.verdict) and not _is_unknown(cell))
 
 
-def _failure_messages(cell: CellResult) -> Iterator[str]:
-    """Return the first words of each check that didn't pass, each once."""
-    said: dict[str, list[str]] = {}
-    for line in cell.lines:
-        if line.outcome is not Outcome.PASSED:
-            text = line.error_message or line.substitution_reason
-            said.setdefault(text.splitlines()[0] if text else "", []).append(line.check_name)
-    for text, checks in said.items():
+def _is_unknown(cell: CellResult) -> bool:
+    return cell.untrusted or cell.verdict.level is Level.UNKNOWN
+
+
+def _is_interrupted(cell: CellResult) -> bool:
+    return bool(cell.lines) and all(line.error_type == "interrupted" for line in cell.lines)
+
+
+def _causes(cells: Sequence[CellResult], findings: Sequence[Finding]) -> list[_Cause]:
+    """Return the causes of all cells that fail or whose results are unknown, in the order of the cells."""
+    found: dict[tuple[str, ...], _Cause] = {}
+    for cell in cells:
+        works = cell.verdict.level in (Level.HIGH, Level.MEDIUM) and not cell.untrusted
+        if works and not _is_failing(cell):
+            continue
+        own = [one for one in findings if cell.verdict.cell in one.cells and one.severity in _ERRORS]
+        if own and not cell.substituted and not cell.written.planned.profile.missing:
+            for one in own:
+                title = f"{one.error_type.replace('_', ' ')} on {one.hardware_type}"
+                cause = found.setdefault((title, one.cause), _Cause(title=title))
+                _add(cause, cell, [f"{one.message} (checks: {', '.join(one.checks)})"])
+                cause.remedies.update(dict.fromkeys(one.recommendations))
+        else:
+            title, texts, remedies = _without_finding(cell)
+            cause = found.setdefault((title,), _Cause(title=title))
+            _add(cause, cell, texts)
+            cause.remedies.update(dict.fromkeys(remedies))
+    return list(found.values())
+
+
+def _add(cause: _Cause, cell: CellResult, texts: Sequence[str]) -> None:
+    fault = cell.verdict.fault
+    known = cause.cells.setdefault(cell.verdict.cell, [f"Fault: {FAULT_WORDS[fault]}"] if fault else [])
+    known += [text for text in texts if text not in known]
+
+
+def _without_finding(cell: CellResult) -> tuple[str, list[str], list[str]]:
+    """Return the title, texts and remedies of a cell that no finding explains."""
+    planned = cell.written.planned
+    if planned.profile.missing:
+        return f"the weights of {planned.profile.asked} are missing", [planned.profile.missing], []
+    if cell.substituted:
+        target = planned.cell.target
+        actual = next((line.actual_target for line in cell.lines if line.actual_target), "another target")
+        texts = [f"The checks ran on {actual}. They don't count as a pass on {target}."]
+        remedies = [f"See what is missing: {as_runnable('hwcompat devices doctor')}"]
+        return f"{target} isn't available: {cell.substituted}", texts, remedies
+    if _is_interrupted(cell):
+        return "not run: the run was interrupted", [], []
+    reasons, _ = explained(cell.verdict)
+    title = reasons[0] if reasons else "no result"
+    return title if cell.verdict.level is Level.UNKNOWN else f"works in part: {title}", list(reasons[1:]), []
+
+
+def _lines_of(cause: _Cause, width: int) -> list[str]:
+    """Return the lines of a cause: cells with the same texts are listed together."""
+    by_texts: dict[tuple[str, ...], list[str]] = {}
+    for cell, own in cause.cells.items():
+        by_texts.setdefault(tuple(own), []).append(cell)
+    shown: list[tuple[str, str]] = []
+    for texts, cells in by_texts.items():
+        shown.append(("Cell" if len(cells) == 1 else "Cells", listed(cells, _SHOWN)))
+        shown += [("", one_line(text)) for text in texts]
+    shown += [("Fix", one_line(text)) for text in list(cause.remedies)[:_REMEDIES]]
+    return labelled(shown, width=width)
+
+
+def _next_command(failing: Sequence[CellResult]) -> str:
+    """Return the command that helps with the first failure: results that differ can be localized."""
+    for stage, command in ((Stage.COMPARE, "localize"), (None, "repro")):
+        for cell in failing:
+            if any(line.outcome.is_failure and stage in (None, line.stage) for line in cell.lines):
+                return f"hwcompat {command} {cell.verdict.cell}"
+    return ""
+
+
+def _next_for_unknown(cells: Sequence[CellResult]) -> str:
+    return "hwcompat devices doctor" if any(cell.substituted for cell in cells) else ""
+
+
+# Notes
+
+
+def _notes(result: JobResult) -> Iterator[tuple[str, str]]:
+    """Return labeled texts: requested models that were replaced, conditions, predictions, selections and files."""
+    cells = result.cells
+    for text, ids in _by_text((cell, _stand_in(cell)) for cell in cells).items():
+        yield "Requested", f"{text} ({listed(ids, _SHOWN)})"
+    for run, ids in _by_text((cell, cell.taken_from) for cell in cells).items():
+        yield "Resumed", f"{listed(ids, _SHOWN)}: from run {run}"
+    conditions = _by_text(
+        (cell, text) for cell in cells if not _is_failing(cell) for text in explained(cell.verdict)[1]
+    )
+    passing = _by_text(
+        (cell, text) for cell in cells if cell.verdict.level is Level.MEDIUM for text in explained(cell.verdict)[0]
+    )
+    for label, found in (("Works if", passing), ("Condition", conditions)):
+        for text, ids in found.items():
+            yield label, f"{text} ({'all cells' if len(ids) == len(cells) > 1 else listed(ids, _SHOWN)})"
+    yield from _predictions(cells)
+    yield from _selections(result)
+    if folders := dict.fromkeys(str(cell.written.path.parent) for cell in cells):
+        yield "Suites", ", ".join(folders)
+    if folders := dict.fromkeys(str(path.parent) for path in result.evidence):
+        yield "Evidence", f"{', '.join(folders)} ({len(result.evidence)} files of this run)"
+
+
+def _by_text(pairs: Iterator[tuple[CellResult, str]]) -> dict[str, list[str]]:
+    """Return the cells of each text, without empty texts."""
+    found: dict[str, list[str]] = {}
+    for cell, text in pairs:
         if text:
-            yield f"{', '.join(checks)}: {text[:300]}"
+            found.setdefault(text, []).append(cell.verdict.cell)
+    return found
 
 
-def _labelled(label: str, text: str, width: int) -> str:
-    return "\n".join(wrapped(text, width=width, start=f"{label:<12}", indent=" " * 12, break_long_words=False))
+def _stand_in(cell: CellResult) -> str:
+    """Return what was requested, if other weights ran in place of it."""
+    profile = cell.written.planned.profile
+    if not profile.stands_in_for:
+        return ""
+    known = "" if profile.recipe.subject == "config" else "unknown. "
+    return f"{profile.stands_in_for}: {known}{profile.note}"
+
+
+def _predictions(cells: Sequence[CellResult]) -> Iterator[tuple[str, str]]:
+    """Return how many stored predictions the results confirm, and each that they don't."""
+    predicted = {cell.verdict.cell: cell.written.planned.verdict.level for cell in cells}
+    unknown = Level.UNKNOWN
+    judged = [one for one in cells if unknown not in (one.verdict.level, predicted[one.verdict.cell])]
+    wrong = [
+        f"{cell.verdict.cell}: predicted {predicted[cell.verdict.cell]}, measured {cell.verdict.level}"
+        for cell in judged
+        if predicted[cell.verdict.cell].is_supported != cell.verdict.level.is_supported
+    ]
+    if judged:
+        right = len(judged) - len(wrong)
+        yield "Predicted", f"{right} of {len(judged)} predictions stored before the run were right"
+    yield from (("", text) for text in wrong[:_SHOWN])
+
+
+def _selections(result: JobResult) -> Iterator[tuple[str, str]]:
+    """Return why `auto` selected its targets, once for all cells with the same reasons."""
+    chosen = [cell for cell in result.cells if cell.written.planned.selection]
+    statuses: Sequence[TargetStatus] = targets(result.inventory) if chosen else ()
+    by_texts: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for cell in chosen:
+        selection = cell.written.planned.selection
+        assert selection is not None
+        by_texts.setdefault(tuple(selection_texts(selection, statuses)), []).append(cell.verdict.cell)
+    for texts, ids in by_texts.items():
+        label, text = texts[0]
+        yield label, f"{text} ({listed(ids, _SHOWN)})"
+        yield from texts[1:]

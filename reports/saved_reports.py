@@ -23,7 +23,7 @@ def keep(text: str, folder: Path, name: str, option: str = "--output-dir") -> Pa
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
-            raise OSError("a link is there, and links are not followed")
+            raise OSError("the path is a link, and links are not followed")
         write_whole(path, text)
     except OSError as error:
         raise OutputError(
@@ -62,23 +62,23 @@ def read_kept(
     except OSError as error:
         raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=fix) from error
     except ValueError as error:
-        raise BrokenInput(f"{name} is no JSON", why=reason_of(error), fix=fix) from error
+        raise BrokenInput(f"{name} is not JSON", why=reason_of(error), fix=fix) from error
     rules = schema_of(schema)
     wanted = rules["properties"]["schema_version"]["const"]
     given = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(given, int) and given != wanted:
-        newer = "Compare with the version that made it, or a newer one."
+        newer = "Use the version of hwcompat that created it, or a newer one."
         raise BrokenInput(
             f"{name} is a {noun} of schema version {given}",
             why=f"this version reads {wanted}",
             fix=newer if given > wanted else fix,
         )
     if isinstance(data, dict) and "compatibility" in data and "compatibility" not in rules["properties"]:
-        raise BrokenInput(f"{name} is no {noun}", why="it is a matrix", fix=fix)
+        raise BrokenInput(f"{name} is not a {noun}", why="it is a matrix", fix=fix)
     if only:
         parts = {part: rules["properties"][part] for part in ("schema_version", *only)}
         rules |= {"properties": parts, "required": list(parts), "additionalProperties": True}
     for wrong in jsonschema.Draft202012Validator(rules).iter_errors(data):
         place = "" if wrong.json_path == "$" else f"{echo(wrong.json_path)}: "
-        raise BrokenInput(f"{name} is no {noun}", why=f"{place}{echo(wrong.message)}", fix=fix)
+        raise BrokenInput(f"{name} is not a {noun}", why=f"{place}{echo(wrong.message)}", fix=fix)
     return dict(data)

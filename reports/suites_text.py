@@ -11,9 +11,11 @@ from hardware.plain_text import WIDTH, json_text, labelled, printable
 
 if TYPE_CHECKING:
     from generators.compatibility.rules import RuleSet
+    from generators.compatibility.selection import Selection
     from generators.plan import PlannedSuite
     from generators.suites.suite_files import FolderState
     from generators.suites.verify import Publication, Verification
+    from hardware.expected_targets import TargetStatus
 
 
 def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:
@@ -26,16 +28,22 @@ def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:
 def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int = WIDTH) -> str:
     """Return why each planned suite has its target and prediction."""
     from generators.compatibility.rules import load_rules
+    from hardware.basic_detection import inventory_here
+    from hardware.detection import targets
 
     rules = load_rules()
     if format_ == "json":
         return json_text([_planned(suite) | _why(suite, rules) for suite in planned])
-    return printable("\n\n".join(explanation(suite, rules, width=width) for suite in planned), keep="\n")
+    statuses = targets(inventory_here()) if any(suite.selection for suite in planned) else ()
+    texts = (explanation(suite, rules, statuses, width=width) for suite in planned)
+    return printable("\n\n".join(texts), keep="\n")
 
 
-def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> str:
+def explanation(
+    suite: PlannedSuite, rules: RuleSet, statuses: Sequence[TargetStatus] = (), *, width: int = WIDTH
+) -> str:
     """Return the choice of a suite's target and the rules behind its prediction, one labeled line each, without a
-    newline at the end."""
+    newline at the end. `statuses` are those of the machine's targets."""
     from generators.models.recipe import Recipe
 
     from .reason_text import texts
@@ -51,9 +59,7 @@ def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> s
     if suite.profile.note:
         said.append(("Note", suite.profile.note))
     if suite.selection:
-        *passed, taken = suite.selection.steps
-        said.append(("Chosen", f"{taken.target}: {taken.reason}"))
-        said += [("Passed over", f"{step.target}: {step.reason}") for step in passed]
+        said += selection_texts(suite.selection, statuses)
     said.append(("Predicted", f"{suite.verdict.level} ({suite.verdict.basis})"))
     said += [("Reason", reason) for reason in texts(suite.verdict.reasons)]
     said += [("Condition", condition) for condition in texts(suite.verdict.conditions)]
@@ -61,8 +67,36 @@ def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> s
         rule = rules.rule(rule_id)
         said.append(("Rule", f"{rule_id}, see {rule.source}"))
     if not suite.verdict.rule_ids:
-        said.append(("Rule", "no rule applies, so nothing is predicted"))
+        said.append(("Rule", "no rule applies, so there is no prediction"))
     return "\n".join([suite.cell.id, *labelled(said, width=width)])
+
+
+def selection_texts(selection: Selection, statuses: Sequence[TargetStatus]) -> list[tuple[str, str]]:
+    """Return, with labels, why `auto` selected a target, and why it didn't select each other target that may be
+    available. `statuses` are those of the machine's targets."""
+    from generators.compatibility.selection import StepResult
+    from hardware.backends.factory import backend_class
+
+    *others, taken = selection.steps
+    usable = [step for step in others if step.result is not StepResult.NOT_HERE]
+    absent = [step.target for step in others if step.result is StepResult.NOT_HERE]
+    considered = {step.target.partition(":")[0] for step in selection.steps}
+    unlisted = [
+        one.target
+        for one in statuses
+        if one.expected
+        and one.target not in considered
+        and not one.device_name.startswith("emulated")
+        and not backend_class(one.target).SIMULATED
+    ]
+    said = [("Selected", f"auto selected {taken.target}: {taken.reason}")]
+    said += [("", f"not {step.target}: {step.reason}") for step in usable]
+    if unlisted:
+        why = f"the priority list `{selection.list_name}` doesn't name it; select it with --device"
+        said.append(("", f"not {', '.join(unlisted)}: {why}"))
+    if absent:
+        said.append(("", f"not available: {', '.join(absent)} ({as_runnable('hwcompat devices list')} shows why)"))
+    return said
 
 
 def written_text(folder: Path, said: Mapping[str, str], format_: str, command: str) -> str:

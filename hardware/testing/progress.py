@@ -68,13 +68,18 @@ class Pace:
         return {cell: in_words(self._clock() - began) for cell, began in self._began.items()}
 
 
+LOADING = "loading torch"
+"""What a run does before its first check."""
+
+
 class ProgressLines(Progress):
-    """A line for each suite that ended, with the time left, and for each of the last ones that starts. Nothing is
-    overwritten, so that CI logs stay readable. With more than `MANY` suites, those that passed are summarized every
-    `EVERY_S` seconds; other outcomes always have a line."""
+    """A line for each suite that ended, with the time left, for each of the last ones that starts, and for what runs
+    after `QUIET_S` seconds without a line. Nothing is overwritten, so that CI logs stay readable. With more than
+    `MANY` suites, those that passed are summarized every `EVERY_S` seconds; other outcomes always have a line."""
 
     MANY = 60
     EVERY_S = 10.0
+    QUIET_S = 3.0
 
     def __init__(self, stream: TextIO | None = None, pace: Pace | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -83,10 +88,12 @@ class ProgressLines(Progress):
 
     def planned(self, suites: int) -> None:
         self._pace.all += suites
+        self._write(LOADING)
 
     def began(self, suite: SuiteFile, check: str) -> None:
-        if self._pace.began(suite.cell.id) and self._pace.done and not self._pace.left:
-            self._write(f"{suite.cell.id} runs")
+        is_last = self._pace.began(suite.cell.id) and self._pace.done and not self._pace.left
+        if is_last or (self._pace.all <= self.MANY and self._pace.now() - self._written >= self.QUIET_S):
+            self._write(f"{suite.cell.id} runs {check}")
 
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
         self._pace.ended(suite.cell.id)
@@ -96,8 +103,8 @@ class ProgressLines(Progress):
         self._write(f"{suite.cell.id}  {counted(outcomes)}" + (f"; still running: {running}" if running else ""))
 
     def _may_wait(self) -> bool:
-        is_last = self._pace.done == self._pace.all
-        return self._pace.all > self.MANY and not is_last and self._pace.now() - self._written < self.EVERY_S
+        is_first_or_last = self._pace.done in (1, self._pace.all)
+        return self._pace.all > self.MANY and not is_first_or_last and self._pace.now() - self._written < self.EVERY_S
 
     def _write(self, text: str) -> None:
         self._written = self._pace.now()

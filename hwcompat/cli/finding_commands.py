@@ -62,7 +62,7 @@ def compare_command(request: Request, before: str | None, after: str | None) -> 
 
 @click.command("diagnose", short_help="Find the cause in a traceback or log.")
 @click.argument("source", metavar="FILE|-")
-@requests("output_dir", "fail_on", formats=("markdown", "json"))
+@requests("output_dir", "fail_on", formats=("text", "markdown", "json"))
 def diagnose_command(request: Request, source: str) -> int:
     """Find the cause in a traceback or log and say what to do. Works offline; - reads standard input."""
     from reports.diagnose_command import diagnose_pasted

@@ -66,11 +66,11 @@ class Cause:
         if self.single is not None:
             return f"only this differs: {self.single}"
         if self.candidates:
-            return f"one of these, or several: {'; '.join(map(str, self.candidates))}"
+            return f"one or more of these differ: {'; '.join(map(str, self.candidates))}"
         if self.others:
             differing = "; ".join(map(str, self.others))
-            return f"nothing differs that the target declares to depend on; what does: {differing}"
-        return "nothing that is recorded differs: it may be flaky, which another run would tell"
+            return f"nothing that the target depends on differs; other differences: {differing}"
+        return "no recorded difference: the cell may be flaky; run it again to find out"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -187,7 +187,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[CheckLine], object]], ...] = (
     ("configuration", "configuration", lambda line: line.config_hash and line.config_hash[:16]),
     ("weights", "weights", lambda line: line.model_revision and line.model_revision[:16]),
     ("tolerance", "tolerance", lambda line: line.tolerance),
-    ("device", "device asked for", lambda line: line.requested_target),
+    ("device", "requested device", lambda line: line.requested_target),
     ("device", "accelerator", lambda line: line.accelerator),
     ("precision", "computed in", lambda line: line.actual_dtype),
 )
@@ -240,7 +240,7 @@ def _machine(before: RunLine, after: RunLine, hardware: Hardware) -> Iterator[Di
     elif details:
         yield Differing(
             kind="hardware",
-            name=f"hardware under the name {before.machine}:",
+            name=f"hardware of machine {before.machine}:",
             before="one",
             after="another",
             details=details,

@@ -76,7 +76,7 @@ def compare_last_green(now: Side, history: History) -> RunComparison:
         greens[cell] = green
         since = [one for one in earlier[earlier.index(green) + 1 :] if one.state is new.state]
         first = next((one for one in since if one.is_whole), new)
-        remark = f"so since run {first.run.run_id}" if first.run.run_id != new.run.run_id else ""
+        remark = f"unchanged since run {first.run.run_id}" if first.run.run_id != new.run.run_id else ""
         changes.append(
             CellChange(
                 cell=cell,
@@ -155,34 +155,34 @@ def _outcome_of(one: RunSummary, check: str) -> str:
 def _weaker_proof(old: RunSummary, new: RunSummary) -> Iterable[str]:
     """Return why a cell that is still green proves less than before."""
     if missing := [name for name in old.planned.checks if name not in new.planned.checks]:
-        yield f"not planned any more: {', '.join(missing)}"
+        yield f"no longer planned: {', '.join(missing)}"
     weights = level_rules().weights
     if old.planned.subject in weights and not level_rules().proves_enough(new.planned.subject, old.planned.subject):
-        yield f"measured on {new.planned.subject}, before on {old.planned.subject}"
+        yield f"measured with {new.planned.subject} weights, before with {old.planned.subject} weights"
     limits = [
         {name: line.tolerance for name, line in one.checks.items() if line.tolerance is not None}
         for one in (old, new)
     ]
     wider = [name for name, limit in limits[1].items() if limit > limits[0].get(name, limit)]
     if wider:
-        yield f"held to more: {wider[0]} to {limits[1][wider[0]]:g}, before to {limits[0][wider[0]]:g}"
+        yield f"wider tolerance: {wider[0]} {limits[1][wider[0]]:g}, before {limits[0][wider[0]]:g}"
     if old.level is not new.level:
         more = texts(one for one in new.conditions if one not in old.conditions)
-        yield f"the level was {old.level} and is {new.level}{': ' if more else ''}{'; '.join(more)}"
+        yield f"the level changed from {old.level} to {new.level}{': ' if more else ''}{'; '.join(more)}"
 
 
 def _remarks(before: Side, now: Side) -> Iterable[str]:
     if moment_of(before.runs[0]) > moment_of(now.runs[0]):
-        yield "the first run is later than the second: what is worse here may have been fixed since"
+        yield "the first run is newer than the second: changes for the worse may be fixed already"
     for side in (before, now):
         if len(side.runs) > 1:
             yield (
-                f"{side.name} is put together from {len(side.runs)} runs: what differs in inventory and versions is "
-                f"that of the newest, {side.runs[0].run_id}; each change names what differs between its own two"
+                f"{side.name} combines {len(side.runs)} runs: inventory and versions are those of the newest run, "
+                f"{side.runs[0].run_id}; each change lists the differences of its own two runs"
             )
         cut = sum(not one.is_whole for one in side.showings.values())
         if cut:
-            yield f"{side.name} was cut off, or goes on: {cut} of its cells weren't reached, or not to their end"
+            yield f"{side.name} was interrupted or is still running: {cut} of its cells are incomplete"
     yield from _of_names(now, before)
 
 
@@ -197,7 +197,7 @@ def _of_names(*sides: Side) -> Iterable[str]:
                 seen.setdefault(run.machine, set()).add(model)
     for machine, models in seen.items():
         if len(models) > 1:
-            yield f"two machines may have the name {machine}: its processors are {', '.join(sorted(models))}"
+            yield f"two machines may share the name {machine}: it has the processors {', '.join(sorted(models))}"
 
 
 RUNS_LOOKED_AT = 12

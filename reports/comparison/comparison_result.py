@@ -49,14 +49,14 @@ class ChangeKind(StrEnum):
 
 
 _MEANINGS = {
-    ChangeKind.WORSE: "it was green and isn't, another check fails, or what was known of it isn't any more",
-    ChangeKind.FLAKY: "it is green and fails by turns, in runs between which nothing that is recorded differs",
-    ChangeKind.SLOWER: "as green as before, and slower by more than both sides spread",
-    ChangeKind.CHANGED: "the state is the same, and something about it isn't",
-    ChangeKind.NEVER: "not green in any run that is here",
-    ChangeKind.BETTER: "it is green and wasn't, or checks that failed pass",
-    ChangeKind.NEW: "in the second alone",
-    ChangeKind.GONE: "in the first alone",
+    ChangeKind.WORSE: "it was green and isn't now, another check fails, or its result is no longer known",
+    ChangeKind.FLAKY: "it alternates between passing and failing, in runs without a recorded difference",
+    ChangeKind.SLOWER: "still green, and slower by more than the spread of both sides",
+    ChangeKind.CHANGED: "the state is the same, but a detail changed",
+    ChangeKind.NEVER: "not green in any available run",
+    ChangeKind.BETTER: "it is green and wasn't before, or failed checks pass now",
+    ChangeKind.NEW: "only in the second",
+    ChangeKind.GONE: "only in the first",
 }
 _SEVERITIES = {
     ChangeKind.WORSE: Severity.ERROR,

@@ -28,16 +28,16 @@ def comparison_text(found: RunComparison, format: str, *, width: int = 100) -> s
     if format == "json":
         return json_text(found.to_dict(), default=str) + "\n"
     if format not in FORMATS:
-        raise UsageError(f"a comparison has no form as {format}", fix="Take --format text, markdown or json.")
+        raise UsageError(f"a comparison can't be written as {format}", fix="Use --format text, markdown or json.")
     return markdown_document(_blocks(found)) if format == "markdown" else text_document(_blocks(found), width)
 
 
 def _blocks(found: RunComparison) -> Iterator[Block]:
-    title = "What broke since it was green" if found.last_green else "What changed between two sides"
+    title = "Changes since the last green run" if found.last_green else "Comparison of two sides"
     sides = {"last green" if found.last_green else "before": found.before, "now": found.now}
     yield Heading(level=1, text=title)
     yield Table(
-        headings=("side", "named", "showed"),
+        headings=("side", "name", "results"),
         rows=[(head, side.name, _side_words(side)) for head, side in sides.items()],
     )
     if found.remarks:
@@ -45,7 +45,7 @@ def _blocks(found: RunComparison) -> Iterator[Block]:
     if not found.last_green:
         yield from _differences(found)
     if found.suspects:
-        yield Heading(level=2, text="What differs where it got worse")
+        yield Heading(level=2, text="Differences of cells that got worse")
         yield Table(
             headings=("what", "where"),
             rows=[
@@ -53,7 +53,7 @@ def _blocks(found: RunComparison) -> Iterator[Block]:
                 for one in found.suspects
             ],
         )
-    yield Heading(level=2, text="What changed")
+    yield Heading(level=2, text="Changed cells")
     yield _summary(found)
     for kind in ChangeKind:
         yield from _changes(kind, [change for change in found.changes if change.kind is kind], found)
@@ -88,17 +88,16 @@ def _differences(found: RunComparison) -> Iterator[Block]:
     before, now = (side.runs[0].command for side in (found.before, found.now))
     rows += [("command", before, now, "")] if before != now else []
     suites = [
-        f"{name}: not the same in {_cells(len(cells))}: {listed(cells, _EXAMPLES)}"
-        for name, cells in found.suites.items()
+        f"{name} differs in {_cells(len(cells))}: {listed(cells, _EXAMPLES)}" for name, cells in found.suites.items()
     ]
-    yield Heading(level=2, text="What differs")
+    yield Heading(level=2, text="Differences")
     if rows:
         cut = [tuple(map(_cut, row)) for row in rows]
         yield Table(headings=("what", "before", "now", "expires evidence of"), rows=cut)
     if suites:
         yield suites
     if not rows and not suites:
-        yield "Nothing that is recorded of the sides differs."
+        yield "The sides have no recorded difference."
 
 
 def _summary(found: RunComparison) -> str:
@@ -133,7 +132,7 @@ def _cause(change: CellChange) -> str:
     if change.kind in _FOLDED or change.cause is None:
         return ""
     if change.kind is ChangeKind.BETTER and not change.cause.candidates:
-        return "nothing that is recorded differs"
+        return "no recorded difference"
     return str(change.cause)
 
 
@@ -149,7 +148,7 @@ def _change_notes(change: CellChange, *, last_green: bool) -> Iterator[str]:
     """Return runs, remarks and reasons of a change."""
     if change.alternating:
         runs = ", ".join(f"{one.state} in {one.run.run_id}" for one in change.alternating[-6:])
-        yield _cut(f"by turns in {len(change.alternating)} runs that differ in nothing recorded: {runs}")
+        yield _cut(f"alternating in {len(change.alternating)} runs without a recorded difference: {runs}")
     if last_green and change.before is not None and not change.alternating:
         yield _cut(f"last green in {change.before.run.run_id} of {when(change.before.run)} UTC")
     yield from map(_cut, change.remarks)

@@ -63,7 +63,7 @@ class CoverageChanges:
         }
         named["new types"] = {"": self.new}
         named["vanished types"] = {"": self.vanished}
-        named["obstacles that changed"] = _by_change(self.obstacles)
+        named["changed obstacles"] = _by_change(self.obstacles)
         named["not in the earlier report"] = {"": self.not_compared}
         for heading, ways in named.items():
             number = sum(map(len, ways.values()))

@@ -41,13 +41,13 @@ class CoverageStatus(StrEnum):
 
 
 _MEANINGS = {
-    CoverageStatus.PASSED: "level high, measured with today's versions: every required check passed",
-    CoverageStatus.CONDITIONAL: "level medium: every required check passed, under a condition that is stated",
-    CoverageStatus.FAILED: "level low or none: a check failed, or an operator with parameters ran on the host",
-    CoverageStatus.UNDECIDED: "checks ran, and what they saw shows neither that it works nor that it doesn't",
-    CoverageStatus.NOT_DERIVED: "it can be built, and no acceptable tiny model was found",
-    CoverageStatus.NOT_RUN: "nothing ran whose evidence holds with today's versions",
-    CoverageStatus.EXCLUDED: "it can't be built here as it comes: no class, a missing package, or defaults that fail",
+    CoverageStatus.PASSED: "level high, measured with the current versions: every required check passed",
+    CoverageStatus.CONDITIONAL: "level medium: every required check passed under a stated condition",
+    CoverageStatus.FAILED: "level low or unsupported: a check failed, or an operator with parameters ran on the host",
+    CoverageStatus.UNDECIDED: "checks ran, but their results are inconclusive",
+    CoverageStatus.NOT_DERIVED: "it can be built, but no acceptable tiny model was found",
+    CoverageStatus.NOT_RUN: "no evidence is valid with the current versions",
+    CoverageStatus.EXCLUDED: "it can't be built with its defaults: no class, a missing package, or failing defaults",
 }
 
 

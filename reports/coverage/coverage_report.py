@@ -128,12 +128,12 @@ def coverage_json(report: CoverageReport) -> str:
 
 def read_report(path: Path) -> CoverageReport:
     """Read a JSON report. Raises `BrokenInput` if it isn't one."""
-    fix = "hwcompat coverage --format json writes one; one that was kept as the last can be deleted."
+    fix = "hwcompat coverage --format json writes one. You can delete the stored last report."
     data = read_kept(path, SCHEMA, "coverage report", fix)
     types = [one["model_type"] for one in data["types"]]
     if any([one["model_type"] for one in target["results"]] != types for target in data["targets"].values()):
-        why = "its results aren't those of its types"
-        raise BrokenInput(f"{echo(path.name)} is no coverage report", why=why, fix=fix)
+        why = "its results don't match its types"
+        raise BrokenInput(f"{echo(path.name)} is not a coverage report", why=why, fix=fix)
     return CoverageReport.from_dict(data)
 
 

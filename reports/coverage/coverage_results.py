@@ -29,7 +29,7 @@ from ..diagnose import diagnose
 from ..reason_text import folded
 from .coverage_facts import SUBJECT, Coverage, CoverageStatus, Excluded, Result, TargetCoverage, TypeFacts
 
-NOBODY_TRIED = "never tried: no recipe and no refusal"
+NOBODY_TRIED = "never tried: it has neither a recipe nor a refusal"
 
 _STANDINGS = {
     Level.HIGH: CoverageStatus.PASSED,

@@ -35,7 +35,7 @@ _SHORT = {
 _SHORT_OUTCOMES = {"passed_on_fallback": "elsewhere", "ambiguous": "ambig.", "out_of_memory": "memory"}
 _GROUPS = {
     "architecture": ("By architecture", ""),
-    "trait": ("By trait", "A type may have several traits, or none."),
+    "trait": ("By trait", "A type can have several traits or no trait."),
     "family": ("By family", ""),
     "task": ("By primary task", ""),
 }
@@ -68,16 +68,16 @@ def summary(report: CoverageReport) -> Iterator[Block]:
         "machine": report.machine,
         "command": report.command,
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items())),
-        "subject": f"{SUBJECT}: small models with random weights, which show operators and numerics, never size",
+        "weights": f"{SUBJECT}: small models with random weights; they test operators and numerics, not size",
         "precision": coverage.precision,
     }
     yield Heading(level=1, text=title(report))
     yield [f"{target.target}: {_headline(coverage, target)}" for target in coverage.targets]
     yield [f"{label}: {text}" for label, text in facts.items()]
-    yield Heading(level=2, text="What the words mean")
-    yield Table(headings=("standing", "meaning"), rows=[(one.words, one.meaning) for one in CoverageStatus])
+    yield Heading(level=2, text="Meaning of the words")
+    yield Table(headings=("state", "meaning"), rows=[(one.words, one.meaning) for one in CoverageStatus])
     if report.changes is not None:
-        yield Heading(level=2, text="What is new")
+        yield Heading(level=2, text="Changes")
         yield report.changes.sentence(report.transformers)
         if lists := list(report.changes.lists()):
             yield lists
@@ -92,7 +92,7 @@ def details(report: CoverageReport) -> Iterator[Block]:
     obstacles = [obstacle for _, obstacle, _, _ in rows]
     listed = ", ".join(f"{obstacles.count(name)} {name}" for name in sorted(set(obstacles)))
     yield Heading(level=2, text="Excluded")
-    sentence = f"{len(found)} of {types} types ({in_percent(len(found), types)}) can't be built here as they come"
+    sentence = f"{len(found)} of {types} types ({in_percent(len(found), types)}) can't be built with their defaults"
     yield f"{sentence}: {listed}." if found else f"{sentence}."
     if rows:
         yield _reasons(sorted(rows, key=lambda one: one[1]), "obstacle")
@@ -106,14 +106,14 @@ def _headline(coverage: Coverage, target: TargetCoverage) -> str:
     counts = CoverageCounts.of(target.results)
     said = [f"passed {counts.share}."]
     if counts[CoverageStatus.CONDITIONAL]:
-        said.append(f"Under a condition that is stated, {counts[CoverageStatus.CONDITIONAL]} more passed.")
+        said.append(f"{counts[CoverageStatus.CONDITIONAL]} more passed under a stated condition.")
     if coverage.untried:
         said.append(f"{coverage.untried} types were never tried; they count as buildable.")
     return " ".join(said)
 
 
 def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
-    headline, ran_on = _headline(coverage, target), "nothing ran that counts"
+    headline, ran_on = _headline(coverage, target), "no valid run"
     if target.machines or target.devices:
         ran_on = f"{', '.join(target.devices) or target.target} ({', '.join(target.machines) or 'no label'})"
     yield Heading(level=2, text=target.target)
@@ -125,10 +125,10 @@ def _target(coverage: Coverage, target: TargetCoverage) -> Iterator[Block]:
             yield note
         yield _counts(view, groups, "types", (CoverageStatus.CONDITIONAL, *OPEN))
     yield Heading(level=3, text="By task, primary or not")
-    yield "Every task that transformers maps a class of the type for. What isn't counted here was not run."
+    yield "All tasks for which transformers has a class of the type. Tasks that were not run aren't counted."
     yield _counts("task", by_task(coverage, target), "with a class for it", RAN[1:])
     yield Heading(level=3, text="Checks")
-    yield "Over the types that have a recipe, doing their primary task."
+    yield "Types with a recipe, with their primary task."
     yield _checks(target)
     yield from _standings("", target.results, lambda one: one.model_type)
     yield from _standings("Other tasks: ", target.other_tasks, lambda one: f"{one.model_type} ({one.task})")
@@ -147,7 +147,7 @@ def _counts(
     """Return each group with its counts, how many are buildable and how many there are; `standings` without types are
     left out."""
     if not groups:
-        return "There are none."
+        return "No entries."
     shown = [one for one in standings if any(counts[one] for counts in groups.values())]
     every = "of all" if whole == "types" else "of mapped"
     return Table(

@@ -37,7 +37,7 @@ def report_text(report: Report, format: str = "markdown") -> str:
     known = FORMATS.names()
     if format not in known:
         fix = did_you_mean(format, known) or f"Known: {', '.join(known)}."
-        raise UsageError(f"{echo(format)} is not a format of a report", fix=fix)
+        raise UsageError(f"{echo(format)} is not a report format", fix=fix)
     return FORMATS.load(format).render(report)
 
 

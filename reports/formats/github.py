@@ -54,8 +54,10 @@ def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
     for finding in report.findings:
         section = finding_section(finding, against, traceback=False)
         if _size(section) + 2 > left:
-            said = f"{len(sections)} of {len(report.findings)} findings are shown here, the worst ones"
-            sections.insert(0, f"**{said}: a summary holds no more. The reports of the run hold all of them.**")
+            said = f"{len(sections)} of {len(report.findings)} findings are shown here, worst first"
+            sections.insert(
+                0, f"**{said}, because a summary has a size limit. The reports of the run have all of them.**"
+            )
             left = 0
             break
         sections.append(section)
@@ -71,7 +73,11 @@ def _cells(report: Report, left: int) -> list[str]:
     number = min(len(cells), _MOST_CELLS)
     while number and _size(cells_table(cells[:number])) > left:
         number //= 2
-    cut = f" Of the {len(cells)} that aren't high the {number} worst are shown here." if number < len(cells) else ""
+    cut = (
+        f" The {number} worst of the {len(cells)} cells that aren't high are shown here."
+        if number < len(cells)
+        else ""
+    )
     return [cells_table(cells[:number]), said + cut] if report.cells else []
 
 

@@ -14,7 +14,7 @@ from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from ..html.matrix_html import VIEWS, matrix_view
 from ..html.page import SHOWN, PagedList, fragments, packed, paged, render_page
-from ..reference_tests import HEADINGS, reference_test_rows
+from ..reference_tests import EXPLANATION, HEADINGS, reference_test_rows
 from . import Format
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def html_report(report: Report) -> str:
         "packed": rest,
         "packed_cells": "cells" in rest,
         "finding_choices": {name: sorted(set(graver[name])) for name in ("severity", "hardware", "type")},
+        "opinion_explanation": EXPLANATION,
         "opinion_headings": HEADINGS,
         "opinion_rows": reference_test_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),
@@ -109,12 +110,12 @@ def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Return anchors, names and templates of the page's parts, in order."""
     report: Report = values["report"]
     shown = (
-        ("baseline", "Against the baseline", "baseline", report.baseline),
+        ("baseline", "Compared with the baseline", "baseline", report.baseline),
         ("project", "Project file", "project", report.project),
         ("answers", "Answers", "answers", report.model_checks),
         ("verdicts", "Verdicts", "verdicts", values["cells"]),
         ("not-passed", "Not passed", "not_passed", values["not_passed"]),
-        ("second-opinion", "Second opinion", "second_opinion", values["opinion_rows"]),
+        ("second-opinion", "Reference tests", "second_opinion", values["opinion_rows"]),
         ("findings", "Findings", "findings", report.findings),
         ("cells", "Cells", "cells", values["cells"]),
         ("figures", "Figures", "charts", values["past_total"] > 1 or values["errors"] or values["durations"]),

@@ -125,7 +125,7 @@ def _not_counted(line: CheckLine, cell: CellReport | None) -> str:
     verdict = cell.verdict
     if verdict.basis is Basis.MEASURED and line.evidence_id in verdict.evidence_ids:
         return ""
-    return f"passed, but not counted: {'; '.join(explained(verdict)[0]) or cell.basis}"
+    return f"passed, but doesn't count: {'; '.join(explained(verdict)[0]) or cell.basis}"
 
 
 def _verdict_case(suite: Element, cell: CellReport | None) -> None:

@@ -22,9 +22,9 @@ _TRACEBACK_LINES = 25
 _SHOWN_CELLS = 10
 _SHOWN_GONE = 20
 _STATES = {
-    FindingState.NEW: "the baseline has no such finding",
-    FindingState.WORSE: "graver, or in cells or checks in which the baseline hasn't got it",
-    FindingState.KNOWN: "the baseline has it; it doesn't count for the exit code",
+    FindingState.NEW: "not in the baseline",
+    FindingState.WORSE: "more severe than in the baseline, or in more cells or checks",
+    FindingState.KNOWN: "in the baseline; it doesn't affect the exit code",
 }
 
 
@@ -35,7 +35,7 @@ def markdown_report(report: Report) -> str:
     """
     shown = [finding for finding in report.findings if not _is_row(finding, report)]
     left = len(report.findings) - len(shown)
-    rows = f" ({left} of them are rows of the first table only)" if left else ""
+    rows = f" ({left} of them are only in the first table)" if left else ""
     parts = [
         "# Hardware compatibility report",
         f"{markdown(report.timestamp)} UTC. {counts_line(report)}{rows}.",
@@ -85,7 +85,7 @@ def _baseline_section(baseline: FindingComparison) -> str:
     head = f"## Against {markdown(baseline.name)}\n\n{baseline.summary}, since {markdown(baseline.timestamp)} UTC."
     gone = [
         f"- {words}: {finding.severity}, {markdown(finding.hardware_type)}: {markdown(finding.message)}"
-        for words, findings in (("fixed", baseline.fixed), ("not looked at again", baseline.unseen))
+        for words, findings in (("fixed", baseline.fixed), ("not checked again", baseline.unseen))
         for finding in findings[:_SHOWN_GONE]
     ]
     left = sum(max(0, len(findings) - _SHOWN_GONE) for findings in (baseline.fixed, baseline.unseen))
@@ -148,7 +148,7 @@ def _stack(report: Report) -> str:
         (one.target, one.state, one.device_name, f"{one.duration_s:.1f} s" if one.duration_s else "", one.reason)
         for one in report.stack
     ]
-    head = "## Hardware stack\n\n`computed`: three numbers were computed there and are right.\n\n"
+    head = "## Hardware stack\n\n`computed`: the smoke test passed.\n\n"
     return head + escaped_table(("target", "state", "device", "took", "reason"), rows)
 
 
@@ -159,9 +159,9 @@ def _components(report: Report) -> str:
     return "## Components\n\n" + escaped_table(("component", "state", "version", "reason"), rows)
 
 
-_HEADINGS = ("cell", "verdict", "weights", "asked for", "ran on", "device", "checks", "because")
-_NO_CHECK = "No check left a line."
-_CHECK_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
+_HEADINGS = ("cell", "verdict", "weights", "requested", "ran on", "device", "checks", "because")
+_NO_CHECK = "No check has a result."
+_CHECK_HEADINGS = ("check", "outcome", "requested", "ran on", "error / tolerance", "time")
 
 
 def cells_table(cells: Sequence[CellReport]) -> str:

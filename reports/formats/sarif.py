@@ -74,8 +74,8 @@ def _log(report: Report, kept: int) -> dict[str, Any]:
         },
         "automationDetails": {"id": _automation_id(report)},
         "originalUriBaseIds": {
-            _ROOT: {"description": {"text": "The folder in which the command was given."}},
-            _NO_FILE: {"description": {"text": "No folder: such a location names what was looked at, not a file."}},
+            _ROOT: {"description": {"text": "The folder in which the command was run."}},
+            _NO_FILE: {"description": {"text": "Not a folder: such a location names what was examined, not a file."}},
         },
         "invocations": [_invocation(report, kept)],
         "columnKind": "unicodeCodePoints",

@@ -86,11 +86,11 @@
     const counts = td.querySelector("small")?.textContent ?? "";
     const tag = element("span", level ?? counts);
     tag.className = `tag level ${level ?? ""} ${basis ?? ""}`;
-    document.getElementById("cell-level").replaceChildren(tag, ` ${basis ?? "rests on nothing"}`);
+    document.getElementById("cell-level").replaceChildren(tag, ` ${basis ?? "no basis"}`);
     const sections = data.details[data[at.table][at.row].cells[at.column]];
     const detail = document.getElementById("cell-detail");
     detail.replaceChildren(...sections.map(([label, texts]) => listed(label, texts)));
-    if (!sections.length) detail.append(element("dd", "Nothing more is known of it."));
+    if (!sections.length) detail.append(element("dd", "There are no details."));
     if (FILTER_OF[at.table] && form) {
       const show = element("button", "Show its models");
       show.addEventListener("click", () => {

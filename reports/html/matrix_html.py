@@ -127,13 +127,13 @@ def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
 
 
 def _counted(counts: _JSON) -> str:
-    head = "No model was measured here."
+    head = "No model was measured on this target."
     if counts["measured"]:
-        head = f"{counts['supported']} of {counts['measured']} models measured here are high or medium."
+        head = f"{counts['supported']} of {counts['measured']} measured models are high or medium."
     if counts.get("said"):
         head += (
-            f" {counts['said_supported']} of {counts['said']} models that were not measured here are expected to be "
-            "high or medium, by rules or as assumed for their family."
+            f" {counts['said_supported']} of {counts['said']} models without measurements are expected to be "
+            "high or medium, by rules or by the assumption for their family."
         )
     return head if counts["models"] is None else f"{head} There are {counts['models']} models in all."
 

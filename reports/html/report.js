@@ -4,7 +4,7 @@
   "use strict";
   const source = document.getElementById("packed");
   const packed = source ? JSON.parse(source.textContent) : {};
-  const TOO_OLD = "This browser can't unpack it; the JSON report holds it.";
+  const TOO_OLD = "This browser doesn't support DecompressionStream. See the JSON report.";
 
   const unpacked = new Map();
   const parcel = (name, number) => {

@@ -61,7 +61,7 @@ def cell_views(report: Report) -> tuple[CellView, ...]:
 
 
 def _not_judged(cell_id: str) -> Verdict:
-    reason = Reason.of("text", text="not judged: the findings say why")
+    reason = Reason.of("text", text="not judged: see the findings")
     return Verdict(cell=cell_id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(reason,))
 
 
@@ -82,7 +82,7 @@ def _choice(cell_id: str, runs: Sequence[RunLine]) -> Iterator[tuple[str, str]]:
             steps = planned.selection.get("steps")
             for place, step in enumerate(steps if isinstance(steps, list) else ()):
                 if isinstance(step, Mapping):
-                    label = "chosen by auto" if place == len(steps or ()) - 1 else "passed over"
+                    label = "selected by auto" if place == len(steps or ()) - 1 else "not selected by auto"
                     yield label, f"{step.get('target')}: {step.get('reason')}"
 
 
@@ -121,8 +121,8 @@ def check_facts(line: CheckLine) -> str:
         ("inputs", ", ".join(filter(None, shapes))),
         ("conditions", ", ".join(f"{name} {value}" for name, value in sorted(line.conditions.items()))),
         ("largest absolute error", "" if line.max_abs_error is None else f"{line.max_abs_error:.2e}"),
-        ("latency", "" if line.latency_ms is None else f"{line.latency_ms:.2f} ms a forward pass"),
-        ("the proof did not see", line.unseen),
+        ("latency", "" if line.latency_ms is None else f"{line.latency_ms:.2f} ms per forward pass"),
+        ("not verified", line.unseen),
         ("started", moment(line.started_at)),
         ("evidence", line.evidence_id),
     )

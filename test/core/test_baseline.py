@@ -62,7 +62,7 @@ def test_a_finding_that_is_gone_is_fixed_only_if_its_check_ran_again() -> None:
     for checks in ((), (line(B),), (line(A, Outcome.NOT_RUN),), (line(A, check="builds"),)):
         idle = against(report(checks=checks), finding(A))
         assert not idle.fixed
-        assert idle.counts["not looked at"] == 1
+        assert idle.counts["not checked again"] == 1
     of_a_model = finding(model_name="bert")
     assert not against(report(), of_a_model).fixed
     assert against(report(checks=(line(A, check="builds"),)), of_a_model).fixed
@@ -103,15 +103,15 @@ def test_a_report_that_was_kept_is_a_baseline_and_the_new_one_says_what_changed(
 def test_a_file_that_is_no_report_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     for text, why in (
-        ("{", "is no JSON"),
-        ("[]", "is no report"),
+        ("{", "is not JSON"),
+        ("[]", "is not a report"),
         ('{"compatibility": {}}', "it is a matrix"),
         ('{"errors": [], "schema_version": 1}', "schema version 1"),
         ('{"errors": [1], "timestamp": "a", "schema_version": 2}', "errors.0."),
         ('{"errors": [], "schema_version": 7}', "schema version 7"),
         ('{"errors": [1], "timestamp": "a", "schema_version": 3}', "errors.0."),
         ('{"errors": [{"cells": "x"}], "timestamp": "a", "schema_version": 3}', "errors.0."),
-        ("[" * 100_000, "is no JSON"),
+        ("[" * 100_000, "is not JSON"),
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(BrokenInput, match=why) as refused:

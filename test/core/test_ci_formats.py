@@ -155,7 +155,7 @@ def test_a_summary_has_the_worst_first_states_what_is_cut_and_is_no_command() ->
     shown = cut.count("### ")
     assert 1 < shown < 41
     assert cut.index("### error") < cut.index("### info")
-    assert f"{shown} of 41 findings are shown here, the worst ones" in cut
+    assert f"{shown} of 41 findings are shown here, worst first" in cut
     assert "are shown here" not in github_summary(report(*minor))
     text = github_summary(of_everything())
     assert not [one for one in text.splitlines() if one.lstrip().startswith("::") or "##[" in one]
@@ -182,7 +182,7 @@ def test_the_summary_is_appended_where_github_says_and_only_annotations_are_prin
     assert "of 90 findings are shown here" in text
     text, printed = deliver("x" * (LARGEST_SUMMARY - 5), finding(BERT))
     assert len(text) == LARGEST_SUMMARY - 5
-    assert "no summary is added" in printed
+    assert "the summary was not added" in printed
     monkeypatch.setenv(SUMMARY_VARIABLE, str(tmp_path / "no" / "folder"))
     with pytest.raises(OutputError, match="can't be written"):
         deliver("", finding(BERT))

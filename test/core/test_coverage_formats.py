@@ -68,7 +68,7 @@ def test_json_fits_its_schema_and_suffices_for_the_markdown(made, tmp_path):
     for wrong in (results[:-1], [results[0] | {"model_type": "another"}, *results[1:]], [*results, results[0]]):
         data["targets"]["cpu"]["results"] = wrong
         path.write_text(json.dumps(data))
-        with pytest.raises(BrokenInput, match="its results aren't those of its types"):
+        with pytest.raises(BrokenInput, match="its results don't match its types"):
             read_report(path)
 
 

@@ -71,7 +71,7 @@ def test_failures_of_a_text_are_found_once_each_with_the_target_that_it_names():
     ):
         assert kinds(text) == expected, text
     (finding,) = diagnosed(RANKS).findings
-    assert "says line 4; 2 times in all: torch.OutOfMemoryError: CUDA out of memory" in finding.message
+    assert "(line 4, 2 times in total): torch.OutOfMemoryError: CUDA out of memory" in finding.message
     assert finding.evidence_ids == ("t.log:4", "t.log:8")
 
 
@@ -119,11 +119,12 @@ def test_the_command_reads_a_file_and_returns_the_requested_exit_code(tmp_path):
     log.write_text(RANKS, encoding="utf-16")  # as PowerShell writes it
     done = invoke("diagnose", log)
     assert done.code == 1
-    assert "# Diagnosis of trace.log" in done.out
+    assert done.out.startswith("Diagnosis of trace.log\n===")
+    assert invoke("diagnose", log, "--format", "markdown").out.startswith("# Diagnosis of trace.log\n")
     done = invoke("diagnose", log, "--fail-on", "critical", "--format", "json")
     assert done.code == 0
     assert done.document["errors"][0]["error_type"] == "out_of_memory"
-    assert invoke("diagnose", log, "--output-dir", tmp_path / "out").code == 1
+    assert invoke("diagnose", log, "--format", "markdown", "--output-dir", tmp_path / "out").code == 1
     assert (tmp_path / "out" / "diagnosis.md").is_file()
     log.write_text("RuntimeError: No CUDA GPUs are available, asked with hf_abcdefghijklmnopqrstuvwxyz012345\n")
     done = invoke("diagnose", log)
@@ -149,5 +150,5 @@ def test_the_command_refuses_what_it_cannot_read_with_what_to_do(tmp_path):
 def test_operator_that_one_target_lacks_names_those_that_have_it():
     (finding,) = diagnosed(CHAIN).findings
     (advice,) = [text for text in finding.recommendations if text.startswith("Use other hardware")]
-    assert "aten._fft_r2c is on cpu, cuda" in advice
+    assert "aten._fft_r2c is supported on cpu, cuda" in advice
     assert "mps" not in advice

@@ -89,7 +89,7 @@ def test_the_newest_run_doesnt_make_it_green_and_a_report_names_it(tmp_path: Pat
     verdicts = {one.cell: one for one in judge(latest, detect())}
     assert verdicts[BERT].level is Level.UNKNOWN
     assert texts(verdicts[BERT].reasons) == (
-        "flaky, so quarantined: it passed and failed in runs between which nothing recorded differs (r1, r2); "
+        "flaky and quarantined: it passed and failed in runs without a recorded difference (r1, r2); "
         "5 clean runs in a row end the quarantine",
     )
     reporter = HardwareCompatibilityReporter(read_folder(tmp_path))

@@ -216,7 +216,7 @@ def test_an_accepted_failure_stays_a_failure_and_says_why_it_is_accepted():
     assert any(text.startswith("builds failed accepted cpu") for text in page.find("tr"))
     assert any("accepted failure: the vendor knows; boom" in text for text in page.find("td", class_="said"))
     text = page.find("main")[0]
-    assert "hwcompat.toml: 1 accepted. Nothing breaks the build." in text
+    assert "hwcompat.toml: 1 accepted. The build passes." in text
     assert "known: HOSTILE <b>" in text
 
 
@@ -264,7 +264,7 @@ def test_reports_that_cannot_be_written_are_refused_before_a_run_and_say_afterwa
     _prepare(tmp_path / "r")
     assert list((tmp_path / "r").iterdir()) == []
     write_lines(tmp_path / "e/r1-1.jsonl", run_line())
-    with pytest.raises(OutputError, match=r"The evidence is kept.*--report-dir.*--resume"):
+    with pytest.raises(OutputError, match=r"The evidence is stored.*--report-dir.*--resume"):
         write_run_reports(result_of(tmp_path / "e"), Path("/proc/self"))
 
 
@@ -272,7 +272,7 @@ def test_of_the_targets_that_auto_looked_at_the_last_was_chosen():
     steps = [{"target": "cuda", "reason": "absent"}, {"target": "openvino", "reason": "here"}]
     plan = planned_cell(selection={"steps": steps})
     found = list(report_view._choice(BERT, [run_line(plan)]))
-    assert found == [("passed over", "cuda: absent"), ("chosen by auto", "openvino: here")]
+    assert found == [("not selected by auto", "cuda: absent"), ("selected by auto", "openvino: here")]
 
 
 # Large reports

@@ -92,7 +92,7 @@ def test_the_newest_result_of_one_machine_and_accelerator_counts():
             "interrupted after a failure": (two(*wrong, *cut), UNSUPPORTED),
         }
     )
-    assert "put together from several runs" in texts(verdicts["interrupted after passes"].conditions)
+    assert "combined from several runs" in texts(verdicts["interrupted after passes"].conditions)
 
 
 def test_a_device_that_was_absent_is_reported_until_it_measured_the_cell():
@@ -145,7 +145,7 @@ def test_without_a_run_line_or_a_plan_nothing_is_measured():
             "an empty plan after a failure": (two(*broken(), *unplanned, second=second), UNSUPPORTED),
         }
     )
-    assert "measured with versions that aren't known" in texts(verdicts["no run line"].reasons)
+    assert "measured with unknown versions" in texts(verdicts["no run line"].reasons)
 
 
 def test_the_checks_of_a_plan_and_those_that_the_cell_has_to_have_all_count():
@@ -165,7 +165,7 @@ def test_the_checks_of_a_plan_and_those_that_the_cell_has_to_have_all_count():
     assert any("edited by hand" in reason for reason in texts(verdicts["an edited suite"].reasons))
     for check in CHECKS:
         reasons = texts(verdicts[check].reasons)
-        assert any("the plan lacks checks" in reason and check in reason for reason in reasons)
+        assert any("the plan lacks required checks" in reason and check in reason for reason in reasons)
 
 
 def test_the_checks_of_a_cell_come_from_its_recipe_and_its_target(tmp_path):

@@ -123,7 +123,7 @@ def test_a_plan_without_a_comparison_or_a_proof_is_not_high():
     assert ask(lines, plan=thin).level is Level.HIGH
     verdict = ask(lines, plan=thin, required=PLAN)
     assert verdict.level is Level.UNKNOWN
-    assert "the plan lacks checks that the cell has to have: honours_mask" in texts(verdict.reasons)
+    assert "the plan lacks required checks: honours_mask" in texts(verdict.reasons)
 
 
 def test_what_ran_elsewhere_says_nothing_about_the_target():
@@ -160,7 +160,7 @@ def test_a_missing_library_and_a_date_in_the_future_decide_nothing():
 def test_tiny_evidence_does_not_measure_a_checkpoint():
     verdict = ask(passed().values(), weights_asked="checkpoint")
     assert verdict.level is Level.UNKNOWN
-    assert mentions(verdict.reasons, "tiny weights says nothing about a checkpoint")
+    assert mentions(verdict.reasons, "tiny weights doesn't count for a checkpoint")
     real = ask(passed(subject="checkpoint").values(), weights_asked="checkpoint")
     assert real.level is Level.HIGH
     assert not mentions(real.conditions, "tiny")
@@ -214,7 +214,7 @@ def test_a_wider_tolerance_counts_only_if_the_run_names_coarse_functions():
 
     coarse = verdict(coarse_functions="sin, cos")
     assert coarse.level is Level.HIGH
-    assert "as coarse as the target's standard allows: sin, cos" in texts(coarse.conditions)
+    assert "less precise functions that the target's standard allows: sin, cos" in texts(coarse.conditions)
     assert verdict().level is Level.UNKNOWN
     assert verdict().basis is not Basis.MEASURED
 
@@ -249,7 +249,7 @@ def test_accelerators_are_judged_apart_and_the_worst_counts():
     assert ask([*passed().values(), both]).level is Level.HIGH
     mixed = ask([*(line(check) for check in PLAN if check != "builds"), both])
     assert mixed.level is Level.MEDIUM
-    assert "put together from several runs" in texts(mixed.conditions)
+    assert "combined from several runs" in texts(mixed.conditions)
     other["backward"] = line("backward", Outcome.FAILED, run_id="run2", accelerator="L4")
     verdict = ask([*passed().values(), *other.values()])
     assert verdict.level is Level.LOW

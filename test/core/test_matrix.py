@@ -221,7 +221,7 @@ def test_two_accelerators_that_disagree_are_apart_and_their_names_are_text():
     assert note.startswith(f"{CELL}: high here, ")
     assert [one for one in ("high on <b>one|", f"unsupported on {COMMAND}") if one not in note] == []
     text = matrix_text(found, by="accelerator")
-    assert "Cells that have another level elsewhere:" in text
+    assert "Cells whose level differs between devices:" in text
     for form in ("table", "markdown", "csv", "json"):
         for by in ("accelerator", "machine"):
             lines = matrix_text(found, form, by=by).split("\n")
@@ -292,7 +292,7 @@ def test_marks_tell_assumed_from_measured_without_color():
     assert "1/1+" in embedding
     assert "medium*" in embedding
     assert "(0/1)!" in families
-    assert "* assumed for the whole family" in " ".join(families.split())
+    assert "* assumed for its family" in " ".join(families.split())
     assert "unknown" in families
     assert "unknown*" not in families
     models, markdown = matrix_text(found, by="model"), matrix_text(found, "markdown", by="model")

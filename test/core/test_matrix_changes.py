@@ -127,13 +127,13 @@ def test_a_file_that_is_no_baseline_is_refused_with_the_next_step(tmp_path):
     assert read_baseline(path) == whole
     whole["models"]["bert/fill-mask/float32"]["compatibility"]["qnn"]["level"] = "splendid"
     for content, message in (
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "no matrix"),
-        ('{"schema_version": 1}', "schema version 1.*Make it anew"),
-        ('{"schema_version": 2}', "no matrix.*required property"),
-        ('{"schema_version": 99}', "schema version 99.*the version that made it"),
-        ('{"schema_version": 3}', "no matrix.*required property"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a matrix"),
+        ('{"schema_version": 1}', "schema version 1.*Create it again"),
+        ('{"schema_version": 2}', "not a matrix.*required property"),
+        ('{"schema_version": 99}', "schema version 99.*the version of hwcompat that created it"),
+        ('{"schema_version": 3}', "not a matrix.*required property"),
         (json.dumps(whole), "splendid"),
     ):
         path.write_text(content, encoding="utf-8")

@@ -75,7 +75,7 @@ def test_a_family_shows_its_counts_and_the_size_that_it_has():
     ]
     assert '<td class="medium assumed"><button>medium<i> assumed</i></button>' in text
     shown = detail(data_of(text), "families", "embedding", "cuda")
-    assert shown["Counts"] == ["4 of 5 models measured here are high or medium. There are 120 models in all."]
+    assert shown["Counts"] == ["4 of 5 measured models are high or medium. There are 120 models in all."]
     assert shown["Levels"] == ["4 high, 1 unsupported"]
     assert shown["Evidence"] == ["run r1: 30 checks"]
 
@@ -83,7 +83,7 @@ def test_a_family_shows_its_counts_and_the_size_that_it_has():
 def test_expired_and_unknown_cells_are_marked():
     expired = measured(basis=Basis.EXPIRED)
     text = page_text(expired, measured("bert/fill-mask/cpu/float32"))
-    assert "<b>Stale:</b> 1 cell\n" in text
+    assert "<b>Expired:</b> the evidence of 1 cell\n" in text
     assert '<td class="high expired"><button>high<i> expired</i></button>' in text
     assert '<td class="unknown "><button>unknown</button>' in text
     assert int(re.search(r"<b>(\d+)</b> unknown", text)[1]) > 0
@@ -101,7 +101,7 @@ def test_styles_and_links_are_those_that_the_pages_policy_allows():
     links = re.findall(r'href="([^"]*)"', text)
     assert all(link.startswith(("#", "https://", "http://")) for link in links)
     unknown = measured(basis=Basis.PREDICTED, rule_ids=("plug_in.rule",))
-    assert "plug_in.rule</th><td>–</td><td>This rule is not among the rules here." in page_text(unknown)
+    assert "plug_in.rule</th><td>–</td><td>This version doesn't have the rule." in page_text(unknown)
 
 
 def test_hostile_reasons_and_names_stay_data():

@@ -36,7 +36,7 @@ def test_a_run_is_named_by_its_id_its_beginning_or_its_machine(folder):
             "latest": [RED],
             "desk": [RED, GREEN],
         }
-        with pytest.raises(UsageError, match="means 2 things"):
+        with pytest.raises(UsageError, match="is ambiguous: it matches 2"):
             named_runs("2026", evidence)
         assert [named_runs(word, evidence) for word in ("dsk", "20", "20260103", "")] == [None] * 4
 
@@ -66,7 +66,7 @@ def test_a_machine_has_the_newest_run_of_each_cell_that_was_not_cut_off(folder):
         alone = side_of(named_runs("r3", evidence), evidence)
         assert not alone.showings[BERT].is_whole
     write(folder, a_run("lab-of-one", 5))
-    with RunEvidence(folder) as evidence, pytest.raises(UsageError, match="means 2 things"):
+    with RunEvidence(folder) as evidence, pytest.raises(UsageError, match="is ambiguous: it matches 2"):
         named_runs("lab", evidence)
 
 

@@ -11,7 +11,7 @@ from hardware.cell import Cell
 from hardware.evidence.record import Outcome
 from hardware.testing.progress import Pace, ProgressLines, counted, in_words
 from hardware.testing.suite_file import SuiteFile
-from reports.progress_bar import ProgressBar, progress_on
+from reports.progress_bar import ProgressBar, progress_on, working_on
 
 FACTS = {"path": Path("test_x.py"), "subject": "tiny", "checks": ("builds",), "suite_hash": "0"}
 BERT, GPT2 = (
@@ -36,10 +36,10 @@ def test_a_log_gets_one_line_for_each_suite_with_its_outcomes_and_what_is_left()
     assert isinstance(lines, ProgressLines)
     lines.planned(2)
     lines.began(BERT, "builds")
-    assert stream.getvalue() == ""
+    assert stream.getvalue() == "[0/2] loading torch\n"
     lines.ended(BERT, {Outcome.PASSED: 6, Outcome.FAILED: 1})
     lines.ended(GPT2, {Outcome.NOT_RUN: 7})
-    assert stream.getvalue().splitlines() == [
+    assert stream.getvalue().splitlines()[1:] == [
         f"[1/2] {BERT.cell.id}  6 passed, 1 failed",
         f"[2/2] {GPT2.cell.id}  7 not_run",
     ]
@@ -55,11 +55,20 @@ def test_what_runs_is_named_with_its_time_and_the_last_cells_get_no_estimate() -
         lines.ended(BERT, PASSED)
         lines.began(BERT, "builds")
     lines.began(BERT, "no_nan")
-    assert stream.getvalue().splitlines() == [
+    assert stream.getvalue().splitlines()[1:] == [
         f"[1/4, about 30 s left] {BERT.cell.id}  1 passed; still running: {GPT2.cell.id} for 10 s",
         f"[2/4] {BERT.cell.id}  1 passed; still running: {GPT2.cell.id} for 50 s",
-        f"[2/4] {BERT.cell.id} runs",
+        f"[2/4] {BERT.cell.id} runs builds",
     ]
+
+
+def test_a_long_suite_names_its_checks_after_three_seconds_without_a_line() -> None:
+    clock, stream = Clock(), io.StringIO()
+    lines = ProgressLines(stream, Pace(lambda: clock.now))
+    lines.planned(2)
+    for clock.now, check in ((1.0, "builds"), (4.0, "matches_reference"), (5.0, "backward")):
+        lines.began(BERT, check)
+    assert stream.getvalue().splitlines() == ["[0/2] loading torch", f"[0/2] {BERT.cell.id} runs matches_reference"]
 
 
 def test_many_suites_that_pass_do_not_flood_a_log() -> None:
@@ -69,7 +78,7 @@ def test_many_suites_that_pass_do_not_flood_a_log() -> None:
     for number in range(1, 101):
         clock.now = float(number)
         lines.ended(BERT, PASSED if number != 13 else {**PASSED, Outcome.CRASHED: 1})
-    shown = stream.getvalue().splitlines()
+    shown = stream.getvalue().splitlines()[1:]
     assert [int(line[1:].partition("/")[0]) for line in shown] == [1, 11, 13, 23, 33, 43, 53, 63, 73, 83, 93, 100]
     assert "1 crashed" in shown[2]
 
@@ -87,11 +96,26 @@ def test_a_terminal_gets_a_bar_that_names_what_runs_and_counts_outcomes(monkeypa
     bar.began(GPT2, "save_reload")
     bar.planned(3)  # a second round of the same job
     bar.closed()
-    for shown in ("bert matches_reference", "6 passed, 1 crashed", "gpt2 save_reload", "1/2", "1/5"):
-        assert shown in stream.getvalue()
+    written = " ".join(stream.getvalue().split())
+    running = (f"{BERT.cell.id} matches_reference", f"{GPT2.cell.id} save_reload")
+    for shown in ("loading torch", *running, "6 passed, 1 crashed", "1/2", "1/5"):
+        assert shown in written
 
 
 def test_estimates_are_as_exact_as_they_can_be() -> None:
     wanted = {0.4: "0 s", 89: "89 s", 100: "2 min", 3540: "59 min", 7500: "2 h 5 min"}
     assert {seconds: in_words(seconds) for seconds in wanted} == wanted
     assert counted({}) == "nothing was run"
+
+
+def test_a_terminal_shows_what_a_command_works_on_and_a_log_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with working_on("judging the evidence"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with working_on("judging the evidence"):
+        pass
+    assert "judging the evidence" in terminal.getvalue()

@@ -108,7 +108,7 @@ def test_an_added_error_is_graded_advised_and_redacted():
         one.add_error("cuda", "unknown", "x", severity="fatal")
     one.add_error("cuda", "device_lost", "y")
     assert "Xid" in one.get_recommendations()[0]  # the worst first
-    assert one.get_recommendations("mps", "device_absent")[0].startswith("MPS exists on Macs")
+    assert one.get_recommendations("mps", "device_absent")[0].startswith("MPS is only available on Macs")
 
 
 # Parts of this machine

@@ -89,7 +89,7 @@ def test_what_undeclared_code_measured_does_not_count() -> None:
         assert modified_parts({**run().versions, "checker/runner": value}) == ("runner",)
     verdict = measured(**{"checker/runner": "1+0123456789ab"})
     assert verdict.level is Level.UNKNOWN
-    assert "modified checker: the code of runner isn't that of any recorded revision" in texts(verdict.reasons)
+    assert "modified checker: the code of runner doesn't match a recorded revision" in texts(verdict.reasons)
     verdict = measured(**{"checker/check honours_mask": "1+0123456789ab"})
     assert verdict.level is Level.UNKNOWN
     assert "honours_mask was not run" in texts(verdict.reasons), "an undeclared check takes its own lines with it"
@@ -147,7 +147,7 @@ def test_a_suite_of_other_revisions_says_so_in_each_line_and_its_results_have_ex
     assert line_for(stale, "r1", "builds", Outcome.PASSED).conditions[OUTDATED] == "suites 0"
     verdict = ask(evidence(run(), lines=passed(conditions={OUTDATED: "suites 0"})))
     assert says(verdict) == OLD
-    assert "measured by a suite of other revisions: suites 0" in texts(verdict.reasons)
+    assert "measured by a suite with other revisions: suites 0" in texts(verdict.reasons)
 
 
 def test_evidence_of_an_edited_installation_has_expired() -> None:

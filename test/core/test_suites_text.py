@@ -48,8 +48,8 @@ def test_cells_are_listed_and_explained_with_their_prediction_and_rules() -> Non
     assert found["Weights"].strip().startswith("tiny, 90,416 parameters, recipe of transformers")
     assert found["Rule"].strip() == "torch_cpu.float32, see docs/DECISIONS.md#predictions-for-the-cpu"
     text = printed("explain", "--model", "bert", "--device", "auto")
-    assert "Chosen" in text
-    assert "Passed over" in text
+    assert "auto selected cpu: " in text
+    assert "not available: cuda" in text
 
 
 def test_what_is_written_is_reported_the_same_when_nothing_changed_and_is_compared(tmp_path: Path) -> None:

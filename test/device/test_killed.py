@@ -71,7 +71,7 @@ def test_an_interruption_closes_the_record_and_leaves_no_process(cut_off: dict[s
         ran, gone = cut_off[how]
         assert (how, ran.code, gone) == (how, 2, True)
         assert ran.error.startswith("error: interrupted: ")
-        assert "the rest is not_run" in ran.error
+        assert "the others are not_run" in ran.error
         assert "Evidence" in ran.out  # what was shown by then is shown
         assert ran.outcomes(BERT) == {
             "first": Outcome.AMBIGUOUS,

@@ -124,8 +124,7 @@ def test_a_failure_comes_is_accepted_goes_and_its_entry_has_to_go_too(repository
     assert accepted.code == 0, accepted.out + accepted.err
     assert "https://example.org/issues/17" in accepted.says("accepted")
     assert "rests" in accepted.says("met")
-    assert f"\n{CELL} " in accepted.out  # its table is shown
-    assert re.search(r"\nVerdict +unsupported \(measured\)", accepted.out.partition(f"\n{CELL} ")[2])
+    assert re.search(rf"\n{re.escape(CELL)} +\w+ +unsupported ", accepted.out)  # its row is shown
     junit = repository.newest_junit()
     cases = [case for case in junit.iter("testcase") if CELL in (case.get("classname") or "")]
     skipped = [case for case in cases if case.find("skipped") is not None]

@@ -179,7 +179,7 @@ def check_metrics(backend: AcceleratorBackend) -> None:
 
 
 def check(machine: MutatedMachine) -> None:
-    """The whole inventory of a broken machine."""
+    """Complete inventory of a broken machine."""
     found = detect(machine)
     failed = [one.reason for one in found.vendors if "the vendor's file failed" in one.reason]
     assert not failed

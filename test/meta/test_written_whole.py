@@ -13,6 +13,7 @@ MAY = {
     "it writes files whole": ["hardware/files.py"],
     "what isn't a plain file, as /dev/stdout, can't be replaced": ["hardware/hardware_commands.py"],
     "GitHub's summary, which steps append to": ["reports/delivery.py"],
+    "the log of library messages, which runs append to": ["reports/run_command.py"],
     "it runs on a machine that has none of our code, and renames": ["hwcompat/plugins/fleet/lab_remote.py"],
     RENAMED: [
         *("hardware/export/routes.py", "hardware/export/convert_model.py", "hardware/export/weight_compression.py"),

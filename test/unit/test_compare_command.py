@@ -114,7 +114,7 @@ def test_what_names_no_run_says_what_to_type(folder):
         ("lates", 5, "Did you mean 'latest'"),
         (f"dsk {RED}", 5, "Did you mean 'desk'"),
         (f"{RED} --machine dsk", 5, "Did you mean 'desk'"),
-        ("2026", 4, "means 2 things"),
+        ("2026", 4, "is ambiguous: it matches 2"),
         (f"latest {RED}", 4, "are the same run"),
         ("previous previous", 4, "previous latest"),
         (f"{GREEN} {RED} more", 4, "unexpected extra argument"),
@@ -148,7 +148,7 @@ def test_runs_of_others_tests_and_broken_lines_are_reported_and_not_compared(fol
     write(folder, a_run("foreign", 5, origin=Origin.TRANSFORMERS), origin=Origin.TRANSFORMERS)
     write(folder, a_run("lost", 6))
     (folder / "lost-1.jsonl").unlink()
-    for word, message in (("foreign", "own tests"), ("lost", "none of what it planned")):
+    for word, message in (("foreign", "own tests"), ("lost", "results of checks, but no plan")):
         done = invoke("compare", word)
         assert done.code == 5
         assert message in done.err
@@ -158,7 +158,7 @@ def test_runs_of_others_tests_and_broken_lines_are_reported_and_not_compared(fol
     shown = invoke("compare", "previous", "--format", "json")
     assert shown.code == 1
     assert shown.document["counts"]["worse"] == 2
-    assert "1 broken line(s) left out" in shown.err
+    assert "skipped 1 broken line(s)" in shown.err
 
 
 def test_two_folders_are_two_sides_and_files_go_to_the_requested_folder(folder, tmp_path):

@@ -54,7 +54,7 @@ def test_every_format_has_both_denominators_and_names_what_did_not_pass(evidence
         flat = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", out)).split())
         for words in (
             "passed 1 of the 6 types that can be built (16.7 %); of all 7 types, 14.3 %",
-            "1 of 7 types (14.3 %) can't be built here as they come: 1 missing dependency",
+            "1 of 7 types (14.3 %) can't be built with their defaults: 1 missing dependency",
             "2 types were never tried; they count as buildable",
             *("numerical mismatch", "electra", "gpt2", "clip", "machine-", "torch"),
         ):
@@ -72,7 +72,7 @@ def test_what_passes_and_fails_newly_since_the_last_report(evidence, ask):
     first, again = (ask("--format", "markdown")[1] for _ in range(2))
     assert "- cpu: newly passing (1): not run → passed: vit" in first
     assert "- cpu: newly failing (1): passed → failed: bert" in first
-    news = [text.partition("## What is new")[2].partition("##")[0] for text in (first, again)]
+    news = [text.partition("## Changes")[2].partition("##")[0] for text in (first, again)]
     assert news[0] == news[1], "a report that is made again has the same news"
 
 

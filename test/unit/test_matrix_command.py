@@ -36,7 +36,7 @@ def test_one_view_can_be_shown_alone_and_both_commands_make_the_same_page(ask):
     assert {code for code, _ in pages.values()} == {0}
     tables = {by: re.findall(r'<table class="matrix" id="(\w+)">', page) for by, (_, page) in pages.items()}
     assert tables == {"family": ["families"], "model": ["models"], "": ["families", "architectures", "models"]}
-    assert "No machine has evidence yet: nothing was run." in pages[""][1]
+    assert "No machine has evidence yet." in pages[""][1]
     of_report = invoke("report", "--matrix", "--format", "html")
     assert of_report.code == 0
     moments = r"\d{4}-\d\d-\d\d[T ][\d:.]+(\+00:00)?"

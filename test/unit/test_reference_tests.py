@@ -192,7 +192,7 @@ def test_reports_show_them_and_do_not_count_them(tmp_path):
     assert {one["test"] for one in opinion["failed"]} == {"A::<b>", "A::two"}
     assert all("A::" not in check["check_name"] for check in data["checks"])
     text = report_text(report, "markdown")
-    assert "## Second opinion" in text
+    assert "## Reference tests" in text
     assert "| bert | cpu | transformers 5.5.4 | 1 | 2 | 1 | 1 | 1 needs_network |" in text
     page = report_text(report, "html")
     assert 'id="second-opinion"' in page

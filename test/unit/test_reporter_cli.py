@@ -188,7 +188,7 @@ def test_first_line_for_a_model_has_verdict_cause_and_change():
     first = check(code=1)[0]
     assert first.startswith(f"{BERT}: unsupported (measured). Cause: ")
     assert "error 0.5 of the output's scale" in first
-    assert "Change: Look at the model's own code" in first
+    assert "Change: Check the model's code" in first
     record("good")
     assert ": high (measured). Cause: all 7 planned checks passed" in check(evidence="good", code=0)[0]
     first = check(evidence="", code=0)[0]
@@ -203,7 +203,7 @@ def test_the_change_is_what_can_help_here():
     assert first.startswith(f"{BERT}: unknown. Cause: the suite was edited by hand")
     assert "--device cpu --force" in first
     first = check("rocm", evidence="")[0]
-    assert "Cause: nothing was measured, and the device is not here" in first
+    assert "Cause: nothing was measured, and the device isn't available" in first
     assert "hwcompat run" not in first
     reason = "this torch is built without CUDA"
     away = {"actual_target": "cpu", "substitution_reason": reason, "outcome": Outcome.PASSED_ON_FALLBACK}
@@ -272,7 +272,7 @@ def test_evidence_of_other_weights_or_another_configuration_does_not_measure_a_f
     assert first().startswith(f"{cell}: high (measured)")
     files(b"weights", num_hidden_layers=48)
     assert first().startswith(f"{cell}: unknown.")
-    assert "lines of evidence are of another configuration" in first()
+    assert "results in the evidence are from another configuration" in first()
     files(b"others!")
     other = model_of_weights("mine", weights_hash(folder))
     assert other != model
