@@ -44,6 +44,7 @@ def report_explanation(asked: Options, text: str) -> int:
     chain = explain(cell.target, facts, rules)
     if asked.format_ == "json":
         answer = {
+            "schema_version": 1,
             "cell": cell.id,
             "predicted": predicted.to_dict(),
             "measured": measured and measured.to_dict(),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from generators.suites.verify import Publication, Verification
     from hardware.expected_targets import TargetStatus
 
+SCHEMA_VERSION = 1
+
 
 def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:
     """Return the cells of planned suites, one on each line; as JSON with their predictions."""
@@ -106,7 +108,7 @@ def written_text(folder: Path, said: Mapping[str, str], format_: str, command: s
         for name, text in said.items():
             level, _, basis = text.partition(", ")
             files.append({"path": str(folder / name), "predicted": {"level": level, "basis": basis}})
-        return json_text({"suites": files, "run": command})
+        return json_text({"schema_version": SCHEMA_VERSION, "suites": files, "run": command})
     return "\n".join(printable(f"{folder / name}  ({text})") for name, text in said.items())
 
 
@@ -114,14 +116,14 @@ def compared_text(state: FolderState, format_: str) -> str:
     """Return a folder's suites compared with those that would be generated now."""
     if format_ == "json":
         files = [{"name": one.path.name, "state": str(one.state), "reason": one.reason} for one in state.files]
-        return json_text({"suites": files, "notes": list(state.notes)})
+        return json_text({"schema_version": SCHEMA_VERSION, "suites": files, "notes": list(state.notes)})
     return "\n".join(map(printable, state.lines))
 
 
 def verified_text(found: Verification, format_: str) -> str:
     """Return which suites compile, are collected, pass, and fail when their model is broken."""
     if format_ == "json":
-        return json_text({"suites": _verified(found)})
+        return json_text({"schema_version": SCHEMA_VERSION, "suites": _verified(found)})
     return printable(as_runnable(found.text()), keep="\n")
 
 
@@ -130,7 +132,14 @@ def published_text(found: Publication, format_: str) -> str:
     if format_ == "json":
         names = ("published", "kept_back", "taken_away", "edited")
         became = {name: list(getattr(found, name)) for name in names}
-        return json_text({"suites": _verified(found.verification), "folder": str(found.folder), **became})
+        return json_text(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "suites": _verified(found.verification),
+                "folder": str(found.folder),
+                **became,
+            }
+        )
     return printable(as_runnable(found.text()), keep="\n")
 
 

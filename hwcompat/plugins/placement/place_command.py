@@ -56,7 +56,7 @@ def report_placement(options: Options) -> int:
     )
     taken = time.perf_counter() - started
     if options.format_ == "json":
-        click.echo(json_text(found.to_dict() | {"planned_in_s": round(taken, 4)}))
+        click.echo(json_text({"schema_version": 1, **found.to_dict(), "planned_in_s": round(taken, 4)}))
     else:
         click.echo(placement_text(found, devices, taken), nl=False)
     return int(bool(found.misfits))
