@@ -134,7 +134,7 @@ def test_the_suite_is_an_ordinary_file_that_imports_the_factory(factories: str, 
     compile(text, "suite", "exec")
     assert not is_edited(text)
     assert render_given(recipe, cell, ()) == text
-    assert "Rules     none: nothing is predicted\n" in text
+    assert "Rules     no rule applies\n" in text
     assert "Rules     a.first, b.second\n" in render_given(recipe, cell, ("a.first", "b.second"))
     path = tmp_path / "test_it.py"
     path.write_text(text, encoding="utf-8")
