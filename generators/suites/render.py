@@ -223,7 +223,7 @@ def _imports(recipe: Recipe) -> str:
 
 
 def command_for(cell: Cell, *, model: str | None = None, config: str = "", dims: str = "") -> str:
-    """Return the command that generates a suite again. `model` is the name that the user passed if it isn't the cell's
+    """Return the command that makes a suite again. `model` is the name that the user passed if it isn't the cell's
     model, `config` the project file if it affects the suite's text, and `dims` the dimensions if they aren't tiny."""
     words = ["hwcompat", "generate", *(["--config", config] if config else [])]
     words += ["--model", model or cell.model, "--device", str(cell.target)]

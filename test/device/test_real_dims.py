@@ -87,7 +87,7 @@ def test_what_does_not_fit_or_is_not_here_is_refused(command_line: CommandLine, 
     (folder / "config.json").write_text(json.dumps(huge), encoding="utf-8")
     ran = command_line.run(tmp_path, "--model", folder, "--dims", "real", "--device", "cpu")
     assert ran.code == 4
-    assert "does not fit into memory" in ran.error
+    assert "doesn't fit into memory" in ran.error
     assert "GB are free" in ran.error
     ran = command_line.run(tmp_path, "--model", "acme/bert-x", "--dims", "real", "--device", "cpu")
     assert "hf download acme/bert-x config.json" in ran.error

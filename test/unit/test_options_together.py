@@ -11,7 +11,7 @@ from run_test_generation import main
 REFUSED = {
     "--hardware-compatibility --backlog qnn": "two jobs",
     "--calibration --coverage-report": "two jobs",
-    "--hardware-compatibility --model brt": "'brt' is no row of the matrix",
+    "--hardware-compatibility --model brt": "'brt' isn't a row of the matrix",
     "--hardware-compatibility --model bert --by family": "--by family shows groups",
     "--calibration --model bert": "--model doesn't go with --calibration",
     "--backlog qnn --device qnn": "--device doesn't go with --backlog",
