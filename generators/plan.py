@@ -87,7 +87,7 @@ def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
             raise UsageError(
                 f"{other} and {target} can't be tested in one run",
                 why="they are two devices of one kind, and evidence doesn't distinguish them",
-                fix="Run each in its own run, with a different --machine NAME.",
+                fix="Test each in a separate run, with a different --machine NAME.",
             )
 
 

@@ -32,8 +32,8 @@ GRAPH_SUFFIXES = (".onnx", ".xml")
 TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
 """The task of each kind."""
 _SOURCES = {
-    "module": "a name of your own code, which classifying doesn't run",
-    "graph": "the file's name: a graph says what it computes, not what for",
+    "module": "the name of your own code, which wasn't run",
+    "graph": "the file's name, because a graph doesn't contain its task",
 }
 """The source of a classification of each kind."""
 

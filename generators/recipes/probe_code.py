@@ -95,7 +95,7 @@ class _Trace:
                 blocks += list(node.blocks())
 
     def generate(self, inputs: Any, *, steps: int) -> Any:
-        raise NotImplementedError("a trace of one forward pass decodes nothing")
+        raise NotImplementedError("a trace of one forward pass can't decode")
 
 
 def code_facts_of(recipe: Recipe) -> CodeFacts:
