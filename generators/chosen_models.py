@@ -46,7 +46,7 @@ def choose_models(
         named += list_entries(read_list()) if model == "-" else [model]
     if models and not named:
         raise UsageError(
-            "no model was named on standard input", why="it holds no line but comments", fix="Write one name a line."
+            "standard input names no model", why="it is empty or has only comments", fix="Write one name per line."
         )
     types = types_of_priority(priority or ("all" if wanted and not named else None))
     names = tuple(dict.fromkeys([*named, *types]))
@@ -58,7 +58,7 @@ def choose_models(
     kept = tuple(name for name in names if not wanted or _is_one_of(_shape(name, name in named), wanted))
     if not kept:
         raise NothingMatched(
-            f"none of {len(names)} model(s) is {' or '.join(sorted(wanted))}", fix="Leave --architectures out."
+            f"none of the {len(names)} models matches {' or '.join(sorted(wanted))}", fix="Leave --architectures out."
         )
     return ChosenModels(names=kept, by_name=frozenset(named))
 
@@ -134,7 +134,7 @@ def _known_shapes(asked: Sequence[str]) -> frozenset[str]:
     for word in asked:
         if word not in known:
             raise UsageError(
-                f"{echo(word)} is not an architecture or a trait",
+                f"{echo(word)} isn't an architecture or a trait",
                 fix=did_you_mean(word, known) or f"Known: {', '.join(known)}.",
             )
     return frozenset(asked)

@@ -82,7 +82,7 @@ def profile_of(
     missing = "" if known_type else why_missing(name, revision, classification)
     if missing and not allow_tiny:
         return made(cell_model=checkpoint_slug(name), recipe=recipe, missing=missing)
-    replaced = f"--allow-tiny: a tiny {classification.model_type} runs and says nothing of {echo(name)}; {missing}"
+    replaced = f"--allow-tiny: a tiny {classification.model_type} runs instead of {echo(name)}; {missing}"
     return made(
         cell_model=classification.model_type,
         recipe=recipe,
@@ -94,14 +94,12 @@ def profile_of(
 def _at_real_widths(name: str, task: str | None, classification: Classification, *, known_type: bool) -> Profile:
     if classification.path is None and not known_type:
         raise ModelMissing(
-            f"the real widths of {echo(name)} are not known",
-            why="its config.json is not here",
+            f"the real widths of {echo(name)} are unknown",
+            why="its config.json isn't available",
             fix=f"Fetch it with: hf download {name} config.json",
         )
     recipe = derive_real_widths(classification.path or classification.model_type, task)
-    widths_note = (
-        f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
-    )
+    widths_note = f"a model with {recipe.dimensions} and random weights runs; the weights of {name} are not tested"
     return Profile(
         asked=name,
         cell_model=classification.model_type,
@@ -115,8 +113,8 @@ def _at_real_widths(name: str, task: str | None, classification: Classification,
 def _given_profile(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
     recipe = derive_given(kind, name)
     _check_task(task, recipe.task, name)
-    runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"
-    half = f"{name} computes in {recipe.computes_in}, and is tested in that precision"
+    runs = f"{name} is your own code: generating this suite ran it, and every run of the suite runs it"
+    half = f"{name} computes in {recipe.computes_in} and is tested in this precision"
     return Profile(
         asked=name,
         cell_model=(
@@ -133,20 +131,20 @@ def _given_profile(name: str, kind: str, task: str | None, classification: Class
 
 def why_missing(name: str, revision: str, classification: Classification) -> str:
     """Return why a checkpoint can't run, the source of its type, and how to get the weights."""
-    source = "its config.json" if classification.path else "its name alone"
-    known = f"its type, {classification.model_type}, is known from {source}"
+    source = "config.json" if classification.path else "its name"
+    known = f"type {classification.model_type}, from {source}"
     if Path(name).expanduser().is_dir():
         return (
-            f"{echo(name)} holds no .safetensors file ({known}). Put them beside config.json, or run its dimensions "
-            "with random weights: --dims real."
+            f"{echo(name)} has no .safetensors file ({known}). Add the weights, or run its dimensions with random "
+            "weights: --dims real."
         )
     fetch = f"hf download {name}" + (f" --revision {revision}" if revision else "")
-    return f"{echo(name)} is no folder and not in the local cache of the Hub ({known}). Fetch it with: {fetch}"
+    return f"{echo(name)} isn't a folder or in the local Hub cache ({known}). Fetch it with: {fetch}"
 
 
 def _check_task(asked: str | None, found: str, name: str) -> None:
     if asked is not None and asked != found:
-        raise ModelError(f"{echo(name)} does {found}, not {echo(asked)}")
+        raise ModelError(f"the task of {echo(name)} is {found}, not {echo(asked)}")
 
 
 def checkpoint_slug(name: str) -> str:
@@ -158,5 +156,5 @@ def checkpoint_slug(name: str) -> str:
         text = name.replace("/", "--")
     slug = re.sub(r"[^A-Za-z0-9._@+-]", "-", text).lstrip("._@+-")[:120]
     if not slug:
-        raise ModelError(f"{echo(name)} has no name that a cell could carry", fix="Rename it.")
+        raise ModelError(f"{echo(name)} can't be used as the model of a cell", fix="Rename it.")
     return slug

@@ -85,9 +85,9 @@ def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
         other = kinds.setdefault(target.kind, target)
         if other != target:
             raise UsageError(
-                f"{other} and {target} cannot be tested in one run",
-                why="they are two devices of one kind, and evidence of one would pass for the other",
-                fix="Run them one after the other, with --machine NAME to tell them apart.",
+                f"{other} and {target} can't be tested in one run",
+                why="they are two devices of one kind, and evidence doesn't distinguish them",
+                fix="Test each in a separate run, with a different --machine NAME.",
             )
 
 
@@ -100,7 +100,8 @@ def refuse_uncomputed(uncomputed: Sequence[tuple[PlanChoice, str]], *, alone: bo
     if left and alone:
         others = {precision: ", ".join(computing(precision)) for precision in left.values()}
         fix = " ".join(
-            f"In {name} {f'compute {names}' if names else 'none computes'}." for name, names in others.items()
+            f"Targets that support {name}: {names}." if names else f"No target supports {name}."
+            for name, names in others.items()
         )
         raise UsageError(f"no suite for {'; '.join(left)}", fix=fix)
     return tuple(left)
@@ -170,7 +171,7 @@ def without_missing(
     absent = {suite.profile.asked: suite.profile.missing for suite in planned if suite.profile.missing}
     left = [suite for suite in planned if not suite.profile.missing]
     if absent and not left:
-        raise ModelMissing(f"no weights of {', '.join(absent)} are here", why=next(iter(absent.values())))
+        raise ModelMissing(f"the weights of {', '.join(absent)} are missing", why=next(iter(absent.values())))
     return left, [*refused, *(f"{name}: {why}" for name, why in absent.items())], [*unmet, *absent]
 
 

@@ -99,7 +99,7 @@ class JobInterrupted(KeyboardInterrupt):
         result: JobResult,
         *,
         how: str = "interrupted",
-        next_step: str = "Go on with the same command and --resume.",
+        next_step: str = "Continue with the same command and --resume.",
     ) -> None:
         super().__init__("interrupted")
         self.result = result
@@ -158,9 +158,9 @@ def plan_job(
 
 def _same_cell(one: PlannedSuite, other: PlannedSuite) -> UsageError:
     return UsageError(
-        f"{echo(one.profile.asked)} and {echo(other.profile.asked)} would be the same cell {one.cell}",
-        why="evidence of one would pass for the other",
-        fix="Name one of them, or rename a checkpoint's folder.",
+        f"{echo(one.profile.asked)} and {echo(other.profile.asked)} have the same cell {one.cell}",
+        why="evidence doesn't distinguish them",
+        fix="Name only one of them, or rename a checkpoint's folder.",
     )
 
 
@@ -222,7 +222,7 @@ def run_job(
         result = _session_result(session, pairs, evidence, inventory)
         interrupted = session.interrupted
         if not interrupted and (asked := reference_suites(result)):
-            on_note(f"running {len(asked)} cell(s) on the CPU too, to tell whose fault the failures are")
+            on_note(f"running {len(asked)} cell(s) on the CPU to find out whose fault the failures are")
             interrupted = run(asked, [_read(one) for one in asked]).interrupted
             result = _session_result(session, pairs, evidence, inventory)
     if interrupted:
@@ -361,8 +361,8 @@ def _read(written: WrittenSuite) -> SuiteFile:
     if missing := written.planned.profile.missing:
         cell = written.planned.cell
         checks = required_checks(cell)
-        subject = str(WeightsKind.CHECKPOINT)
-        return SuiteFile(path=written.path, cell=cell, subject=subject, checks=checks, suite_hash="", missing=missing)
+        weights = str(WeightsKind.CHECKPOINT)
+        return SuiteFile(path=written.path, cell=cell, subject=weights, checks=checks, suite_hash="", missing=missing)
     return read_written(written)
 
 
@@ -372,8 +372,8 @@ def read_written(written: WrittenSuite) -> SuiteFile:
     planned = written.planned.cell
     if suite is None or suite.cell != planned:
         raise OutputError(
-            f"{written.path} is not the suite of {planned}",
-            why="it names no CELL" if suite is None else f"it names {suite.cell}",
+            f"{written.path} isn't the suite of {planned}",
+            why="it has no CELL" if suite is None else f"it is the suite of {suite.cell}",
             fix="Generate it again with --force.",
         )
     return suite

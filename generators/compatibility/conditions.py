@@ -184,7 +184,7 @@ class Versions(Condition):
     def impossible(self) -> str:
         if any(self._matches(v) for v in _samples(self.specifier)):
             return ""
-        return f"no version fits {str(self.specifier)!r}"
+        return f"no version matches {str(self.specifier)!r}"
 
     @property
     def words(self) -> str:

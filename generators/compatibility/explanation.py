@@ -44,7 +44,7 @@ class ExplainRequest:
         if not isinstance(self.value, tuple) or not self.value:
             return said(self.value)
         if self.shown:
-            return f"{', '.join(self.shown)} of {len(self.value)}"
+            return f"{', '.join(self.shown)} among {len(self.value)}"
         if self.wanted:
             return f"{len(self.value)} others"
         return ", ".join(self.value) if len(self.value) <= _FEW else said(self.value)
@@ -125,7 +125,7 @@ def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> 
         ]
         level, _ = combined(found.winners, rest)
         which = "all of these" if len(without) > 1 else "this"
-        yield f"{level} if {which} stopped applying: {'; '.join(without)}"
+        yield f"{level} if {which} didn't apply: {'; '.join(without)}"
     near = []
     for rule in rules.of(target):
         unmet = [asked for asked in _requests(rule, facts) if not asked.holds]
@@ -144,7 +144,7 @@ def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> 
 def said(value: Value) -> str:
     """Return a fact's value as text; for a long list its length."""
     if value is None or value == ():
-        return "not known"
+        return "unknown"
     if isinstance(value, tuple):
-        return f"{len(value)} of them"
+        return f"{len(value)} values"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else value

@@ -73,7 +73,7 @@ def strongest_of(own: Verdict, other: Verdict | None) -> Verdict:
     if other is None:
         return own
     if other.cell != own.cell:
-        raise ValueError(f"{other.cell} and {own.cell} are two cells")
+        raise ValueError(f"{other.cell} and {own.cell} are different cells")
     if is_final(own):
         return own
     if own.level is not Level.UNKNOWN:

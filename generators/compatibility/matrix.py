@@ -77,8 +77,8 @@ class Matrix:
         for target in targets:
             if target not in self.hardware_types:
                 raise UsageError(
-                    f"{echo(target)} is no column of the matrix",
-                    fix=did_you_mean(target, self.hardware_types) or f"There are {', '.join(self.hardware_types)}.",
+                    f"{echo(target)} isn't a column of the matrix",
+                    fix=did_you_mean(target, self.hardware_types) or f"Known: {', '.join(self.hardware_types)}.",
                 )
         return replace(
             self,
@@ -103,9 +103,9 @@ class Matrix:
         for model in models:
             if model not in known:
                 raise UsageError(
-                    f"{echo(model)} is no row of the matrix",
-                    why="no recipe of it is stored, and nothing was measured of it",
-                    fix=did_you_mean(model, sorted(known)) or "Without --model all rows are shown.",
+                    f"{echo(model)} isn't a row of the matrix",
+                    why="it has no stored recipe and no evidence",
+                    fix=did_you_mean(model, sorted(known)) or "Leave --model out to show all rows.",
                 )
         rows = tuple(row for row in self.rows if {row.model, label_of(row.model)} & set(models))
         families = {row.family for row in rows}

@@ -117,9 +117,9 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None or found[2].upper() not in _UNITS or not float(found[1]):
         raise UsageError(
-            f"{echo(text)} is not a size of memory",
+            f"{echo(text)} isn't a memory size",
             why="a size is a number with an optional unit",
-            fix="For example: --memory 24GiB, --memory 80GB.",
+            fix="For example: --memory 24GiB or --memory 80GB.",
         )
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
@@ -191,7 +191,7 @@ def _differences(base: MemoryRequest, other: MemoryRequest) -> list[str]:
     """Return the differences between two requests as text."""
     found = []
     if other.batch != base.batch:
-        found.append(f"take a batch of {other.batch}")
+        found.append(f"reduce the batch to {other.batch}")
     if other.precision != base.precision:
         found.append(f"run it in {other.precision}")
     if other.context != base.context:
@@ -199,7 +199,7 @@ def _differences(base: MemoryRequest, other: MemoryRequest) -> list[str]:
     return found
 
 
-def as_quantised(estimate: MemoryEstimate, anatomy: MemoryAnatomy, bits: int) -> MemoryEstimate:
+def as_quantized(estimate: MemoryEstimate, anatomy: MemoryAnatomy, bits: int) -> MemoryEstimate:
     """Return the estimate for linear layers in this many bits, with one of them widened at a time."""
     width = _BYTES[estimate.request.precision]
     scales = _SCALE_BYTES / _GROUP if bits < 8 else 0.0
@@ -216,21 +216,21 @@ def _smaller_batch(base: MemoryEstimate, others: Sequence[MemoryEstimate], avail
     rows = min(int((available - one.total) / a_row) + 1, base.request.batch - 1) if a_row > 0 else 1
     yield MemoryChange(
         kind="batch",
-        what=f"take a batch of {rows}",
+        what=f"reduce the batch to {rows}",
         needed=one.total + int(a_row * (rows - 1)),
-        assumes="each example takes the same" if rows > 1 else "",
+        assumes="each example needs the same memory" if rows > 1 else "",
     )
 
 
 def _quantized(estimate: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
-    computes = f"computed in {estimate.request.precision}"
+    computes = f"compute in {estimate.request.precision}"
     for bits in (8, 4):
-        each = "" if bits == 8 else f" with a scale of {_SCALE_BYTES} bytes for each {_GROUP}"
+        each = "" if bits == 8 else f" with a scale of {_SCALE_BYTES} bytes per {_GROUP} weights"
         yield MemoryChange(
             kind=f"int{bits}",
-            what=f"quantise the weights of linear layers to int{bits}, {computes}",
-            needed=as_quantised(estimate, anatomy, bits).total,
-            assumes=f"weights of linear layers alone{each}, the largest of them widened at a time",
+            what=f"quantize the weights of linear layers to int{bits}, {computes}",
+            needed=as_quantized(estimate, anatomy, bits).total,
+            assumes=f"only weights of linear layers{each}; one layer at a time is dequantized",
         )
 
 
@@ -243,9 +243,9 @@ def _split_in_two(base: MemoryEstimate, narrow: MemoryEstimate, anatomy: MemoryA
         precision = "" if estimate is base else f", in {estimate.request.precision}"
         yield MemoryChange(
             kind="two devices",
-            what=f"part its layers between two such devices{precision}",
+            what=f"split the layers over two such devices{precision}",
             needed=held // 2 + layer + passing,
-            assumes="layers are shared out as evenly as whole layers can be, and each device holds all activations",
+            assumes="whole layers are split evenly, and each device holds all activations",
         )
 
 
@@ -254,9 +254,9 @@ def _offloaded(estimate: MemoryEstimate, anatomy: MemoryAnatomy, where: str) -> 
     there = width * (2 * anatomy.block + anatomy.beside)
     return MemoryChange(
         kind="offload",
-        what=f"offload its layers to {where}, in {estimate.request.precision}",
+        what=f"offload the layers to {where}, in {estimate.request.precision}",
         needed=estimate.total - estimate.weights + min(there, estimate.weights),
-        assumes="two layers are on the device at a time, and all that is in no layer stays there; it is slow",
+        assumes="the device holds two layers at a time, and all weights outside layers; this is slow",
     )
 
 
@@ -305,13 +305,13 @@ class Fit:
         """The answer as a sentence."""
         needed = size_text(self.needed)
         if self.fits is None:
-            return f"{self.room.name}: unknown, {needed} needed: {self.room.why_unknown}"
-        there = f"{needed} needed, {size_text(self.room.available)} there"
+            return f"{self.room.name}: unknown: {needed} needed, {self.room.why_unknown}"
+        there = f"{needed} needed, {size_text(self.room.available)} available"
         if self.fits:
-            return f"{self.room.name}: {'fits, with little to spare' if self.is_tight else 'fits'}: {there}"
-        said = f"{self.room.name}: does not fit: {there}, {size_text(self.missing)} missing."
+            return f"{self.room.name}: {'fits tightly' if self.is_tight else 'fits'}: {there}"
+        said = f"{self.room.name}: doesn't fit: {there}, {size_text(self.missing)} missing."
         if self.change is None:
-            return f"{said} No change that is known here makes it fit."
+            return f"{said} No known change makes it fit."
         return f"{said} Smallest change: {self.change.what} ({size_text(self.change.needed)})."
 
 

@@ -61,7 +61,7 @@ class Rule:
     conditions: tuple[str, ...] = ()
     limit: bool = False
 
-    def speaks_of(self, target: Target) -> Target | None:
+    def matching_target(self, target: Target) -> Target | None:
         """Return the target of this rule that covers `target`, preferring the one with its variant."""
         own = [t for t in self.targets if t.name == target.name and t.variant in ("", target.variant)]
         return max(own, key=lambda t: t.variant, default=None)
@@ -86,13 +86,15 @@ def read_rules(path: Path, targets: Iterable[str] = ()) -> tuple[Rule, ...]:
     try:
         data = parsed_toml(read_text(path, longest=_LONGEST))
     except (OSError, ValueError) as error:
-        raise BrokenInput(f"the rules in {echo(path.name)} cannot be read", why=reason_of(error)) from error
+        raise BrokenInput(f"the rules in {echo(path.name)} can't be read", why=reason_of(error)) from error
     for key in data:
         if key != "rule":
-            raise _Complaint(path.name, "the file", key).says("only [[rule]] is known", did_you_mean(key, ["rule"]))
+            raise _Complaint(path.name, "the file", key).says(
+                "rule files have only [[rule]] tables", did_you_mean(key, ["rule"])
+            )
     rules = data.get("rule", [])
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        raise _Complaint(path.name, "the file", "rule").says("a list of tables [[rule]] was expected")
+        raise _Complaint(path.name, "the file", "rule").says("it must be a list of [[rule]] tables")
     known = (*vocabulary().targets, *targets)
     return tuple(_parse(rule, path.name, number, known) for number, rule in enumerate(rules, 1))
 
@@ -114,7 +116,7 @@ class _Complaint:
     def word(self, value: Any, known: Iterable[str], noun: str) -> BrokenInput:
         known = tuple(known)
         fix = did_you_mean(str(value), known) or f"Known: {', '.join(known)}."
-        return self.says(f"{echo(str(value))} is no {noun}", fix)
+        return self.says(f"{echo(str(value))} isn't a {noun}", fix)
 
 
 def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple[str, ...]) -> Rule:
@@ -128,17 +130,17 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
             raise here.at(field).says("it is required", "Add it.")
     for field in ("id", "level", "at_most", "basis", "reason", "source", "error_type", "note", "since", "until"):
         if field in data and not (isinstance(data[field], str) and data[field].strip()):
-            raise here.at(field).says("text that isn't empty was expected")
+            raise here.at(field).says("it must be text that isn't empty")
     if not _ID.fullmatch(data["id"]):
-        raise here.at("id").says("an id is written in lower case with dots, such as prior.vision.high")
+        raise here.at("id").says("an id has lowercase parts separated by dots, such as prior.vision.high")
     if "error_type" in data and data["error_type"] not in known_error_types():
-        raise here.at("error_type").word(data["error_type"], known_error_types(), "error type")
+        raise here.at("error_type").word(data["error_type"], known_error_types(), "known error type")
     data = {**data, **{name: _OLDER.get(data[name], data[name]) for name in _WORDS if name in data}}
     limit = _limits(data, here)
     if data["basis"] not in BASES:
         raise here.at("basis").word(data["basis"], BASES, "basis of a rule")
     if not _SOURCE.fullmatch(data["source"]):
-        raise here.at("source").says("a link (https://...) or a document of the repository was expected")
+        raise here.at("source").says("it must be a link (https://...) or a document of the repository")
     return Rule(
         id=data["id"],
         when=_when(data, here),
@@ -158,7 +160,7 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
 def _limits(data: Mapping[str, Any], here: _Complaint) -> bool:
     """Whether the rule has `at_most` instead of a `level`; it must have one of them."""
     if ("level" in data) == ("at_most" in data):
-        raise here.at("level").says("a level or an at_most was expected, and not both")
+        raise here.at("level").says("a rule has either level or at_most")
     if "at_most" in data and data["at_most"] not in LIMITS:
         raise here.at("at_most").word(data["at_most"], LIMITS, "limit of a rule")
     if "level" in data and data["level"] not in LEVELS:
@@ -169,9 +171,9 @@ def _limits(data: Mapping[str, Any], here: _Complaint) -> bool:
 def _targets(value: Any, here: _Complaint, known: tuple[str, ...]) -> tuple[Target, ...]:
     names = _texts([value] if isinstance(value, str) else value, here)
     if not names:
-        raise here.says("at least one target was expected")
+        raise here.says("it must have at least one target")
     if len(set(names)) < len(names):
-        raise here.says("a target stands there twice")
+        raise here.says("it names a target twice")
     targets = []
     for name in names:
         try:
@@ -181,27 +183,27 @@ def _targets(value: Any, here: _Complaint, known: tuple[str, ...]) -> tuple[Targ
         if target.name not in known:
             raise here.word(target.name, known, "known target")
         if target.index is not None:
-            raise here.says(f"{name} has an index, and rules speak of no single device")
+            raise here.says(f"{name} has an index, but a rule is about all devices of a target")
         targets.append(target)
     return tuple(targets)
 
 
 def _texts(value: Any, here: _Complaint) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise here.says("a list of texts was expected")
+        raise here.says("it must be a list of texts")
     return tuple(value)
 
 
 def _when(data: Mapping[str, Any], here: _Complaint) -> When:
     table = data["when"]
     if not isinstance(table, dict) or not table:
-        raise here.at("when").says("a table with at least one condition was expected")
+        raise here.at("when").says("it must be a table with at least one condition")
     when: dict[str, Condition] = {}
     for name, value in table.items():
         place = here.at(f"when.{name}")
         if name == "versions":
             if not isinstance(value, dict) or not value:
-                raise place.says("a table of packages was expected, such as versions.torch = '>=2.9'")
+                raise place.says("it must be a table of packages, such as versions.torch = '>=2.9'")
             for package, text in value.items():
                 when[VERSION_PREFIX + package] = _versions([text], here.at(f"when.versions.{package}"))
         elif name in TEXT_FIELDS:
@@ -215,7 +217,7 @@ def _when(data: Mapping[str, Any], here: _Complaint) -> When:
     _add_validity(data, table, when, here)
     for name, condition in when.items():
         if condition.impossible:
-            raise here.at(f"when.{name}").says(f"the rule can never hold: {condition.impossible}")
+            raise here.at(f"when.{name}").says(f"the rule can never apply: {condition.impossible}")
     return when
 
 
@@ -230,21 +232,21 @@ def _add_validity(data: Mapping[str, Any], table: Any, when: dict[str, Condition
 
 def _versions(texts: list[Any], here: _Complaint) -> Versions:
     if not all(isinstance(text, str) and text.strip() and "===" not in text for text in texts):
-        raise here.says("a version specifier was expected, such as '>=2.9,<3'")
+        raise here.says("it must be a version specifier, such as '>=2.9,<3'")
     try:
         return Versions(SpecifierSet(",".join(texts)))
     except InvalidSpecifier as error:
-        raise here.says(f"a version specifier was expected, such as '>=2.9,<3': {error}") from error
+        raise here.says(f"it must be a version specifier, such as '>=2.9,<3': {error}") from error
 
 
 def _operators(value: Any, allowed: tuple[str, ...], here: _Complaint) -> dict[str, Any]:
     if not isinstance(value, dict) or not value:
-        raise here.says(f"a table with one of {', '.join(allowed)} was expected")
+        raise here.says(f"it must be a table with one of {', '.join(allowed)}")
     for name in value:
         if name not in allowed:
-            raise here.word(name, allowed, "operator for this fact")
+            raise here.word(name, allowed, "condition for this fact")
     if "known" in value and (value["known"] is not True or len(value) > 1):
-        raise here.says("known stands alone and is true")
+        raise here.says("known must be true and the only condition")
     return value
 
 
@@ -260,7 +262,7 @@ def _list_condition(name: str, value: Any, here: _Complaint) -> Condition:
     if "known" in table:
         return Known()
     if len(table) > 1:
-        raise here.says("one of contains and any_of was expected")
+        raise here.says("it must have either contains or any_of")
     kind, items = next(iter(table.items()))
     words = frozenset(_words(name, _texts([items] if isinstance(items, str) else items, here), here))
     return Contains(words) if kind == "contains" else AnyOf(words)
@@ -272,7 +274,7 @@ def _number_condition(value: Any, here: _Complaint) -> Condition:
         return Known()
     for name, number in table.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-            raise here.says(f"{name} takes a number")
+            raise here.says(f"{name} must be a number")
     return Between(table.get("at_least", -math.inf), table.get("at_most", math.inf))
 
 

@@ -43,7 +43,7 @@ class RuleSet:
     def of(self, target: Target) -> tuple[Rule, ...]:
         """Return the rules for a target, whether they hold or not."""
         if target not in self._of:
-            self._of[target] = tuple(rule for rule in self.rules if rule.speaks_of(target) is not None)
+            self._of[target] = tuple(rule for rule in self.rules if rule.matching_target(target) is not None)
         return self._of[target]
 
     def holding(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
@@ -65,7 +65,9 @@ class RuleSet:
 
 
 def _winning_claims(holding: Sequence[Rule], target: Target) -> tuple[Rule, ...]:
-    ranked = [(rule.precedence(own), rule) for rule in holding if not rule.limit and (own := rule.speaks_of(target))]
+    ranked = [
+        (rule.precedence(own), rule) for rule in holding if not rule.limit and (own := rule.matching_target(target))
+    ]
     best = max((precedence for precedence, _ in ranked), default=None)
     return tuple(rule for precedence, rule in ranked if precedence == best)
 
@@ -87,7 +89,7 @@ def _files(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(path.glob("*.toml"))
     if not path.is_file():
-        raise BrokenInput(f"there are no rules at {path.name}", why="it is neither a file nor a folder")
+        raise BrokenInput(f"there are no rules at {path.name}", why="it is not a file or a folder")
     return [path]
 
 
@@ -97,7 +99,7 @@ def check_together(rules: Sequence[Rule]) -> None:
     for rule in rules:
         if rule.id in seen:
             raise BrokenInput(
-                f"two rules are called {rule.id}, in {seen[rule.id].file} and {rule.file}", fix="Rename one."
+                f"two rules have the id {rule.id}, in {seen[rule.id].file} and {rule.file}", fix="Rename one."
             )
         seen[rule.id] = rule
     claims = [(rule, target) for rule in rules for target in rule.targets]
@@ -118,8 +120,8 @@ def _check_pair(first: Rule, target: Target, second: Rule, other: Target) -> Non
     if first.level is not second.level and all_overlap(first.when, second.when):
         raise BrokenInput(
             f"rule {first.id} ({first.file}) and rule {second.id} ({second.file}) contradict each other",
-            why=f"both can hold for one model on {max(target, other)}, and say {first.level} and {second.level}",
-            fix="Give one of them a further condition, so that it is the more specific one.",
+            why=f"both can apply to a model on {max(target, other)}, with levels {first.level} and {second.level}",
+            fix="Add a condition to one of them, to make it more specific.",
         )
 
 
@@ -135,10 +137,10 @@ def _check_shadow(rule: Rule, target: Target, other: Rule, others: Target) -> No
         same = other.precedence(others) == rule.precedence(target) and all_covered(rule.when, other.when)
     if wins or same:
         raise BrokenInput(
-            f"rule {rule.id} ({rule.file}) can never count on {target}",
-            why=f"wherever it holds, rule {other.id} ({other.file}) "
-            + ("holds too and wins" if wins else "says the same"),
-            fix="Remove it, or give it a condition that the other rule doesn't have.",
+            f"rule {rule.id} ({rule.file}) has no effect on {target}",
+            why=f"whenever it applies, rule {other.id} ({other.file}) "
+            + ("applies too and takes precedence" if wins else "gives the same level"),
+            fix="Remove it, or add a condition that the other rule doesn't have.",
         )
 
 

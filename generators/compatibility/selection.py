@@ -109,13 +109,11 @@ def select(
         if not own:
             steps.append(
                 SelectionStep(
-                    target=target, result=StepResult.NOT_HERE, reason=f"this machine lists no target {target}"
+                    target=target, result=StepResult.NOT_HERE, reason=f"this machine has no target {target}"
                 )
             )
     why = steps.pop().reason
-    steps.append(
-        SelectionStep(target=LAST_RESORT, result=StepResult.TAKEN, reason=f"the last that is left, though {why}")
-    )
+    steps.append(SelectionStep(target=LAST_RESORT, result=StepResult.TAKEN, reason=f"no other target is left; {why}"))
     return Selection(target=LAST_RESORT, list_name=name, steps=tuple(steps))
 
 
@@ -127,7 +125,7 @@ def _consider(
 ) -> SelectionStep:
     if not status.expected:
         return SelectionStep(
-            target=status.target, result=StepResult.NOT_HERE, reason=status.reason or "it isn't here"
+            target=status.target, result=StepResult.NOT_HERE, reason=status.reason or "not available"
         )
     why_not = _not_preferred(status)
     if why_not:
@@ -136,14 +134,14 @@ def _consider(
         return SelectionStep(target=status.target, result=StepResult.NOT_COMPUTED, reason=unasked)
     where = status.device_name or status.target
     if memory_needed is None:
-        reason = f"{where} is here; how much memory the model needs isn't known"
+        reason = f"{where} is available; the memory that the model needs is unknown"
     elif status.memory_bytes is None:
-        reason = f"{where} is here; how much memory it has isn't known"
+        reason = f"{where} is available; its memory is unknown"
     else:
-        sizes = f"{size_text(memory_needed)} needed, {size_text(status.memory_bytes)} there"
+        sizes = f"{size_text(memory_needed)} needed, {size_text(status.memory_bytes)} available"
         if memory_needed > status.memory_bytes:
             return SelectionStep(target=status.target, result=StepResult.MEMORY_TOO_SMALL, reason=f"{where}: {sizes}")
-        reason = f"{where} is here and large enough: {sizes}"
+        reason = f"{where} is available and large enough: {sizes}"
     verdict = predicted(Target.parse(status.target)) if predicted else None
     if verdict and verdict.level is Level.UNSUPPORTED and verdict.basis is Basis.PREDICTED:
         why = "; ".join(
@@ -197,10 +195,10 @@ def suggest(
     others = [verdict for verdict in _similar(cell, facts, rules, models) if _better(verdict, present)]
     reasons = []
     if not hardware:
-        reasons.append(f"no rule rates {cell.model} better on other hardware")
+        reasons.append(f"no rule predicts a better level for {cell.model} on another target")
     if not others:
         family = facts.family or "unknown"
-        reasons.append(f"no known model of the family {family} is rated better on {cell.target}")
+        reasons.append(f"no known {family} model has a better level on {cell.target}")
     return Suggestion(hardware=tuple(hardware[:limit]), models=tuple(others[:limit]), reasons=tuple(reasons))
 
 

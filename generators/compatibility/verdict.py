@@ -127,7 +127,7 @@ class Reason:
             return cls.of("text", text=value)
         parameters = value.get("parameters") if isinstance(value, Mapping) else None
         if not isinstance(parameters, Mapping) or not isinstance(value.get("code"), str):
-            raise TypeError("a reason has a code and parameters")
+            raise TypeError("a reason must have a code and parameters")
         return cls.of(value["code"], **{str(name): _value(one) for name, one in parameters.items()})
 
 
@@ -148,7 +148,7 @@ def _value(value: Any) -> Value:
         return tuple(value)
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
-    raise TypeError("a parameter of a reason is a text, a number or a list of texts")
+    raise TypeError("a parameter of a reason must be a text, a number or a list of texts")
 
 
 Words = Callable[[Reason], str]
@@ -184,7 +184,7 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if self.level is not Level.UNKNOWN and not (self.rule_ids or self.evidence_ids):
-            raise ValueError(f"{self.cell}: level {self.level} rests on no rule and no evidence")
+            raise ValueError(f"{self.cell}: level {self.level} has no rule and no evidence")
 
     @property
     def strength(self) -> tuple[bool, int, int]:
@@ -211,13 +211,13 @@ class Verdict:
         """
         for name in data:
             if name not in _FIELDS:
-                raise _broken(name, "it is no field of a verdict", did_you_mean(str(name), _FIELDS))
+                raise _broken(name, "verdicts have no such field", did_you_mean(str(name), _FIELDS))
         for name in ("cell", "level", "basis"):
             if not isinstance(data.get(name), str):
-                raise _broken(name, f"text was expected, not {type(data.get(name)).__name__}")
+                raise _broken(name, f"it must be text, not {type(data.get(name)).__name__}")
         for name in _TEXTS:
             if not isinstance(data.get(name, ""), str):
-                raise _broken(name, "text was expected")
+                raise _broken(name, "it must be text")
         given: dict[str, Any] = {name: data.get(name, "") for name in _TEXTS}
         given |= {name: _reasons(name, data.get(name, [])) for name in _REASONS}
         given |= {name: _names(name, data.get(name, [])) for name in _IDS}
@@ -258,7 +258,7 @@ def once(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
 
 def _reasons(name: str, value: Any) -> tuple[Reason, ...]:
     if not isinstance(value, list | tuple):
-        raise _broken(name, "a list was expected")
+        raise _broken(name, "it must be a list")
     try:
         return tuple(Reason.from_json(one) for one in value)
     except TypeError as error:
@@ -267,12 +267,12 @@ def _reasons(name: str, value: Any) -> tuple[Reason, ...]:
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise _broken(name, "a list of texts was expected")
+        raise _broken(name, "it must be a list of texts")
     return tuple(value)
 
 
 def _broken(name: str, why: str, fix: str = "") -> BrokenInput:
-    return BrokenInput(f"the field {echo(str(name))} of a verdict is broken", why=why, fix=fix)
+    return BrokenInput(f"the field {echo(str(name))} of a verdict is invalid", why=why, fix=fix)
 
 
 def strongest(verdicts: Sequence[Verdict]) -> Verdict:

@@ -104,7 +104,7 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
             digest.update(line.encode())
         return cache_folder("verdicts") / f"{digest.hexdigest()}.json"
     except (OSError, OutputError) as error:
-        log.debug("nothing is kept of %s: %s", folder, error)
+        log.debug("verdicts of %s are not cached: %s", folder, error)
         return None
 
 
@@ -142,7 +142,7 @@ def _keep(path: Path, found: Judged) -> None:
         for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-_MAX_FOLDERS]:
             old.unlink(missing_ok=True)
     except (OSError, HwCompatError) as error:
-        log.debug("%s isn't kept: %s", path.name, error)
+        log.debug("%s isn't cached: %s", path.name, error)
 
 
 def _read(path: Path) -> Judged | None:

@@ -53,7 +53,7 @@ def not_computed(target: Target, precision: str) -> str:
         known = class_of(target).PRECISIONS
     except BrokenPlugin:  # planning reports it
         return ""
-    return "" if precision in known else f"{target} in {precision}: hwcompat runs it in {', '.join(known)} only"
+    return "" if precision in known else f"{target} in {precision}: it supports only {', '.join(known)}"
 
 
 def computing(precision: str) -> tuple[str, ...]:

@@ -43,30 +43,30 @@ def backend(name: str) -> Iterator[BaseBackend]:
     """The backend under test. One that can't be used here fails with its own reason."""
     with get_backend(name) as found:
         if reason := found.unavailable():
-            pytest.fail(f"{name} can't be used here, so that nothing of it is proved: {reason}", pytrace=False)
+            pytest.fail(f"{name} can't be used here, so the contract isn't tested: {reason}", pytrace=False)
         yield found
 
 
-def subject_of(model_type: str) -> tuple[ModelInput, dict[str, Any], Any]:
+def model_input_of(model_type: str) -> tuple[ModelInput, dict[str, Any], Any]:
     """Return a tiny model of a type with seeded test weights, its example inputs, and its recipe."""
     recipe = recipe_for(model_type)
     assert recipe.gain is not None, f"the recipe of {model_type} has weights of its own"
     model = filled_model(recipe)
-    subject = ModelInput(
+    model_input = ModelInput(
         model=model,
         task=recipe.task,
         identity=reference.identity_of(model),
         generates=recipe.generate,
         masked_by=recipe.masked_by,
     )
-    return subject, dict(make_inputs(recipe.inputs, 0)), recipe
+    return model_input, dict(make_inputs(recipe.inputs, 0)), recipe
 
 
 @pytest.fixture(scope="module", params=["bert", "gpt2"])
 def loaded(request: pytest.FixtureRequest, backend: BaseBackend) -> Iterator[tuple[Runnable, dict[str, Any], Any]]:
     """A tiny model on the backend, its example inputs and its recipe."""
-    subject, inputs, recipe = subject_of(request.param)
-    runnable = backend.load(subject, inputs, "float32")
+    model_input, inputs, recipe = model_input_of(request.param)
+    runnable = backend.load(model_input, inputs, "float32")
     yield runnable, inputs, recipe
     runnable.close()
 
@@ -107,10 +107,10 @@ def test_its_device_can_be_asked_for_and_no_other(backend: BaseBackend) -> None:
 
 def test_a_precision_that_it_does_not_have_is_refused(backend: BaseBackend) -> None:
     """It never computes in another precision than the requested one."""
-    subject, inputs, _ = subject_of("bert")
+    model_input, inputs, _ = model_input_of("bert")
     assert "float32" in backend.PRECISIONS
     with pytest.raises(Unsupported):
-        backend.load(subject, inputs, "float8_nobody_has")
+        backend.load(model_input, inputs, "float8_nobody_has")
 
 
 def test_it_declares_what_evidence_depends_on(backend: BaseBackend) -> None:
@@ -146,7 +146,7 @@ def test_it_computes_what_the_reference_computes(backend: BaseBackend, loaded: A
         main = {output: want[output] for output in recipe.outputs}
         error = compare(got, main, masks=masks_of(recipe.masked_by, given), required=main).max_rel_error
         assert error < tolerance_for(backend.target, "float32").limit
-        assert all(np.array_equal(given[key], before[key]) for key in before), "inputs are the caller's"
+        assert all(np.array_equal(given[key], before[key]) for key in before), "a backend must not change its inputs"
         again = runnable(**given)
         assert all(np.allclose(got[output], again[output], rtol=0, atol=1e-3) for output in main)
 

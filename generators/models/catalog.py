@@ -75,7 +75,7 @@ class Catalog:
         """Return the configuration class (`BertConfig` for `bert`). Raises `ModelError` for an unknown type."""
         if model_type not in self.configs:
             raise ModelError(
-                f"{echo(model_type)} is not a model type of transformers {self.version}",
+                f"{echo(model_type)} isn't a model type of transformers {self.version}",
                 fix=did_you_mean(model_type, self.configs),
             )
         return self.configs[model_type]
@@ -129,8 +129,8 @@ def installed_version() -> str:
         return importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError as error:
         raise ModelError(
-            "no model can be looked up",
-            why="transformers is not installed",
+            "models can't be looked up",
+            why="transformers isn't installed",
             fix="Install it with: pip install -r requirements.txt",
         ) from error
 
@@ -222,7 +222,7 @@ def load_catalog() -> Catalog:
     version = installed_version()
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:
-        raise ModelError("no model can be looked up", why="transformers cannot be found, only its metadata")
+        raise ModelError("models can't be looked up", why="only the metadata of transformers was found")
     folder = Path(spec.origin).parent / "models" / "auto"
     mappings: dict[str, Mapping[str, str]] = {}
     for path in sorted(folder.glob("*.py")):
@@ -232,12 +232,12 @@ def load_catalog() -> Catalog:
                 for name, pairs in read_mappings(source).items():  # a mapping in several modules is merged
                     mappings[name] = MappingProxyType({**mappings.get(name, {}), **pairs})
         except (OSError, ValueError, SyntaxError) as error:
-            raise BrokenInput(f"{path.name} of transformers {version} cannot be read", why=str(error)) from error
+            raise BrokenInput(f"{path.name} of transformers {version} can't be read", why=str(error)) from error
     if _CONFIGS not in mappings:
         raise ModelError(
-            f"the models of transformers {version} cannot be listed",
-            why=f"no {_CONFIGS} was found in models/auto",
-            fix="Versions 4.57 to 5.23 are known to work.",
+            f"the models of transformers {version} can't be listed",
+            why=f"models/auto has no {_CONFIGS}",
+            fix="Install a version from 4.57 to 5.23.",
         )
     mappings = _with_unmapped(mappings, mappings[_CONFIGS])
     return Catalog(version=version, configs=mappings[_CONFIGS], mappings=MappingProxyType(mappings))

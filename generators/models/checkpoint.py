@@ -48,23 +48,23 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     config = read_config(folder)
     if config is None:
         raise BrokenInput(
-            f"{shown} is not a checkpoint",
-            why="there is no config.json in it",
-            fix="Name the folder that holds config.json, or a model type.",
+            f"{shown} isn't a checkpoint",
+            why="it has no config.json",
+            fix="Name a folder with config.json, or a model type.",
         )
     refuse_foreign(folder, config)
     weights = tuple(sorted(folder.glob("*.safetensors")))
     pickles = [path.name for path in folder.iterdir() if path.suffix.lower() in _PICKLES]
     if pickles and not weights:
         raise BrokenInput(
-            f"the checkpoint {shown} is refused",
-            why=f"its weights are pickles ({echo(sorted(pickles)[0])}), and loading a pickle can run code",
+            f"the checkpoint {shown} can't be loaded safely",
+            why=f"its weights are pickles ({echo(sorted(pickles)[0])}), and loading a pickle can run any code",
             fix="Save it again with save_pretrained(..., safe_serialization=True).",
         )
     if needs_weights and not weights:
         raise BrokenInput(
             f"the checkpoint {shown} has no weights",
-            why="there is no .safetensors file in it",
+            why="it has no .safetensors file",
             fix="Fetch the whole checkpoint, or test its model type instead.",
         )
     if needs_weights:
@@ -73,8 +73,8 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
         raise ModelError(
-            f"the kind of the model in {shown} is not known",
-            why="its config.json names no model_type",
+            f"the model type of {shown} is unknown",
+            why="its config.json has no model_type",
             fix="Name the model type instead, for example: bert.",
         )
     named = config.get("architectures")

@@ -33,8 +33,8 @@ GRAPH_SUFFIXES = (".onnx", ".xml")
 TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
 """The task of each kind."""
 _SOURCES = {
-    "module": "a name of your own code, which classifying doesn't run",
-    "graph": "the file's name: a graph says what it computes, not what for",
+    "module": "the name of your own code, which wasn't run",
+    "graph": "the file's name, because a graph doesn't contain its task",
 }
 """The source of a classification of each kind."""
 
@@ -79,8 +79,8 @@ def classify(name: str, revision: str = "") -> Classification:
     the name is unknown, `BrokenInput` if a folder can't be read.
     """
     refused = ModelError(
-        f"{echo(name)} is not the name of a model",
-        why="a name holds letters, digits and ._- with at most one slash, or is the path of a folder",
+        f"{echo(name)} isn't a model name",
+        why="a name has letters, digits, ._- and at most one slash, or is the path of a folder",
         fix="For example: bert, google-bert/bert-base-uncased, ./my-checkpoint.",
     )
     if not name or len(name) > 1000 or not name.isprintable():
@@ -103,8 +103,8 @@ def classify(name: str, revision: str = "") -> Classification:
         )
     if re.match(r"~|\.{0,2}/", name) or name.endswith("/"):
         raise ModelMissing(
-            f"the folder {echo(name)} does not exist",
-            why="a name like this is the path of a folder",
+            f"the folder {echo(name)} doesn't exist",
+            why="such a name is the path of a folder",
             fix=did_you_mean(folder.name, known_types()) or "Name a folder with config.json, or a model type.",
         )
     spelled = _spelling(name)
@@ -150,9 +150,8 @@ def classify_folder(folder: Path, name: str) -> Classification:
     if checkpoint.model_type not in catalog.configs:
         own_code = "auto_map" in checkpoint.config
         raise ModelError(
-            f"{echo(checkpoint.model_type)}, which config.json in {echo(name)} names, is not a model type of "
-            f"transformers {catalog.version}",
-            why="it brings its own code, which is never run" if own_code else "",
+            f"the model type {echo(checkpoint.model_type)} of {echo(name)} isn't in transformers {catalog.version}",
+            why="it needs its own code, which hwcompat never runs" if own_code else "",
             fix=did_you_mean(checkpoint.model_type, catalog.configs),
         )
     found = classify_type(checkpoint.model_type)
@@ -183,21 +182,21 @@ def _cached_folder(name: str, revision: str) -> Path | None:
     try:
         found = try_to_load_from_cache(name, "config.json", revision=revision or None)
     except HFValidationError as error:
-        raise ModelError(f"{echo(name)} is not a Hub id", why=" ".join(str(error).split())) from error
+        raise ModelError(f"{echo(name)} isn't a Hub id", why=" ".join(str(error).split())) from error
     return Path(found).parent if isinstance(found, str) else None
 
 
 def _classify_name(name: str) -> Classification:
     meaning = type_in_name(name, known_types(), known_words())
     if meaning is None or not is_known(meaning.model_type):
-        unnamed = f"it is not a model type of transformers {load_catalog().version}, a folder, or a cached Hub id"
+        unnamed = f"it isn't a model type of transformers {load_catalog().version}, a folder, or a cached Hub id"
         kind = ModelMissing if "/" in name else ModelError  # a model type has no slash
         raise kind(
-            f"nothing is known of the model {echo(name)}",
+            f"the model {echo(name)} is unknown",
             why=f"{unnamed}; by its name, {meaning.reason}" if meaning else unnamed,
             fix=("" if meaning else did_you_mean(name, known_types()))
             or lacking(LIBRARY)
-            or "Name the model type or a folder, or fetch it first with: hf download NAME.",
+            or "Name a model type or a folder, or fetch the model with: hf download NAME.",
         )
     return replace(
         classify_type(meaning.model_type), model=name, confidence="low", source="name (not in the local cache)"
@@ -226,7 +225,7 @@ def classify_model(
         if types:
             found = replace(classify_type(types[0]), model=name, confidence="medium", source="model class")
         elif task in architecture_data()["task"]:
-            return _of_task(name, str(task), "the task given" if tasks else "the methods given")
+            return _of_task(name, str(task), "the given task" if tasks else "the given methods")
         else:
             raise
     if model_class:
@@ -234,7 +233,7 @@ def classify_model(
         entries = catalog.tasks_of_class(model_class)
         if found.model_type not in catalog.types_of_class(model_class):
             raise ModelError(
-                f"{echo(model_class)} is not a class for {found.model_type}",
+                f"{echo(model_class)} isn't a class of {found.model_type}",
                 fix=did_you_mean(model_class, (t.model_class for t in catalog.tasks_of(found.model_type))),
             )
         found = replace(found, task=entries[0].task, model_class=model_class)
@@ -271,9 +270,9 @@ def classify_or_guess(name: str) -> tuple[Classification | None, tuple[str, ...]
     except HwCompatError as error:
         task = last_resort(name, architecture_data()["last_resort"])
         if task is None:
-            return None, (str(error), "no known word is in the name")
+            return None, (str(error), "the name has no known word")
         guess = _of_task(name, task, "words in the name")
-        return guess, (str(error), f"taken for {guess.architecture} by words in the name")
+        return guess, (str(error), f"guessed {guess.architecture} from words in the name")
 
 
 @click.command("classify", short_help="Show family, architecture and task of models.")
@@ -322,8 +321,8 @@ def kind_of(name: str) -> str:
         return ""
     if not is_plain_file(path):
         raise ModelError(
-            f"the file {echo(name)} does not exist",
-            why="a name like this is the path of a graph file",
+            f"the file {echo(name)} doesn't exist",
+            why="such a name is the path of a graph file",
             fix="Name an .onnx file, or an OpenVINO .xml file with its .bin file beside it.",
         )
     if not path.stat().st_size:

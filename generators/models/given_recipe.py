@@ -39,7 +39,7 @@ class GivenInput:
             return rng.normal(self.low, self.high, shape).astype(self.dtype)
         if self.kind == "booleans":
             return rng.random(shape) < 0.5
-        raise ValueError(f"{self.kind!r} is not a kind of input; known: {', '.join(KINDS)}")
+        raise ValueError(f"{self.kind!r} isn't a kind of input; known: {', '.join(KINDS)}")
 
 
 @dataclass(frozen=True, kw_only=True)

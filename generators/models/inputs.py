@@ -170,7 +170,7 @@ def make_inputs(
             if "padding" in spec:
                 arrays[name][padding_mask(lengths, "left") == 0] = spec["padding"]
         else:
-            raise ValueError(f"{kind!r} is not a kind of input; known: {', '.join(KINDS)}")
+            raise ValueError(f"{kind!r} isn't a kind of input; known: {', '.join(KINDS)}")
     return arrays
 
 

@@ -101,9 +101,7 @@ def lacking(library: str) -> str:
 def require(library: str) -> None:
     """Raise `ModelError` with the install command if a library isn't installed."""
     if library == LIBRARY and not installed_diffusers():
-        raise ModelError(
-            "no recipe of a diffusion model can be derived", why="diffusers isn't installed", fix=INSTALL
-        )
+        raise ModelError("diffusion models have no recipe", why="diffusers isn't installed", fix=INSTALL)
 
 
 @functools.cache
@@ -154,7 +152,7 @@ class DiffusionCatalog:
         """Return the empty string. Raises `ModelError` for an unknown family."""
         if model_type not in self.configs:
             raise ModelError(
-                f"{echo(model_type)} is not a pipeline of diffusers {self.version}",
+                f"{echo(model_type)} isn't a pipeline of diffusers {self.version}",
                 fix=did_you_mean(model_type, self.configs),
             )
         return ""
@@ -226,7 +224,7 @@ def _source(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise BrokenInput(f"{path.name} of diffusers cannot be read", why=str(error)) from error
+        raise BrokenInput(f"{path.name} of diffusers can't be read", why=str(error)) from error
 
 
 @functools.cache

@@ -61,7 +61,7 @@ def type_in_name(name: str, model_types: Iterable[str], words: Mapping[str, Mean
         if meaning is not None:
             sibling = types.get("".join(_words(meaning.model_type)) + "moe")
             if sibling and any(_EXPERTS.fullmatch(token) for token in tokens):
-                return Meaning(model_type=sibling, reason="the name marks experts")
+                return Meaning(model_type=sibling, reason="its name contains a number of experts")
             return meaning
     return None
 

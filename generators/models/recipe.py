@@ -108,13 +108,13 @@ class Recipe:
         """Return the recipe that `to_dict` wrote. Raises `BrokenInput` for another schema or other fields."""
         if data.get("schema_version") != SCHEMA_VERSION:
             raise BrokenInput(
-                "a recipe cannot be read",
+                "a recipe can't be read",
                 why=f"its schema_version is {data.get('schema_version')!r}, not {SCHEMA_VERSION}",
             )
         known = {f.name for f in fields(cls)}
         wrong = sorted(known.symmetric_difference(data) - _WRITTEN_IF_SET)
         if wrong:
-            raise BrokenInput("a recipe cannot be read", why=f"missing or unknown fields: {', '.join(wrong)}")
+            raise BrokenInput("a recipe can't be read", why=f"missing or unknown fields: {', '.join(wrong)}")
         arguments: dict[str, Any] = {k: tuple(v) if k in _TUPLES else v for k, v in data.items()}
         return cls(**arguments)
 
@@ -146,9 +146,9 @@ def read_recipe(path: Path) -> Recipe:
     try:
         return Recipe.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError) as error:
-        raise BrokenInput(f"{echo(str(path))} is not a recipe", why=str(error)) from error
+        raise BrokenInput(f"{echo(str(path))} isn't a recipe", why=str(error)) from error
     except BrokenInput as error:
-        raise BrokenInput(f"{echo(str(path))} is not a recipe", why=error.why, fix="Delete it.") from error
+        raise BrokenInput(f"{echo(str(path))} isn't a recipe", why=error.why, fix="Delete it.") from error
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
@@ -157,4 +157,4 @@ def write_recipe(recipe: Recipe, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, recipe.to_json())
     except OSError as error:
-        raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
+        raise OutputError(f"{echo(str(path))} can't be written", why=str(error)) from error

@@ -44,7 +44,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def _file_name(model_type: str, task: str | None) -> str:
     for part in (model_type, task or "x"):
         if not _FILE_NAME.fullmatch(part):
-            raise ModelError(f"{echo(part)} cannot be a model type or a task")
+            raise ModelError(f"{echo(part)} can't be a model type or a task")
     return f"{model_type}@{task}.json" if task else f"{model_type}.json"
 
 
@@ -156,10 +156,10 @@ class Refusal:
     def cause(self) -> str:
         """Why there is nothing to run, in one line."""
         words = {
-            Obstacle.NO_CLASS: "no class of the library is it alone",
+            Obstacle.NO_CLASS: "the library has no class for it alone",
             Obstacle.MISSING_DEPENDENCY: f"a package is missing{f', {self.package}' if self.package else ''}",
-            Obstacle.DEFAULTS_FAIL: "the library can't build it with its own default configuration",
-            Obstacle.NOT_DERIVED: "no tiny model of it is known whose faults would show",
+            Obstacle.DEFAULTS_FAIL: "the library can't build it with its default configuration",
+            Obstacle.NOT_DERIVED: "no tiny model is known that would reveal faults",
         }
         return f"{self.model_type} has no suite: {words[self.obstacle]}: {self.reason.rstrip('.')}"
 
@@ -167,9 +167,9 @@ class Refusal:
     def remedy(self) -> str:
         """What a user can do about it."""
         if self.obstacle is Obstacle.NO_CLASS:
-            return "test the model that it is a part of"
+            return "test the model that contains it"
         if self.obstacle is Obstacle.MISSING_DEPENDENCY:
-            return f"install {self.package or 'what it asks for'}, then run the same command again"
+            return f"install {self.package or 'the missing package'}, then run the same command again"
         return f"test real weights: --model FOLDER, with a checkpoint of {self.model_type}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class Refusal:
         try:
             return cls(**{**data, "obstacle": Obstacle(data["obstacle"])})
         except (KeyError, TypeError, ValueError) as error:
-            raise BrokenInput("a refusal cannot be read", why=str(error)) from error
+            raise BrokenInput("a refusal can't be read", why=str(error)) from error
 
 
 class Records(Generic[Record]):
@@ -221,7 +221,7 @@ class Records(Generic[Record]):
                     text = json.dumps(listed, indent=self._indent, ensure_ascii=False, allow_nan=False)
                     write_whole(path, text + "\n")
         except OSError as error:
-            raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
+            raise OutputError(f"{echo(str(path))} can't be written", why=str(error)) from error
 
     def _path(self, folder: Path, of: str) -> Path:
         return folder / f"{self._name}-{of}.json"
@@ -239,7 +239,7 @@ class Records(Generic[Record]):
             try:
                 listed = [self._read(one) for one in json.loads(path.read_text(encoding="utf-8"))]
             except (OSError, ValueError, TypeError) as error:
-                what = f"{echo(str(path))} is not a list of {self._what}"
+                what = f"{echo(str(path))} isn't a list of {self._what}"
                 raise BrokenInput(what, why=str(error), fix="Delete it.") from error
             self._seen[path] = (state, {(one.model_type, one.task): one for one in listed})
         return self._seen[path][1]

@@ -63,7 +63,7 @@ def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: M
         if other is not None and one.size == other.size and _width(model, one) == _width(model, other):
             swap_slices(model, one, other)
             return f"{describe_rows(one)} with {describe_rows(other)}"
-    raise ValueError(f"{site.module} has no two projections of one shape")
+    raise ValueError(f"{site.module} has no two projections with the same shape")
 
 
 def _width(model: torch.nn.Module, rows: WeightSlice) -> int:
@@ -87,7 +87,7 @@ def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: Mode
     projections = [(site.output, heads) for site in anatomy.sites if site.output and (heads := _heads(model, site))]
     grouped = projections or _in_groups(model, anatomy.convolutions) or _in_groups(model, anatomy.matrices)
     if not grouped:
-        raise ValueError(f"{anatomy.class_name} has nothing that reads several features")
+        raise ValueError(f"{anatomy.class_name} has no layer with several input features")
     rows, heads = random.choice(grouped)
     weight = model.get_parameter(rows.weight)
     features = 1 - rows.axis
@@ -181,7 +181,7 @@ def shift_positions(model: torch.nn.Module, random: random.Random, anatomy: Mode
         site = way(model, random, anatomy)
         if site:
             return site
-    raise ValueError(f"{anatomy.class_name} has no positions of any kind")
+    raise ValueError(f"{anatomy.class_name} has no positions")
 
 
 def _roll_table(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
@@ -205,7 +205,7 @@ def _rotate_query(model: torch.nn.Module, random: random.Random, anatomy: ModelA
     for name in filter(None, (site.query.weight, site.query.bias)):
         for start in starts:
             _rotate(model.get_parameter(name), start, frequencies, step)
-    return f"{describe_rows(site.query)}, turned by one position"
+    return f"{describe_rows(site.query)}, rotated by one position"
 
 
 def _rotary(
@@ -260,7 +260,7 @@ def _roll_module(model: torch.nn.Module, random: random.Random, anatomy: ModelAn
         return ""
     name, module = random.choice(named)
     module.register_forward_hook(lambda _module, _args, output: output.roll(1, dims=1))
-    return f"{name}, places rolled by one"
+    return f"{name}, positions rolled by one"
 
 
 def _roll_bias(model: torch.nn.Module, _random: random.Random, anatomy: ModelAnatomy) -> str:

@@ -84,7 +84,7 @@ def _drop_place(model: torch.nn.Module, random: random.Random, anatomy: ModelAna
     modules = dict(model.named_modules())
     cutting = [name for name, module in modules.items() if _strides(module) and anatomy.is_used(f"{name}.weight")]
     if not cutting:
-        raise ValueError(f"{anatomy.class_name} has no mask, and no convolution that cuts its input up")
+        raise ValueError(f"{anatomy.class_name} has no mask and no convolution that splits its input")
     name = random.choice(cutting)
     shares = [random.random() for _ in modules[name].kernel_size]
 
@@ -95,7 +95,7 @@ def _drop_place(model: torch.nn.Module, random: random.Random, anatomy: ModelAna
         return kept
 
     modules[name].register_forward_hook(hook)
-    return f"{name}, one place set to zero"
+    return f"{name}, one position set to zero"
 
 
 def _strides(module: Any) -> bool:
@@ -117,7 +117,7 @@ def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: Mod
         model, name, [module for module, _ in model.named_modules()], seq2seq=seq2seq
     )
     if not layers:
-        raise ValueError(f"{anatomy.class_name} decodes, but the layers of its cache are not known")
+        raise ValueError(f"{anatomy.class_name} has a cache with unknown layers")
     index = random.choice(sorted(layers))
     before: list[dict[str, torch.Tensor]] = []
 
@@ -183,7 +183,7 @@ def _reuse_layer(model: torch.nn.Module, random: random.Random, anatomy: ModelAn
     sites = anatomy.sites or anatomy.matrices
     layers = sorted({name for site in sites if (name := _layer_name(site.module))})
     if not layers:
-        raise ValueError(f"{anatomy.class_name} has no layers to reuse the output of")
+        raise ValueError(f"{anatomy.class_name} has no layer whose output can be reused")
     name = random.choice(layers)
     kept: dict[tuple[int, ...], torch.Tensor] = {}
 

@@ -86,7 +86,7 @@ class ModelAnatomy:
             gradients = float64_gradients(as_reference(model), self.inputs, training=self._trains_only)
         except Exception as error:  # the model's own code may raise anything
             why = f"{type(error).__name__}: {error}"
-            raise ValueError(f"nothing tells which weights of {self.class_name} matter, for {why}") from error
+            raise ValueError(f"it isn't known which weights of {self.class_name} matter: {why}") from error
         moved = {name: sizes[name] * float(np.abs(gradient).mean()) for name, gradient in gradients.items()}
         least = _DEAD * max(moved.values(), default=0.0)
         used = {name for name, size in moved.items() if size > least}

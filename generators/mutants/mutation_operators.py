@@ -50,48 +50,48 @@ class Mutant:
 _ALL = (
     Operator(
         name="attention_scale",
-        describe="attention scores x1.1 (state space: C; convolutions: half of the channels)",
+        describe="attention scores multiplied by 1.1 (state space: C; convolutions: half of the channels)",
         apply=breaks.scale_attention_scores,
     ),
     Operator(
         name="swapped_query_key",
-        describe="query and key weights exchanged "
+        describe="query and key weights swapped "
         "(latent attention: key and value; state space: C and B; convolutions: halves of the channels)",
         apply=breaks.swap_query_and_key,
     ),
     Operator(
         name="dropped_mask",
-        describe="mask input taken as all ones "
-        "(without one: causal or window mask dropped; without any: a patch or frame set to zero)",
+        describe="mask input replaced by ones "
+        "(without mask input: causal or window mask dropped; without a mask: a patch or frame set to zero)",
         apply=flow.drop_mask,
     ),
     Operator(
         name="stale_cache",
-        describe="newest cache entry is the one before it (without a cache: one layer's first output is reused)",
+        describe="newest cache entry replaced by the previous one (without a cache: first output of a layer reused)",
         apply=flow.make_cache_stale,
     ),
     Operator(
         name="transposed_head",
-        describe="heads and head features exchanged before the output projection "
+        describe="heads and head features swapped before the output projection "
         "(state space and convolutions: groups of channels)",
         apply=breaks.transpose_heads,
     ),
     Operator(
         name="position_off_by_one",
         describe="learned, rotary, computed or convolved positions or linear biases shifted by one "
-        "(without any: a convolution's kernel)",
+        "(without positions: a convolution's kernel)",
         apply=breaks.shift_positions,
     ),
-    Operator(name="nan_row", describe="last row of the main output is NaN", apply=breaks.put_nan),
-    Operator(name="half_batch", describe="second half of the batch repeats the first", apply=breaks.repeat_half),
+    Operator(name="nan_row", describe="last row of the main output set to NaN", apply=breaks.put_nan),
+    Operator(name="half_batch", describe="second half of the batch replaced by the first", apply=breaks.repeat_half),
     Operator(name="wrong_precision", describe="outputs rounded to bfloat16 and back", apply=breaks.round_to_bfloat16),
-    Operator(name="frozen_output", describe="first outputs are given back for the same shapes", apply=breaks.freeze),
+    Operator(name="frozen_output", describe="first outputs returned again for the same shapes", apply=breaks.freeze),
 )
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _ALL}
 """The ten, in the order of the table."""
 
-_KNOWN = {**OPERATORS, CONTROL: Operator(name=CONTROL, describe="changes nothing", apply=lambda *_: "nowhere")}
+_KNOWN = {**OPERATORS, CONTROL: Operator(name=CONTROL, describe="changes nothing", apply=lambda *_: "no site")}
 
 
 def parse_mutant(text: str) -> tuple[str, int]:
@@ -99,12 +99,12 @@ def parse_mutant(text: str) -> tuple[str, int]:
     name, separator, digits = text.partition("@")
     if name not in _KNOWN:
         raise UsageError(
-            f"{echo(name)} is no mutation operator",
-            why=f"the operators are {', '.join(OPERATORS)}",
+            f"{echo(name)} isn't a mutation operator",
+            why=f"known: {', '.join(OPERATORS)}",
             fix=did_you_mean(name, _KNOWN),
         )
     if not separator or not (digits.isascii() and digits.isdigit()):
-        raise UsageError(f"{echo(text)} names no mutant", why="it is written <operator>@<seed>", fix=f"Try {name}@0.")
+        raise UsageError(f"{echo(text)} isn't a mutant", why="the format is <operator>@<seed>", fix=f"Try {name}@0.")
     return name, int(digits)
 
 

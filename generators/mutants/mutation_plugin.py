@@ -47,10 +47,12 @@ class Breaker:
         """Break models that are loaded from here on, and choose the target."""
         load = TorchBackend.load
 
-        def broken(backend: TorchBackend, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+        def broken(
+            backend: TorchBackend, model_input: ModelInput, example_inputs: Inputs, precision: str
+        ) -> Runnable:
             if self._order.mutants:
-                self._break(subject, example_inputs)
-            return load(backend, subject, example_inputs, precision)
+                self._break(model_input, example_inputs)
+            return load(backend, model_input, example_inputs, precision)
 
         def placed(target: Target | str) -> BaseBackend:
             return get_backend("cpu" if self._order.on_cpu else target)
@@ -71,20 +73,20 @@ class Breaker:
 
             torch.set_num_threads(self._order.threads)
 
-    def _break(self, subject: ModelInput, inputs: Inputs) -> None:
-        made = break_subject(subject, inputs, self._order)
+    def _break(self, model_input: ModelInput, inputs: Inputs) -> None:
+        made = break_model(model_input, inputs, self._order)
         self.made.append(made)
         if self._order.report:
             Path(self._order.report).write_text(json.dumps(made.to_dict()), encoding="utf-8")
 
 
-def break_subject(subject: ModelInput, inputs: Inputs, order: Order) -> Made:
-    """Break the model of `subject` in place, as ordered.
+def break_model(model_input: ModelInput, inputs: Inputs, order: Order) -> Made:
+    """Break the model of `model_input` in place, as ordered.
 
     The change is measured on copies, since some breaks remember calls.
     """
-    clean = copy.deepcopy(subject.model)
-    anatomy = ModelAnatomy(clean, inputs, trains_only=subject.trains_only)
+    clean = copy.deepcopy(model_input.model)
+    anatomy = ModelAnatomy(clean, inputs, trains_only=model_input.trains_only)
     refused: dict[str, str] = {}
     quiet = Made()
     for text in order.mutants:
@@ -92,7 +94,7 @@ def break_subject(subject: ModelInput, inputs: Inputs, order: Order) -> Made:
         trial = copy.deepcopy(clean)
         try:
             mutant = mutate(trial, operator, seed, anatomy)
-            size = change(clean, trial, inputs, generates=subject.generates, masked_by=subject.masked_by)
+            size = change(clean, trial, inputs, generates=model_input.generates, masked_by=model_input.masked_by)
         except ValueError as error:
             refused[text] = str(error)
             continue
@@ -100,9 +102,9 @@ def break_subject(subject: ModelInput, inputs: Inputs, order: Order) -> Made:
             refused[text] = f"{type(error).__name__}: {error}"
             continue
         if size > order.least:
-            mutate(subject.model, operator, seed, anatomy)
+            mutate(model_input.model, operator, seed, anatomy)
             return Made(mutant=mutant, change=size, refused=refused)
-        refused[text] = f"it moves the outputs by {size:.1e} of their scale, which is not more than {order.least:.0e}"
+        refused[text] = f"it changes the outputs by {size:.1e} of their scale; more than {order.least:.0e} is needed"
         quiet = Made(mutant=mutant, change=size)
     return Made(mutant=quiet.mutant, change=quiet.change, refused=refused)
 

@@ -122,9 +122,9 @@ def judge_clean(checks: Sequence[str], lines: Sequence[CheckLine]) -> MutantJudg
     odd = [line for line in lines if not _is_fine(line)]
     missing = sorted(set(checks) - {line.check_name for line in lines})
     if not checks:
-        return MutantJudgement(status=MutantStatus.ERROR, message="it holds no check")
+        return MutantJudgement(status=MutantStatus.ERROR, message="it has no checks")
     if missing:
-        return MutantJudgement(status=MutantStatus.ERROR, message=f"nothing is known of {', '.join(missing)}")
+        return MutantJudgement(status=MutantStatus.ERROR, message=f"no result for {', '.join(missing)}")
     if odd:
         return MutantJudgement(status=MutantStatus.RAISED, caught_by=odd[0].check_name, message=_message(odd[0]))
     return MutantJudgement(status=MutantStatus.CLEAN)
@@ -141,14 +141,14 @@ def judge_mutant(checks: Sequence[str], lines: Sequence[CheckLine], made: Made, 
     odd = sorted((one for one in run if not _is_fine(one)), key=lambda one: one.outcome is not Outcome.FAILED)
     first = odd[0] if odd else None
     if made.mutant is None or made.change is None:
-        return MutantJudgement(status=MutantStatus.ERROR, message=f"nothing was broken: {made}")
+        return MutantJudgement(status=MutantStatus.ERROR, message=f"the model was not broken: {made}")
     if not made.change > least:
         return MutantJudgement(
             status=MutantStatus.EQUIVALENT, message=f"the outputs changed by {made.change:.1e} of their scale"
         )
     if first is None:
         complete = {line.check_name for line in run} == set(checks)
-        message = "every check passed" if complete else "not every check ran, and none failed"
+        message = "every check passed" if complete else "some checks did not run, and none failed"
         return MutantJudgement(status=MutantStatus.SURVIVED if complete else MutantStatus.ERROR, message=message)
     caught = first.outcome is Outcome.FAILED and first.error_type in _CAUGHT
     return MutantJudgement(

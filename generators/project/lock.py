@@ -79,9 +79,9 @@ def _insert(lines: list[str], new: list[str], text: str, path: Path, newline: st
 
 def _not_by_line(path: Path) -> UsageError:
     return UsageError(
-        f"the lock of {path.name} cannot be changed",
-        why="its cells don't stand one a line below a header [expected]",
-        fix='Write [expected] on its own line, and below it lines such as "bert/fill-mask/cpu/float32" = "high".',
+        f"the lock of {path.name} can't be updated",
+        why="it needs one cell per line below a header [expected]",
+        fix='Write [expected] on its own line, followed by lines such as "bert/fill-mask/cpu/float32" = "high".',
     )
 
 
@@ -97,5 +97,5 @@ def update_expected(path: Path, levels: Mapping[str, Level]) -> tuple[str, ...]:
     try:
         write_whole(target, change.text, mode=target.stat().st_mode & 0o777)
     except OSError as error:
-        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
+        raise OutputError(f"{path} can't be written", why=error.strerror or str(error)) from error
     return change.changes

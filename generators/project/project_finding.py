@@ -180,11 +180,11 @@ def _judge(
     if covered:
         shown = shown_by(covered, words)
         if today > entry.until:
-            message = f"{shown}. It was accepted until {entry.until}, which has passed: {entry.reason}"
-            fix = f"Fix it, or review it and change `until` ({project.name} {entry.span}, {entry.link})."
+            message = f"{shown}. The failure was accepted only until {entry.until}: {entry.reason}"
+            fix = f"Fix it, or change `until` after a review ({project.name} {entry.span}, {entry.link})."
             return made(ProjectFindingKind.RAN_OUT, message=message, fix=fix, lines=covered)
         more = len(_after(covered, own))
-        rest = f", and {more} check(s) after it could not run" if more else ""
+        rest = f"; {more} later check(s) did not run" if more else ""
         why = f"accepted until {entry.until}: {entry.reason} ({entry.link})"
         return made(ProjectFindingKind.ACCEPTED, message=f"{why}. {shown}{rest}", lines=covered)
     scope = [line for line in own if entry.check in ("", line.check_name)]
@@ -195,10 +195,12 @@ def _judge(
     if any(line.outcome.is_failure and not line.substitution_reason for line in scope):
         return None
     if left_out_by:
-        return made(ProjectFindingKind.LEFT_OUT, message=f"{entry.what} is not judged: {left_out_by} left it out")
-    became = words(check_reason(scope[0])) if scope else "nothing of it was run"
-    message = f"nothing shows whether the accepted failure, {entry.what}, is still there: {became}"
-    fix = f"Run it where it can run, or remove {entry.span} of {project.name}."
+        return made(
+            ProjectFindingKind.LEFT_OUT, message=f"{entry.what} is not judged, because {left_out_by} excluded it"
+        )
+    became = words(check_reason(scope[0])) if scope else "it was not run"
+    message = f"it is unknown whether the accepted failure, {entry.what}, still occurs: {became}"
+    fix = f"Run it on a machine with this target, or remove {entry.span} of {project.name}."
     return made(ProjectFindingKind.NOT_SHOWN, message=message, fix=fix, lines=scope)
 
 

@@ -112,24 +112,24 @@ def _locked(
     if has_accepted and not failing and (not known or (rank or 0) < (wanted or 0)):
         return made(
             ProjectFindingKind.MET,
-            message=f"{compared}; the lock rests while a failure of the cell is accepted",
+            message=f"{compared}; the lock doesn't apply while a failure of this cell is accepted",
             rests=True,
         )
     if not known:
-        why = run.missing and f"the device isn't here: {one_line(run.missing)}"
+        why = run.missing and f"the device isn't available: {one_line(run.missing)}"
         if run.verdict.basis is Basis.MEASURED and run.verdict.level is not Level.UNKNOWN and not failing:
-            why = why or "this run didn't measure it; an earlier one did"
-        message = f"expected {expected}, and nothing shows it: {why or cause or 'nothing was measured'}"
-        fix = "Run it where it can run; what was expected and not shown is not met."
+            why = why or "this run didn't measure it, only an earlier one"
+        message = f"expected {expected}, but not measured: {why or cause or 'no check ran'}"
+        fix = "Run it on a machine with this target; an expected level counts only if it is measured."
         return made(ProjectFindingKind.NOT_MET, message=message, fix=fix)
     if rank == wanted:
         return made(ProjectFindingKind.MET, message=f"{measured}, as expected")
     if (rank or 0) < (wanted or 0):
-        other = "accept the failure" if failing else f"change line {expectation.line} of {project.name}"
+        other = "add an accepted failure" if failing else f"change line {expectation.line} of {project.name}"
         return made(ProjectFindingKind.WORSE, message=f"{compared}: {cause}", fix=f"Fix it, or {other}.")
     fix = f'Change line {expectation.line} of {project.name} to "{expectation.cell}" = "{measured}" '
-    message = f"{compared}: it is better than the lock says"
-    return made(ProjectFindingKind.BETTER, message=message, fix=f"{fix}(--update-expected does it).")
+    message = f"{compared}: better than the lock"
+    return made(ProjectFindingKind.BETTER, message=message, fix=f"{fix}(or use --update-expected).")
 
 
 def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Words) -> list[ProjectFinding]:
@@ -137,12 +137,12 @@ def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Word
     note = ProjectFinding(
         kind=ProjectFindingKind.NOT_LOCKED,
         cell=cell,
-        message=f"{measured}, and the lock says nothing of it",
-        fix="" if run.verdict.level is Level.UNKNOWN else "--update-expected adds its line.",
+        message=f"{measured}, not in the lock",
+        fix="" if run.verdict.level is Level.UNKNOWN else "Use --update-expected to add it.",
     )
     if not failing and not run.missing:
         return [note]
-    missing = f"the device isn't here: {one_line(run.missing)}" if run.missing else ""
+    missing = f"the device isn't available: {one_line(run.missing)}" if run.missing else ""
     message = "; ".join(filter(None, [missing, shown_by(failing, words)]))
     broken = ProjectFinding.shown(ProjectFindingKind.FAILED, cell, message, lines=failing)
     return [broken, note]
@@ -153,7 +153,7 @@ def _absent(project: Project, expectation: Expectation, left_out_by: str) -> Pro
     if left_out_by:
         return made(
             ProjectFindingKind.LEFT_OUT,
-            message=f"expected {expectation.level}; not judged: {left_out_by} left it out",
+            message=f"expected {expectation.level}; not judged, because {left_out_by} excluded it",
         )
-    fix = f"Add what it names to [[model]], or remove line {expectation.line} of {project.name}."
-    return made(ProjectFindingKind.NOT_MET, message=f"expected {expectation.level}, and it was not run", fix=fix)
+    fix = f"Add it to [[model]], or remove line {expectation.line} of {project.name}."
+    return made(ProjectFindingKind.NOT_MET, message=f"expected {expectation.level}, but it was not run", fix=fix)

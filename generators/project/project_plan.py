@@ -141,12 +141,14 @@ def plan_run(
         for suite in suites:
             _, first = planned.setdefault(suite.cell.id, (suite, model))
             if first is not model:
-                problems.append(_at(model.line, f"{suite.cell.id} is asked for already in line {first.line}"))
+                problems.append(_at(model.line, f"{suite.cell.id} is already in line {first.line}"))
     every = tuple(suite for suite, _ in planned.values())
     if not (problems or names or asked.devices or asked.tasks or asked.precisions):
         problems += _idle_patterns(project, [suite.cell for suite in every])
     if problems:
-        raise UsageError(f"{project.name} cannot be planned", why="; ".join(text.rstrip(".") for text in problems))
+        raise UsageError(
+            f"{project.name} has entries that can't be planned", why="; ".join(text.rstrip(".") for text in problems)
+        )
     shard = Shard.parse(asked.shard) if asked.shard else None
     kept = choose_cells(tuple(planned), select=asked.select or (), skip=asked.skip or (), shard=shard)
     left = tuple(suite for suite in every if suite.cell.id in kept)
@@ -198,12 +200,14 @@ def _located(project: Project, name: str) -> str:
     elsewhere = Path.cwd() != project.root and Path(name).exists()
     if inside.exists() or name.startswith("./"):
         if not inside.resolve().is_relative_to(project.root):
-            raise UsageError(f"{echo(name)} leads out of the repository", why="models of a project lie inside it")
+            raise UsageError(
+                f"{echo(name)} is outside the repository", why="models of a project file must be inside it"
+            )
         return name if Path.cwd() == project.root else str(inside)
     if elsewhere:
         raise UsageError(
-            f"{echo(name)} is not in the repository",
-            why=f"it lies in the working folder, and {project.name} lies elsewhere",
+            f"{echo(name)} isn't in the repository",
+            why=f"it is in the working directory, but {project.name} is in another folder",
             fix="Name it with --model instead.",
         )
     return name
@@ -214,12 +218,12 @@ def _idle_patterns(project: Project, cells: Sequence[Cell]) -> list[str]:
     if any(_DEPENDS_ON_MACHINE & set(model.targets) for model in project.models):
         return []
     idle = [
-        _at(entry.line, f"the pattern {echo(entry.cells)} of [[timeout]] fits no cell")
+        _at(entry.line, f"the pattern {echo(entry.cells)} of [[timeout]] matches no cells")
         for entry in project.timeouts
         if not any(cell.matches(entry.cells) for cell in cells)
     ]
     idle += [
-        _at(entry.line, f"the pattern {echo(entry.cells)} of [[tolerance]] fits no cell")
+        _at(entry.line, f"the pattern {echo(entry.cells)} of [[tolerance]] matches no cells")
         for entry in project.tolerances
         if not any(cell.matches(entry.cells) and entry.precision in ("", cell.precision) for cell in cells)
     ]

@@ -52,14 +52,14 @@ def read_text(path: Path) -> str:
     try:
         if not path.is_file():
             raise BrokenInput(
-                f"the project file {echo(str(path))} cannot be read",
-                why="there is no such file" if not path.exists() else "it is no file",
+                f"the project file {echo(str(path))} can't be read",
+                why="it doesn't exist" if not path.exists() else "it isn't a file",
                 fix="Name it with --config FILE.",
             )
         return safe_read.read_text(path, longest=_LARGEST_FILE)
     except (OSError, ValueError) as error:
         why = safe_read.reason_of(error)
-        raise BrokenInput(f"the project file {echo(str(path))} cannot be read", why=why) from error
+        raise BrokenInput(f"the project file {echo(str(path))} can't be read", why=why) from error
 
 
 def parse_project(text: str, path: Path) -> Project:
@@ -69,7 +69,7 @@ def parse_project(text: str, path: Path) -> Project:
         spans = positions(text)
     except ValueError as error:
         why = one_line(str(error))
-        raise BrokenInput(f"{echo(path.name)} is not TOML", why=why, fix="See docs/PROJECT_FILE.md.") from error
+        raise BrokenInput(f"{echo(path.name)} isn't valid TOML", why=why, fix="See docs/PROJECT_FILE.md.") from error
     problems: list[TableProblem] = []
     try:
         project = _project(TomlTable(values, (), spans, problems), path, text.splitlines())
@@ -91,7 +91,7 @@ def _project(top: TomlTable, path: Path, lines: list[str]) -> Project:
         top.problem("", "schema_version is missing", f"Begin with: schema_version = {SCHEMA_VERSION}.")
     elif isinstance(version, bool) or version != SCHEMA_VERSION:
         top.problem(
-            "schema_version", f"schema_version {version!r} is not known", f"This version reads {SCHEMA_VERSION}."
+            "schema_version", f"schema_version {version!r} is unknown", f"This version reads {SCHEMA_VERSION}."
         )
     defaults = _checked(top.inside("defaults"))
     targets = targets_of(defaults) or ("auto",)
@@ -100,7 +100,7 @@ def _project(top: TomlTable, path: Path, lines: list[str]) -> Project:
     timeouts = [timeout_of(table) for table in top.each("timeout")]
     tolerances = [tolerance_of(table) for table in top.each("tolerance")]
     if not top.values.get("model"):
-        top.problem("", "no model is named", 'For example: [[model]] name = "bert".')
+        top.problem("", "it has no models", 'Add one, for example: [[model]] name = "bert".')
     accepted: dict[tuple[str, str, str], AcceptedFailure] = {}
     for table in top.each("accepted_failure"):
         if (one := accepted_of(table, lines)) is not None:
@@ -149,14 +149,14 @@ def model_of(table: TomlTable, targets: tuple[str, ...], precisions: tuple[str, 
     if name is not None and (not _NAME.fullmatch(name.removeprefix("./")) or ".." in name):
         table.problem(
             "name",
-            f"{echo(name)} cannot be a model of a project file: a model type, a Hub id, or a folder inside the "
-            "repository is wanted, and never code or a path that leads elsewhere",
+            f"{echo(name)} can't be a model of a project file: name a model type, a Hub id, or a folder inside the "
+            "repository; code and paths outside aren't allowed",
         )
         name = None
     if revision is not None and not _REVISION.fullmatch(revision):
-        table.problem("revision", f"{echo(revision)} is not a revision: a branch, a tag or a commit is wanted")
+        table.problem("revision", f"{echo(revision)} isn't a revision: name a branch, a tag or a commit")
     if revision is not None and name is not None and "/" not in name:
-        table.problem("revision", f"{echo(name)} is a model type, and only a Hub id has revisions")
+        table.problem("revision", f"{echo(name)} is a model type, but only Hub ids have revisions")
     tasks = table.words("tasks", sorted({entry.task for entry in task_entries()}), "a task")
     own_targets, own_precisions = targets_of(table), precisions_of(table)
     if name is None:
@@ -175,7 +175,7 @@ def seconds_of(table: TomlTable, field: str) -> float | None:
     """Return a time limit for one check in seconds."""
     seconds = table.number(field)
     if seconds is not None and not 0.1 <= seconds <= _LONGEST_TIMEOUT_S:
-        table.problem(field, f"{field} = {seconds:g} is refused: 0.1 to {_LONGEST_TIMEOUT_S} seconds can be given")
+        table.problem(field, f"{field} = {seconds:g} must be between 0.1 and {_LONGEST_TIMEOUT_S} seconds")
     return seconds
 
 
@@ -200,8 +200,8 @@ def tolerance_of(table: TomlTable) -> ProjectTolerance | None:
     if limit is not None and limit >= too_wide():
         table.problem(
             "limit",
-            f"limit = {limit:g} is refused: from {too_wide():g} of the output's scale on, a model with its attention "
-            "doubled might pass, so that such a limit would hide everything",
+            f"limit = {limit:g} must be below {too_wide():g} of the output's scale: with a wider limit, a model with "
+            "doubled attention may pass",
         )
     if cells is None or reason is None or limit is None:
         return None
@@ -217,11 +217,11 @@ def _cell_id(table: TomlTable, field: str, text: str) -> str | None:
         cell = Cell.parse(text)
         written = replace(cell, target=resolve_target(str(cell.target))).id
         if written != text:
-            raise UsageError(f"{echo(text)} is not how this cell is written", fix=f"Write {written}.")
+            raise UsageError(f"{echo(text)} isn't the canonical id of this cell", fix=f"Write {written}.")
         return written
 
     if any(sign in text for sign in "*?["):
-        table.problem(field, f"{echo(text)} is a pattern, and one exact cell is wanted, written out")
+        table.problem(field, f"{echo(text)} is a pattern, but it must be one exact cell")
         return None
     return table.tried(field, parse)
 
@@ -232,9 +232,9 @@ def expected_of(table: TomlTable) -> dict[str, Expectation]:
     for cell, level in table.values.items():
         known = _cell_id(table, cell, cell)
         if not isinstance(level, str):
-            table.problem(cell, f'the level of {cell} has to be a text, such as "high"')
+            table.problem(cell, f'the level of {cell} must be text, such as "high"')
         elif level == Level.UNKNOWN:
-            table.problem(cell, "unknown cannot be expected: nothing was measured then", "Leave the line out.")
+            table.problem(cell, "unknown can't be expected, because it means that no check ran", "Remove the line.")
         elif table.one_of(cell, "unsupported" if level == "none" else level, LEVELS, "a level") and known:
             found[known] = Expectation(cell=known, level=Level(level), line=table.span(cell).first)
     return found
@@ -251,14 +251,14 @@ def accepted_of(table: TomlTable, lines: list[str]) -> AcceptedFailure | None:
         cell = _cell_id(table, "cell", cell)
     if "check" not in table.values and "error_type" not in table.values:
         table.problem(
-            "", "[[accepted_failure]] names neither check nor error_type, so that it would hide every other failure"
+            "", "[[accepted_failure]] has no check and no error_type: it would hide all failures of the cell"
         )
     if check is not None:
         table.one_of("check", check, [known.name for known in all_checks()], "a check")
     if error_type is not None and not _ERROR_TYPE.fullmatch(error_type):
-        table.problem("error_type", f"{echo(error_type)} is not an error type, such as numerical_mismatch")
+        table.problem("error_type", f"{echo(error_type)} isn't an error type, such as numerical_mismatch")
     if link is not None and not _LINK.fullmatch(link):
-        table.problem("link", f"{echo(link)} is not a link: https://… to where the failure is followed up")
+        table.problem("link", f"{echo(link)} isn't a link: it must be the https:// address of the issue")
     if cell is None or reason is None or link is None or until is None:
         return None
     span = table.span()

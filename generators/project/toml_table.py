@@ -24,7 +24,7 @@ MOST_PROBLEMS = 50
 _LONGEST_TEXT = 500
 _KINDS = {
     "str": "this text",
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
     "bool": "true or false",
     "list": "this list",
@@ -76,7 +76,7 @@ class TomlTable:
         """Return the table [name] in it, an empty one if there is none."""
         value = self.values.get(name, {})
         if not isinstance(value, dict):
-            self.problem(name, f"{name} has to be a table, [{name}]")
+            self.problem(name, f"{name} must be a table, [{name}]")
             value = {}
         return TomlTable(value, (*self.place, name), self._spans, self._problems)
 
@@ -84,7 +84,7 @@ class TomlTable:
         """Return the tables [[name]] in it."""
         value = self.values.get(name, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            self.problem(name, f"{name} has to be a list of tables, each under [[{name}]]")
+            self.problem(name, f"{name} must be a list of tables, each under [[{name}]]")
             value = []
         return [
             TomlTable(item, (*self.place, name, at), self._spans, self._problems) for at, item in enumerate(value)
@@ -119,7 +119,7 @@ class TomlTable:
         """Note each field that is missing."""
         for field in fields:
             if field not in self.values:
-                self.problem("", f"{self.name} lacks {field}, which is required")
+                self.problem("", f"{self.name} needs {field}")
 
     def text(self, field: str) -> str | None:
         """Return one printable line of text that isn't empty."""
@@ -127,10 +127,10 @@ class TomlTable:
         if field not in self.values:
             return None
         if not isinstance(value, str):
-            self._wrong(field, "a text")
+            self._wrong(field, "text")
             return None
         if not value.strip() or not value.isprintable() or len(value) > _LONGEST_TEXT:
-            self._wrong(field, f"one line of text, printable, of 1 to {_LONGEST_TEXT} characters")
+            self._wrong(field, f"one line of printable text with 1 to {_LONGEST_TEXT} characters")
             return None
         return value.strip()
 
@@ -171,7 +171,7 @@ class TomlTable:
         """Return whether `text` is one of `known`; note a problem if it isn't."""
         if text not in known:
             self.problem(
-                field, f"{echo(text)} is not {noun}", did_you_mean(text, known) or f"Known: {', '.join(known)}."
+                field, f"{echo(text)} isn't {noun}", did_you_mean(text, known) or f"Known: {', '.join(known)}."
             )
         return text in known
 
@@ -188,7 +188,7 @@ class TomlTable:
         except OverflowError:
             number = math.inf
         if not math.isfinite(number) or number <= 0:
-            self.problem(field, f"{field} = {number} is refused: a finite number above 0 is wanted")
+            self.problem(field, f"{field} = {number} must be a finite number above 0")
             return None
         return number
 
@@ -198,13 +198,13 @@ class TomlTable:
         if field not in self.values:
             return None
         if isinstance(value, datetime) or not isinstance(value, date):
-            self._wrong(field, f"a date without quotes and without a time, such as {field} = 2027-03-31")
+            self._wrong(field, f"a date without quotes and time, such as {field} = 2027-03-31")
             return None
         return value
 
     def _wrong(self, field: str, wanted: str) -> None:
         kind = type(self.values[field]).__name__
-        self.problem(field, f"{field} has to be {wanted}, not {_KINDS.get(kind, kind)}")
+        self.problem(field, f"{field} must be {wanted}, not {_KINDS.get(kind, kind)}")
 
 
 @dataclass(frozen=True, kw_only=True)

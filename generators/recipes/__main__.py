@@ -25,14 +25,19 @@ from .derive_many import Wanted, derive_and_keep, in_children, missing
 
 @click.command()
 @click.argument("model_types", nargs=-1)
-@click.option("--ship", is_flag=True, help="Store in the package's data, for the pinned version.")
-@click.option("--missing", "only_missing", is_flag=True, help="Only what is not stored yet; goes on after a kill.")
-@click.option("--all-tasks", is_flag=True, help="Every task that the library maps, beside the primary one.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Children at a time; default: one a core.")
+@click.option("--ship", is_flag=True, help="Store in the package, for the pinned version.")
 @click.option(
-    "--code", is_flag=True, help="Ask what the types' own code does instead: padding, caches, traces, host, ONNX."
+    "--missing",
+    "only_missing",
+    is_flag=True,
+    help="Derive only recipes that are not stored, for example after an interruption.",
 )
-@click.option("--onnx", is_flag=True, help="Ask what their ONNX exports are instead, and keep what else is known.")
+@click.option("--all-tasks", is_flag=True, help="Derive all tasks of a type, not only the primary one.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: one per core.")
+@click.option(
+    "--code", is_flag=True, help="Probe the modeling code instead: padding, cache, trace, host work, ONNX export."
+)
+@click.option("--onnx", is_flag=True, help="Probe only the ONNX exports instead, and keep the other facts.")
 def main(
     model_types: tuple[str, ...],
     ship: bool,
@@ -72,7 +77,7 @@ def _ask_code(wanted: list[Wanted], ship: bool, only_missing: bool, jobs: int, *
             done += 1
             keep_code_facts(CodeFacts.from_dict(answer), SHIPPED if ship else None)
         progress.tell(f"{recipe.model_type} {failure}")
-    click.echo(f"{done} of {len(known)} types said what their code does")
+    click.echo(f"{done} of {len(known)} types were probed")
     return 0
 
 
@@ -104,7 +109,7 @@ def _onnx_facts(recipe: Recipe) -> dict[str, Any]:
 
     found = code_facts(recipe.model_type, recipe.task)
     if found is None or found.recipe != recipe.digest:
-        return {"failure": "its code must be asked first (--code)"}
+        return {"failure": "probe its code first, with --code"}
     return _facts_or_failure(lambda: with_onnx(found, recipe))
 
 

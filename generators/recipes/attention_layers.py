@@ -343,7 +343,7 @@ def swap_slices(model: torch.nn.Module, one: WeightSlice, other: WeightSlice) ->
         one, other = replace(one, bias=""), replace(other, bias="")
     left, right = list(_views(model, one)), list(_views(model, other))
     if [v.shape for v in left] != [v.shape for v in right]:
-        raise ValueError(f"{one.weight} and {other.weight} cannot be swapped: their shapes differ")
+        raise ValueError(f"{one.weight} and {other.weight} can't be swapped, because their shapes differ")
     with torch.no_grad():
         for a, b in zip(left, right, strict=True):
             kept = a.clone()

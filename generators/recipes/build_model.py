@@ -38,7 +38,7 @@ def class_of(name: str, library: str = "transformers") -> Any:
     module = importlib.import_module(library)
     found = getattr(module, name, None)
     if found is None:
-        raise ModelError(f"{echo(name)} is not a class of {library} {module.__version__}")
+        raise ModelError(f"{echo(name)} isn't a class of {library} {module.__version__}")
     return found
 
 
@@ -54,7 +54,7 @@ def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> tor
     except ModelError:
         raise
     except Exception as error:  # any error of a constructor is the reason why the type has no model
-        raise ModelError(f"{model_class} cannot be built", why=f"{type(error).__name__}: {line_of(error)}") from error
+        raise ModelError(f"{model_class} can't be built", why=f"{type(error).__name__}: {line_of(error)}") from error
     readable(model.config)
     return cast("torch.nn.Module", model.eval())
 
@@ -147,7 +147,7 @@ def _found(model_type: str) -> tuple[Obstacle, str] | None:
     catalog = catalog_of(model_type)
     tasks = catalog.tasks_of(model_type)
     if not tasks:
-        return Obstacle.NO_CLASS, f"no auto mapping of {catalog.library} names a class for it"
+        return Obstacle.NO_CLASS, f"no auto mapping of {catalog.library} has a class for it"
     if reason := lacking(catalog.library):
         return Obstacle.MISSING_DEPENDENCY, reason
     if not catalog.config_class(model_type):

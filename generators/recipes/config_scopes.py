@@ -63,7 +63,7 @@ def known_of(config: Any, what: str, *names: str) -> list[Any]:
     values = [attribute_of(config, name) for name in names]
     if None in values:
         raise ModelError(
-            f"the shape of the {what} of {config.model_type} is not known",
+            f"the shape of the {what} of {config.model_type} is unknown",
             why=f"its configuration has no {' and '.join(names)}",
         )
     return values
@@ -149,7 +149,7 @@ def all_overrides() -> Mapping[str, Mapping[str, Any]]:
     for path in sorted(_FOLDER.glob("*.toml")):
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
         if twice := sorted(found.keys() & entries.keys()):
-            raise BrokenInput(f"{', '.join(twice)} stands in {path.name} and in another file of overrides")
+            raise BrokenInput(f"{path.name} and another file of overrides both have {', '.join(twice)}")
         found |= entries
     for name, entry in found.items():
         _require_known(name, entry)
@@ -158,14 +158,14 @@ def all_overrides() -> Mapping[str, Mapping[str, Any]]:
 
 def _require_known(name: str, entry: Mapping[str, Any]) -> None:
     if unknown := sorted(entry.keys() - _KEYS):
-        raise BrokenInput(f"the overrides of {name} say something unknown", why=", ".join(unknown))
+        raise BrokenInput(f"the overrides of {name} have unknown keys", why=", ".join(unknown))
     if not entry.keys() & {"reason", "refused"}:
         raise BrokenInput(f"the overrides of {name} have no reason")
     not_asked = set(entry.get("not_asked", ()))
     if not not_asked <= _OPTIONAL:
-        raise BrokenInput(f"the overrides of {name} leave out a check that is required")
+        raise BrokenInput(f"the overrides of {name} skip a check that is required")
     if not_asked and "left_out" not in entry:
-        raise BrokenInput(f"the overrides of {name} leave out a check and don't say why")
+        raise BrokenInput(f"the overrides of {name} skip a check without a reason")
 
 
 def _with_likes(name: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -173,7 +173,9 @@ def _with_likes(name: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[str
     chain = [name]
     while like := entries[chain[-1]].get("like"):
         if like in chain or like not in entries:
-            raise BrokenInput(f"{name} is like {like}, which {'is like it' if like in chain else 'has no entry'}")
+            raise BrokenInput(
+                f"{name} is like {like}, which {'refers back to it' if like in chain else 'has no entry'}"
+            )
         chain.append(like)
     merged = {
         what: {key: value for one in reversed(chain) for key, value in entries[one].get(what, {}).items()}

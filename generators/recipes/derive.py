@@ -183,8 +183,8 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     """
     what, chosen = classify_type(model_type), task_class(model_type, task)
     if what.architecture == UNKNOWN:
-        why = "neither its tasks nor processors, attributes or its name tell"
-        raise ModelError(f"no tiny {model_type} can be made: what kind of model it is isn't known", why=why)
+        why = "its tasks, processors, attributes and name don't determine it"
+        raise ModelError(f"no tiny {model_type} can be made: its architecture is unknown", why=why)
     if what.architecture == "diffusion":
         require(DIFFUSERS)
         configs = iter(
@@ -206,7 +206,7 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
     tasks = catalog_of(model_type).tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)
     if chosen is None:
-        known = ", ".join(t.task for t in tasks) or "none: it is a part of other models"
+        known = ", ".join(t.task for t in tasks) or "none, because it is part of other models"
         raise ModelError(f"{model_type} has no class for {echo(task or 'any task')}", fix=f"Its tasks: {known}.")
     return chosen
 
@@ -225,7 +225,9 @@ def _require_forward(model_class: str) -> None:
     import torch
 
     if inspect.getattr_static(class_of(model_class), "forward", None) is torch.nn.Module.forward:
-        raise ModelError(f"{model_class} has no forward", why="only parts of it compute, and they are of other types")
+        raise ModelError(
+            f"{model_class} has no forward", why="only its parts have one, and they are other model types"
+        )
 
 
 @contextlib.contextmanager
@@ -270,14 +272,14 @@ def best_recipe(
                 model, centered = _filled(config_class, chosen.model_class, config, gain)
                 own = {"config": config, "gain": gain, "zero_centered": centered, "weights_hash": None}
                 return _recipe(model, found, what, chosen.entry, **own)
-            refused = ModelError(f"no {which} makes faults audible", why=_shortest(best))
+            refused = ModelError(f"no {which} reveals faults", why=_shortest(best))
     raise refused
 
 
 def _shortest(reasons: list[str]) -> str:
     """Return one of the reasons why no gain is accepted, and the number of gains with another reason."""
     nearest = min(reasons, key=len)
-    return nearest if len(reasons) == 1 else f"{nearest}; and no better with {len(reasons) - 1} others"
+    return nearest if len(reasons) == 1 else f"{nearest}; {len(reasons) - 1} other gains fail too"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +303,7 @@ def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
     entries = load_catalog().tasks_of_class(what.model_class)
     entry = next((e for e in entries if e.task == what.task), None)
     if entry is None:
-        raise ModelError(f"{what.model_type} has no class for any task", why="it is a part of other models")
+        raise ModelError(f"{what.model_type} has no class for any task", why="it is part of other models")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's advice to users, irrelevant for a recipe
         model, remarks = open_model(class_of(what.model_class), checkpoint.folder, empty=empty)
@@ -323,8 +325,8 @@ def _tokens_without_rows(model: Any, folder: Path) -> Iterator[str]:
     last = largest_token(folder)
     if rows is not None and last >= rows:
         yield (
-            f"the tokenizer has ids up to {last}, and the model has {rows} rows: a text with such a token fails with "
-            "an index error, and no check uses one; call resize_token_embeddings, and save the model"
+            f"the tokenizer has ids up to {last}, but the embedding has only {rows} rows: other tokens cause an "
+            "index error, and no check uses them; call resize_token_embeddings and save the model"
         )
 
 

@@ -180,7 +180,7 @@ def diffusion_specs(model: Any, family: str) -> dict[str, Spec]:
             specs[name] = kept | {key: referred(one, model.config.__getitem__) for key, one in fields.items()}
     if not specs:
         raise ModelError(
-            f"no inputs are known for {type(model).__name__}", why=f"its forward takes {', '.join(list(takes)[:8])}"
+            f"the inputs of {type(model).__name__} are unknown", why=f"its forward takes {', '.join(list(takes)[:8])}"
         )
     return specs
 

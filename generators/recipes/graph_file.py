@@ -36,14 +36,12 @@ def derive_graph(name: str) -> GivenRecipe:
     _require_memory(file, weight_files(file))
     asked = evaluator.inputs()
     if not asked:
-        raise ModelError(f"{echo(file.name)} takes no inputs", why="it always gives the same")
+        raise ModelError(f"{echo(file.name)} has no inputs", why="its outputs are always the same")
     specs, sizes, outputs = _first_that_runs(file.name, evaluator, asked)
     if not outputs:
-        raise ModelError(f"{echo(file.name)} gives no floating-point tensor", why="nothing could be compared")
+        raise ModelError(f"{echo(file.name)} has no floating-point output", why="there is nothing to compare")
     if all(float(value.std()) == 0.0 for value in outputs.values() if value.size > 1):
-        raise ModelError(
-            f"{echo(file.name)} gives the same number everywhere", why="a wrong result would look the same"
-        )
+        raise ModelError(f"{echo(file.name)} has constant outputs", why="a wrong result would look the same")
     return GivenRecipe(
         kind="graph",
         name=file.name,
@@ -68,9 +66,9 @@ def _require_memory(file: Path, weights: tuple[Path, ...]) -> None:
     free = free_bytes()
     if needed > free:
         raise ModelError(
-            f"{echo(file.name)} does not fit into memory",
-            why=f"testing it needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
-            fix="Run it where there is more memory.",
+            f"{echo(file.name)} doesn't fit into memory",
+            why=f"the test needs about {needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free",
+            fix="Run it on a machine with more memory.",
         )
 
 
@@ -89,9 +87,9 @@ def _first_that_runs(
         except Exception as error:  # NumPy or the runtime may raise anything for an unsupported size
             reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
     raise ModelError(
-        f"{echo(name)} cannot be evaluated on inputs that are drawn for it",
+        f"{echo(name)} can't be evaluated on random inputs",
         why=reasons[0],
-        fix="Give its inputs fixed shapes when it is exported.",
+        fix="Export it with fixed input shapes.",
     )
 
 
@@ -105,7 +103,7 @@ def _spec(key: str, dtype: str, shape: tuple[int | str, ...], rows: int, low: in
         # Integers that are no table index are usually a mask: zeros and ones, or only ones if zeros spoil a row.
         first, high = (0, rows) if rows else (low, 2)
         return GivenInput(kind="integers", dtype=dtype, shape=shape, low=first, high=high)
-    raise ModelError(f"the input {echo(key)} holds {dtype}", why="only numbers that NumPy knows can be drawn")
+    raise ModelError(f"the input {echo(key)} has dtype {dtype}", why="random inputs need a dtype of NumPy")
 
 
 def _sizes(specs: Mapping[str, GivenInput], size: int) -> dict[str, int]:

@@ -104,7 +104,7 @@ def _frames(config: Any, *, in_text: bool) -> list[Spec]:
     bins = attribute_of(config, *names)
     if bins is None:
         raise ModelError(
-            f"the shape of the features of {config.model_type} is not known",
+            f"the shape of the features of {config.model_type} is unknown",
             why=f"its configuration has none of {', '.join(names)}",
         )
     bins *= attribute_of(config, *roles()["config"]["stacked_frames"]) or 1
@@ -153,7 +153,7 @@ def _step(model: Any) -> int:
     step: int = math.prod(module.stride[0] for module in model.modules() if isinstance(module, torch.nn.Conv1d))
     if step == 1:
         raise ModelError(
-            f"the shape of the waveform of {model.config.model_type} is not known",
+            f"the shape of the waveform of {model.config.model_type} is unknown",
             why="its configuration has no conv_kernel and conv_stride, and no convolution of the model has a stride",
         )
     return step
@@ -279,7 +279,7 @@ def _count_of(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) 
         count = _by_features(model, modality, drafts)
         if count is None:
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            what = f"{type(model).__name__} doesn't say how many places an {modality} takes"
+            what = f"the number of placeholder tokens of an {modality} in {type(model).__name__} is unknown"
             raise ModelError(what, why=why) from error
     else:
         count = _by_features(model, modality, drafts) if count is None else count

@@ -109,13 +109,13 @@ def _require_known(
     """Raise `ModelError` if no input is known, or only the text of a model that takes more."""
     if not specs:
         raise ModelError(
-            f"no inputs are known for {type(model).__name__} ({entry.task})",
+            f"the inputs of {type(model).__name__} ({entry.task}) are unknown",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
     text_alone = entry.task == _TEXT_TO_SOUND or (entry.task in _OF_TEXT and not _may_sense(takes))
     if architecture in _MORE_THAN_TEXT and not text_alone and not _senses(takes, specs, architecture):
         raise ModelError(
-            f"only text is known of what {type(model).__name__} takes ({entry.task})",
+            f"only the text inputs of {type(model).__name__} ({entry.task}) are known",
             why=f"its forward takes {', '.join(takes)}",
         )
 

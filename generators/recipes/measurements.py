@@ -153,7 +153,7 @@ def sensitivity_of(
 
     sites = layers_reached(model, inputs)
     if not sites:
-        raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
+        raise ReferenceNotFinite("the model has no matrix, so no fault can be put into it")
     doubled = moved(scaled(2.0))
     if doubled < NOISE:
         sites = [half_of_heads(site) for site in sites]
@@ -280,7 +280,7 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
         reasons.append(f"float32_error is {sensitivity['float32_error']:.1e}, must be below {FLOAT32_ERROR:.0e}")
     for name, least in (("attention_x1.1", SUBTLE), ("swapped", SUBTLE), ("attention_x2", LOUD)):
         if not sensitivity[name] >= least:
-            reasons.append(f"{name} moves the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
+            reasons.append(f"{name} changes the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
     return reasons
 
 
@@ -311,7 +311,7 @@ def ineffective_inputs(
         )
         change = min(changes, default=0.0)
         if not change >= SUBTLE:
-            faint.append(f"other {name} move the output by {change:.1e}, must be at least {SUBTLE:.1e}")
+            faint.append(f"other {name} change the output by {change:.1e}, must be at least {SUBTLE:.1e}")
     return faint
 
 

@@ -59,13 +59,13 @@ def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnsw
     known_type = found.model == found.model_type
     if kind_of(found.model):
         raise ModelError(
-            f"how much memory {echo(found.model)} takes is not known",
-            why="it is your own code or a graph, and only configurations of libraries are read",
+            f"the memory of {echo(found.model)} can't be estimated",
+            why="it is your own code or a graph; estimates need a model type or a config.json",
         )
     if found.path is None and not known_type:
         raise ModelError(
-            f"how much memory {echo(found.model)} takes is not known",
-            why="its config.json is not here",
+            f"the memory of {echo(found.model)} can't be estimated",
+            why="its config.json isn't available",
             fix=f"Fetch it with: hf download {found.model} config.json",
         )
     name = found.path or found.model_type
@@ -77,7 +77,7 @@ def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnsw
     try:
         write_whole(file, json.dumps(answer))
     except OSError as error:  # the answer is known; only the next request takes as long again
-        log.warning("%s isn't kept: %s", file, error)
+        log.warning("%s isn't cached: %s", file, error)
     return MemoryAnswer.from_dict(answer)
 
 
@@ -94,7 +94,7 @@ def _versions() -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError as error:
             raise ModelError(
-                "how much memory a model takes is not known", why=f"{name} isn't installed", fix=f"pip install {name}"
+                "memory can't be estimated", why=f"{name} isn't installed", fix=f"pip install {name}"
             ) from error
     return found
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, as_quantised, fit
+from generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, as_quantized, fit
 from generators.compatibility.selection import LAST_RESORT
 from generators.models.classifier import classify
 from generators.recipes.memory_answer import MemoryAnswer, memory_answer
@@ -105,7 +105,7 @@ def variants(answer: MemoryAnswer) -> Iterator[MemoryVariant]:
     yield MemoryVariant(differences=(), estimate=base)
     can_quantize = base.request.mode != "training" and answer.anatomy.linear > 0
     for bits in (8, 4) if can_quantize else ():
-        yield MemoryVariant(differences=(f"int{bits}",), estimate=as_quantised(base, answer.anatomy, bits))
+        yield MemoryVariant(differences=(f"int{bits}",), estimate=as_quantized(base, answer.anatomy, bits))
     for one in others:
         if one.request == replace(base.request, batch=1):
             others = [*_smaller_batches(base, one), *others]
@@ -113,7 +113,7 @@ def variants(answer: MemoryAnswer) -> Iterator[MemoryVariant]:
         yield MemoryVariant(differences=_differences(base, one), estimate=one)
     for one in others[-1:] if can_quantize else ():
         yield MemoryVariant(
-            differences=(*_differences(base, one), "int4"), estimate=as_quantised(one, answer.anatomy, 4)
+            differences=(*_differences(base, one), "int4"), estimate=as_quantized(one, answer.anatomy, 4)
         )
 
 

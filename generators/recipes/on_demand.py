@@ -36,7 +36,9 @@ def recipe_for(model_type: str, task: str | None = None) -> Recipe:
     if stored is not None:
         return stored
     # Seconds of silence look like a hang.
-    print(f"deriving a recipe of {model_type}: a few seconds, once per version", file=sys.stderr, flush=True)
+    print(
+        f"deriving a recipe for {model_type} (a few seconds, once per library version)", file=sys.stderr, flush=True
+    )
     recipe = _recipe("derive.derive_tiny", model_type, task)
     keep_recipe(recipe, primary=task is None)
     return recipe
@@ -122,7 +124,7 @@ def _ask(work: str, *arguments: Any, limit_s: float = _LONGEST_S, offline: bool 
     try:
         return ask(__name__, {"work": work, "arguments": arguments}, limit_s=limit_s, environment=environment)
     except NoAnswer as error:
-        raise ModelError(f"no recipe could be derived for {echo(str(arguments[0]))}", why=str(error)) from error
+        raise ModelError(f"deriving a recipe for {echo(str(arguments[0]))} failed", why=str(error)) from error
 
 
 def _answer(asked: Mapping[str, Any]) -> Any:

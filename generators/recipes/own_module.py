@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import torch
 
 _HOW = (
-    "Let the factory return (module, inputs), or put example_inputs beside it in its module: "
-    'a dict such as {"x": torch.zeros(2, 3)}, by the names of forward\'s arguments.'
+    "Return (module, inputs) from the factory, or define example_inputs in its Python module: "
+    'a dict from the arguments of forward to tensors, such as {"x": torch.zeros(2, 3)}.'
 )
 
 
@@ -45,9 +45,9 @@ def derive_own_module(name: str) -> GivenRecipe:
     reference = _run(name, exact, drawn)
     if compare(_run(name, exact, drawn), reference).max_rel_error > 0:
         raise ModelError(
-            f"{echo(name)} gives another result each time it is run",
-            why="nothing can be held against it then",
-            fix="Draw no random numbers in forward.",
+            f"{echo(name)} gives a different result in each run",
+            why="its results can't be compared",
+            fix="Don't draw random numbers in forward.",
         )
     other = _other_sizes(exact, specs, sizes, reference)
     if not other:
@@ -83,17 +83,17 @@ def _factory(name: str) -> tuple[Any, Any]:
         parts = path.split(".")
         ours = error.name in [".".join(parts[: n + 1]) for n in range(len(parts))]
         raise ModelError(
-            f"the module {echo(path)} was not found" if ours else f"{echo(path)} cannot be imported",
-            why="it is looked for in the working directory and among installed packages" if ours else _line(error),
-            fix="Run the command in the folder that holds it." if ours else "",
+            f"the module {echo(path)} was not found" if ours else f"{echo(path)} can't be imported",
+            why="it isn't in the working directory or installed" if ours else _line(error),
+            fix="Run the command in the folder that contains it." if ours else "",
         ) from error
     except Exception as error:  # the user's own code may raise anything
-        raise ModelError(f"{echo(path)} cannot be imported", why=_line(error)) from error
+        raise ModelError(f"{echo(path)} can't be imported", why=_line(error)) from error
     factory = getattr(module, what, None)
     if not callable(factory):
         raise ModelError(
             f"{echo(path)} has no factory {echo(what)}",
-            why=f"it was read from {module.__file__}" if factory is None else "it can't be called",
+            why=f"Python imported {module.__file__}" if factory is None else "it isn't callable",
             fix="Name a function without arguments that returns a torch.nn.Module.",
         )
     return factory, module
@@ -114,13 +114,13 @@ def _made(name: str, factory: Any, module: Any) -> tuple[torch.nn.Module, dict[s
         inputs = inputs()
     if not isinstance(model, torch.nn.Module):
         raise ModelError(
-            f"{echo(name)} made no module but {echo(type(model).__name__)}",
+            f"{echo(name)} returned a {echo(type(model).__name__)}, not a module",
             fix="Name a function without arguments that returns a torch.nn.Module.",
         )
     if not isinstance(inputs, Mapping) or not inputs:
         raise ModelError(
-            f"nothing says what the module of {echo(name)} takes",
-            why="there are no example inputs" if inputs is None else "the example inputs are no dict",
+            f"the inputs of the module of {echo(name)} are unknown",
+            why="there are no example inputs" if inputs is None else "the example inputs aren't a dict",
             fix=_HOW,
         )
     known = inspect.signature(model.forward).parameters
@@ -128,8 +128,8 @@ def _made(name: str, factory: Any, module: Any) -> tuple[torch.nn.Module, dict[s
     strange = [str(key) for key in inputs if key not in known]
     if strange and not takes_any:
         raise ModelError(
-            f"the forward of {echo(name)} takes no {echo(strange[0])}",
-            why=f"it takes {', '.join(known) or 'nothing'}",
+            f"the forward of {echo(name)} has no argument {echo(strange[0])}",
+            why=f"its arguments are {', '.join(known)}" if known else "it has no arguments",
             fix=_HOW,
         )
     arrays = {str(key): _array(name, str(key), value) for key, value in inputs.items()}
@@ -144,8 +144,8 @@ def _array(name: str, key: str, value: Any) -> Array:
         value = (value.float() if value.is_floating_point() else value).numpy()
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
         raise ModelError(
-            f"the example input {echo(key)} of {echo(name)} is no array of numbers",
-            why=f"it is of the type {type(value).__name__}",
+            f"the example input {echo(key)} of {echo(name)} isn't an array of numbers",
+            why=f"its type is {type(value).__name__}",
             fix=_HOW,
         )
     return value
@@ -155,7 +155,9 @@ def _spec(name: str, key: str, example: Array) -> GivenInput:
     """Return how to draw arrays like the example: of its shape and kind, inside its range."""
     if not key.isidentifier() or not example.size:
         raise ModelError(
-            f"the example input {echo(key)} of {echo(name)} cannot be drawn", why="it is empty", fix=_HOW
+            f"the example input {echo(key)} of {echo(name)} can't be used",
+            why="it is empty or its name isn't an identifier",
+            fix=_HOW,
         )
     if example.dtype.kind == "b":
         return GivenInput(kind="booleans", dtype="bool", shape=example.shape)
@@ -165,7 +167,7 @@ def _spec(name: str, key: str, example: Array) -> GivenInput:
             kind="integers", dtype=str(example.dtype), shape=example.shape, low=int(low), high=int(high) + 1
         )
     if not np.isfinite(example).all():
-        raise ModelError(f"the example input {echo(key)} of {echo(name)} is not finite", fix=_HOW)
+        raise ModelError(f"the example input {echo(key)} of {echo(name)} isn't finite", fix=_HOW)
     if low >= 0 and high > low:  # the module may compute its logarithm or root
         return GivenInput(
             kind="uniform", dtype="float32", shape=example.shape, low=_rounded(low), high=_rounded(high)
@@ -215,16 +217,16 @@ def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict
     try:
         outputs = float64_outputs(model, inputs)
     except ReferenceNotFinite as error:
-        raise ModelError(f"the module of {echo(name)} cannot be compared", why=_line(error)) from error
+        raise ModelError(f"the module of {echo(name)} can't be compared", why=_line(error)) from error
     except Exception as error:  # the user's own code may raise anything
         raise ModelError(
-            f"the module of {echo(name)} cannot be run on inputs like its example, in float64 on CPU",
+            f"the module of {echo(name)} fails on random inputs in float64 on the CPU",
             why=_line(error),
         ) from error
     if not outputs:
         raise ModelError(
-            f"the forward of {echo(name)} gives no floating-point tensor",
-            fix="Let it return a tensor, a tuple of tensors, or a dict of them.",
+            f"the forward of {echo(name)} returns no floating-point tensor",
+            fix="Return a tensor, a tuple of tensors or a dict of tensors.",
         )
     return outputs
 
@@ -243,15 +245,15 @@ def _require_effect(
     quiet = any(True for _ in model.parameters()) and not _moved(changed, inputs, reference) >= measurements.SUBTLE
     if constant and any(array.size > 1 for array in reference.values()):
         raise ModelError(
-            f"the module of {echo(name)} gives the same number everywhere",
+            f"the outputs of {echo(name)} are constant",
             why="a wrong result would look the same",
-            fix="Let the factory set weights that are not zero.",
+            fix="Set weights that aren't zero in the factory.",
         )
     if quiet:
         raise ModelError(
-            f"the weights of {echo(name)} cannot be heard",
-            why=f"a tenth more of each moves its output by less than {measurements.SUBTLE:.0e}",
-            fix="Let the factory set larger weights.",
+            f"changes of the weights of {echo(name)} can't be detected",
+            why=f"weights larger by 10 % change the output by less than {measurements.SUBTLE:.0e}",
+            fix="Set larger weights in the factory.",
         )
 
 

@@ -99,7 +99,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
     exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
     if all(is_whole(one) for one in reference.values()):
-        raise ModelError(f"{type(model).__name__} gives no floating tensor")
+        raise ModelError(f"{type(model).__name__} returns no floating-point tensor")
     less = min(_SHORTER, lengths[1] - 1)
     shorter = (lengths[0] - less, lengths[1] - less)
     other = float64_outputs(exact, make_inputs(specs, SEED + 1, shorter))
@@ -157,7 +157,7 @@ def probe_recipe(model: Any, entry: TaskEntry, what: Classification, *, pad_sens
             raise
         except Exception as error:  # any error of modeling code is the reason why the type has no recipe
             raise ModelError(
-                f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {line_of(error)}"
+                f"{type(model).__name__} can't be run", why=f"{type(error).__name__}: {line_of(error)}"
             ) from error
         if not results[-1].skips_mask and not results[-1].reads_padding:
             return results[-1]
@@ -277,7 +277,7 @@ def lost_gradients(
                     got = loss_gradients(copy.deepcopy(model), given, masked_by, training=training)
             error = max(error, compare_gradients(got, want).max_rel_error)
     except Exception as raised:  # any error of modeling code is the reason why there are no gradients
-        return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
+        return [f"gradients can't be computed: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
     return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
 
 

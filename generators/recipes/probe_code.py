@@ -95,7 +95,7 @@ class _Trace:
                 blocks += list(node.blocks())
 
     def generate(self, inputs: Any, *, steps: int) -> Any:
-        raise NotImplementedError("a trace of one forward pass decodes nothing")
+        raise NotImplementedError("a trace of one forward pass can't decode")
 
 
 def code_facts_of(recipe: Recipe) -> CodeFacts:
@@ -124,11 +124,11 @@ def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
     """Return facts with the type's present ONNX exports, for each shape of its suite. Raises `ModelError` as above,
     and `ImportError` without the exporter's packages."""
     model = filled_model(recipe)
-    subject = ModelInput(
+    model_input = ModelInput(
         model=model, task=recipe.task, identity=identity_of(model), masked_by=recipe.masked_by, generates="none"
     )
     try:
-        operators = {one for inputs in _draws(recipe) for one in onnx_operators(subject, inputs)}
+        operators = {one for inputs in _draws(recipe) for one in onnx_operators(model_input, inputs)}
     except Unsupported as error:
         return replace(facts, onnx_operators=(), onnx_fails=_without_folders(error))
     return replace(facts, onnx_operators=tuple(sorted(operators)), onnx_fails="")
@@ -180,8 +180,8 @@ def _on_host(model: Any, inputs: Mapping[str, Array]) -> tuple[str, ...]:
 
 def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> CodeFacts:
     """Return the facts with what a trace of the forward pass holds for, why not for more, and its operators."""
-    subject = ModelInput(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
-    proof = Proof.of(subject, inputs, "torch's interpreter of traces", decodes=False)
+    model_input = ModelInput(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
+    proof = Proof.of(model_input, inputs, "torch's interpreter of traces", decodes=False)
     for held in (None, held_inputs(inputs)):
         made = Exported(folder=Path(), method="traced", static=held is not None)
         try:
@@ -222,7 +222,7 @@ def _without_folders(error: Exception) -> str:
     return _FOLDERS.sub("", f"{type(error).__name__}: {line_of(error)}")
 
 
-def onnx_operators(subject: ModelInput, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+def onnx_operators(model_input: ModelInput, inputs: Mapping[str, Array]) -> tuple[str, ...]:
     """Return the operators of a model's verified export for these inputs, in alphabetical order.
 
     `onnx.Reshape` means that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),
@@ -231,7 +231,7 @@ def onnx_operators(subject: ModelInput, inputs: Mapping[str, Array]) -> tuple[st
     """
     if missing := missing_packages():
         raise ImportError(missing)
-    return operators_in(export_onnx(subject, inputs).folder / ONNX)
+    return operators_in(export_onnx(model_input, inputs).folder / ONNX)
 
 
 def operators_in(file: Path) -> tuple[str, ...]:

@@ -60,15 +60,15 @@ def derive_real(name: str, task: str | None = None) -> Recipe:
         needed = _parameters(what, chosen, arguments) * BYTES_A_PARAMETER
         free = free_bytes()
         if needed > free:
-            refused = f"with {layers} layer(s) it needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+            refused = f"{layers} layer(s) need about {needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free"
             continue
         recipe = best_recipe(what, chosen, iter([arguments]), f"{what.model_type} at real widths")
         kept = max(_counts(config, layers), default=layers)
         return replace(recipe, subject="config", dimensions=f"real widths{whose}, {kept} layer(s)")
     raise ModelError(
-        f"{echo(name)} does not fit into memory at its real widths",
+        f"{echo(name)} doesn't fit into memory at its real widths",
         why=refused,
-        fix="Leave out --dims real, or run it where there is more memory.",
+        fix="Leave --dims real out, or run it on a machine with more memory.",
     )
 
 
@@ -87,7 +87,7 @@ def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, 
         config = make.from_dict(dict(checkpoint.config))
     except Exception as error:  # any error of a constructor means that the values can't be used
         raise ModelError(
-            f"config.json in {echo(name)} makes no {make.__name__}", why=f"{type(error).__name__}: {error}"
+            f"config.json in {echo(name)} isn't valid for {make.__name__}", why=f"{type(error).__name__}: {error}"
         ) from error
     return what, chosen, config, " of a config.json"
 
@@ -163,7 +163,7 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, 
 
     recipe = load_recipe(model_type, task)
     if recipe is None or recipe.library != "transformers":
-        raise ModelError(f"{echo(model_type)} has no recipe of transformers", fix="Name a model type that has one.")
+        raise ModelError(f"{echo(model_type)} has no transformers recipe", fix="Name a model type that has one.")
     config = tiny._defaults(model_type, load_catalog())
     failed: list[Exception] = []
     masks = frozenset(name for name, spec in recipe.inputs.items() if spec["kind"] in _MASKS)
@@ -173,7 +173,7 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, 
         except Exception as error:  # an error of the model's code, or a missing value
             failed.append(error)
     raise ModelError(
-        f"{echo(model_type)} doesn't run at the size of its defaults without numbers",
+        f"{echo(model_type)} can't be traced at its default size without data",
         why=f"{type(failed[0]).__name__}: {line_of(failed[0])}",
     ) from failed[0]
 

@@ -30,13 +30,13 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
     `UsageError` for a name that isn't a zip file's or for suites that import a user's own code.
     """
     if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be the parent
-        raise UsageError(f"{path} is not the name of a zip file", fix="For example: hwcompat bundle suite.zip")
+        raise UsageError(f"{path} isn't a zip file", fix="For example: hwcompat bundle suite.zip")
     names, data = packed(path.stem, planned, versions)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:
-        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
+        raise OutputError(f"{path} can't be written", why=error.strerror or str(error)) from error
     return names
 
 
@@ -59,9 +59,9 @@ def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[s
     for one in planned:
         if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":
             raise UsageError(
-                f"{one.profile.asked} cannot be packed",
-                why="its suite imports your own code, which a bundle doesn't know the extent of",
-                fix="Leave it out with --skip, and run it where that code is installed.",
+                f"{one.profile.asked} can't be packed",
+                why="its suite imports your own code, which a bundle doesn't contain",
+                fix="Leave it out with --skip, and run it on a machine with that code.",
             )
     return dict(_files(stem, planned, versions))
 

@@ -69,7 +69,7 @@ def remember(folder: Path, key: str, reported: Mapping[str, str], notes: Sequenc
     try:
         write_whole(path, json.dumps({"key": key, "files": files, "notes": list(notes)}))
     except OSError as error:
-        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
+        raise OutputError(f"{path} can't be written", why=error.strerror or str(error)) from error
 
 
 def _path(folder: Path) -> Path:

@@ -47,7 +47,7 @@ class _Code(str):
 def _finalize(value: Any) -> Any:
     if isinstance(value, _Code):
         return value
-    raise jinja2.TemplateRuntimeError(f"{value!r} reaches the source without a filter that makes it code")
+    raise jinja2.TemplateRuntimeError(f"{value!r} is in a template without a filter")
 
 
 def _literal(value: Any, indent: int = 0) -> _Code:
@@ -66,7 +66,7 @@ def _literal(value: Any, indent: int = 0) -> _Code:
     if isinstance(value, str):
         return _Code(_double_quoted(value))
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{value} cannot stand in Python source", why="there is no literal for it")
+        raise UsageError(f"{value} can't be written into Python source", why="it has no Python literal")
     if value is None or isinstance(value, bool | int | float):
         return _Code(repr(value))
     # Printing an undefined variable raises, with its name.
@@ -103,7 +103,7 @@ def _inline(value: Mapping[str, str]) -> _Code:
 
 def _identifier(value: str) -> _Code:
     if not (value.isascii() and value.isidentifier()) or keyword.iskeyword(value):
-        raise UsageError(f"{echo(value)} cannot stand in Python source", why="it is no identifier")
+        raise UsageError(f"{echo(value)} can't be written into Python source", why="it isn't an identifier")
     return _Code(value)
 
 
@@ -242,18 +242,18 @@ def _named(recipe: Recipe, cell: Cell) -> str | None:
     return "<folder with config.json>" if "config.json" in recipe.dimensions else None
 
 
-def _subject_line(recipe: Recipe) -> str:
+def _weights_line(recipe: Recipe) -> str:
     if recipe.subject == "checkpoint":
-        return f"checkpoint: {recipe.parameters:,} parameters, real weights known by their hash"
+        return f"checkpoint: {recipe.parameters:,} parameters, identified by their hash"
     if recipe.subject == "config":
-        return f"config: {recipe.parameters:,} parameters, {recipe.dimensions}; weights set by name; no download"
-    return f"tiny: {recipe.parameters:,} parameters, weights set by name; no download"
+        return f"config: {recipe.parameters:,} parameters, {recipe.dimensions}; seeded random weights, no download"
+    return f"tiny: {recipe.parameters:,} parameters, seeded random weights, no download"
 
 
-def _given_subject(recipe: GivenRecipe) -> str:
+def _given_weights(recipe: GivenRecipe) -> str:
     if recipe.kind == "module":
-        return f"{recipe.subject}: {recipe.parameters:,} parameters, as {recipe.name} makes them; runs its code"
-    return f"{recipe.subject}: {recipe.name}, {recipe.parameters:,} parameters, known by its hash"
+        return f"{recipe.subject}: {recipe.parameters:,} parameters from {recipe.name}; the suite runs this code"
+    return f"{recipe.subject}: {recipe.name}, {recipe.parameters:,} parameters, identified by its hash"
 
 
 def _recorded(recorded: Mapping[str, Any]) -> dict[tuple[int, ...], float]:
@@ -292,7 +292,7 @@ def render(
         **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=_named(recipe, cell), dims=dims),
         "subject": recipe.subject,
         "hub_id": hub_id,
-        "subject_line": _subject_line(recipe),
+        "weights_line": _weights_line(recipe),
         "recipe_digest": recipe.digest if recipe.subject == "tiny" else "",  # no other recipe is stored
         "imports": _imports(recipe),
         "recorded_here": recipe.recorded["origin"] == HERE,
@@ -324,7 +324,7 @@ def render_given(
     model = recipe.name if is_module else f"<path of {recipe.name}>"
     values = {
         **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=model),
-        "subject_line": _given_subject(recipe),
+        "weights_line": _given_weights(recipe),
         "dimensions": "as the factory makes it" if is_module else "",
         "module": module,
         "factory": factory,
@@ -350,7 +350,7 @@ def _shared(
         "command": command_for(cell, model=model, config=tolerance.source if tolerance else "", dims=dims),
         "tolerance": tolerance,
         "folder": folder,
-        "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
+        "rules_line": ", ".join(rule_ids) or "no rule applies",
         "revisions": suite_revisions([check.name for check in checks]),
         "recorded": _recorded(recipe.recorded),
         "checks": checks,
@@ -372,5 +372,5 @@ def _filled(architecture: str, values: Mapping[str, Any], template_folder: Path 
         try:
             body = environment().get_template(name).render(values)
         except jinja2.TemplateNotFound as error:
-            raise UsageError(f"no template serves the architecture {architecture}") from error
+            raise UsageError(f"the architecture {architecture} has no template") from error
     return stamp(body.rstrip("\n") + "\n")

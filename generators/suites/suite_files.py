@@ -103,7 +103,7 @@ def compare_folder(
     are a person's own and are ignored. Raises `BrokenInput` if there is no such folder.
     """
     if not folder.is_dir():
-        raise BrokenInput(f"{folder} is no folder of suites", fix="Name the folder that --output-dir wrote to.")
+        raise BrokenInput(f"{folder} isn't a folder of suites", fix="Name the folder that --output-dir wrote to.")
     compared: list[Compared] = []
     texts: dict[Path, str] = {}
     for path in sorted(folder.glob("test_*.py")):
@@ -132,7 +132,7 @@ def _write(path: Path, text: str) -> None:
 
 def _unwritable(folder: Path, error: OSError) -> OutputError:
     return OutputError(
-        f"{folder} cannot be written",
+        f"{folder} can't be written",
         why=error.strerror or str(error),
         fix="Name another folder with --output-dir.",
     )
@@ -169,18 +169,18 @@ def compare_suites(
     found, texts = compare_folder(folder, lambda suite: planned.get(suite.path.name) or regenerate(suite))
     there = {one.path.name for one in found}
     missing = {folder / name: text for name, text in planned.items() if name not in there}
-    compared = [*found, *(Compared(path=path, state=SuiteState.NEW, reason="it is not there") for path in missing)]
+    compared = [*found, *(Compared(path=path, state=SuiteState.NEW, reason="it is missing") for path in missing)]
     if not compared:
-        raise NothingMatched(f"{folder} holds no suites", fix="Name the folder that --output-dir wrote to.")
+        raise NothingMatched(f"{folder} has no suites", fix="Name the folder that --output-dir wrote to.")
     if update:
         for path, text in (texts | missing).items():
             write_suite(folder, path.name, text, force=force)
     states = {one.state for one in compared}
     notes = []
     if SuiteState.EDITED in states and not force:
-        notes.append("edited files are left alone; hwcompat update DIR --force overwrites them")
+        notes.append(f"edited files are kept; to overwrite them: hwcompat update {shlex.quote(str(folder))} --force")
     if not update and states & {SuiteState.CHANGED, SuiteState.NEW}:
-        notes.append(f"hwcompat update {shlex.quote(str(folder))} regenerates what changed")
+        notes.append(f"to regenerate changed suites: hwcompat update {shlex.quote(str(folder))}")
     failed = (
         states & {SuiteState.EDITED, SuiteState.ORPHAN} and not force if update else states != {SuiteState.CURRENT}
     )
@@ -205,14 +205,14 @@ def regenerate(
     if suite.subject == "checkpoint":
         raise ModelError(
             f"{suite.cell.model} is a checkpoint",
-            why="its suite holds no path to its weights",
+            why="its suite has no path to its weights",
             fix="Generate it again with --model FOLDER.",
         )
     if suite.subject != "tiny":
         raise ModelError(
-            f"{suite.cell.model} is more than a model type",
-            why="what stands in its suite was found in your own code, or at real dimensions",
-            fix="Generate it again with the command in its first lines.",
+            f"the suite of {suite.cell.model} can't be regenerated from its model type",
+            why="it was generated from your own code or with real dimensions",
+            fix="Generate it again with the command at the top of the suite.",
         )
     recipe = recipe_for(suite.cell.model, suite.cell.task)
     verdict = predict(suite.cell, facts_here(recipe, suite.cell, inventory), load_rules())

@@ -32,7 +32,7 @@ _MEMORY = 512 * 1024 * 1024
 
 _SECONDS = 20.0
 _PLAIN = (str, bytes, int, float, bool, tuple, list, dict, frozenset, set, types.MappingProxyType, type(None))
-_BROKE_DOWN = f"it takes more than {_SECONDS:.0f} seconds, more memory than is left to it, or text of over 4 MiB"
+_BROKE_DOWN = f"it needs more than {_SECONDS:.0f} seconds, 512 MiB of memory or 4 MiB of text"
 
 
 class OwnTemplates(ImmutableSandboxedEnvironment):
@@ -57,7 +57,7 @@ class FolderAlone(jinja2.FileSystemLoader):
             path = Path(folder, *split_template_path(template))
             if os.path.lexists(path):
                 if not is_inside(path, Path(folder)) or not is_plain_file(path):
-                    raise jinja2.TemplateError(f"{template} is no file of the folder itself")
+                    raise jinja2.TemplateError(f"{template} isn't a regular file in the template folder")
                 if path.stat().st_size > LARGEST:
                     raise jinja2.TemplateError(f"{template} is larger than {LARGEST} bytes")
         text, name, _ = super().get_source(environment, template)
@@ -77,7 +77,7 @@ def rendered_in_child(environment: jinja2.Environment, name: str, values: Mappin
     try:
         found: Mapping[str, str] = json.loads(answer)
     except ValueError:
-        raise UsageError(f"the template {name} cannot be rendered", why=_BROKE_DOWN) from None
+        raise UsageError(f"the template {name} can't be rendered", why=_BROKE_DOWN) from None
     if "text" in found:
         return found["text"]
     raise UsageError(found["what"], why=found["why"], fix=found["fix"])
@@ -90,10 +90,10 @@ def text_of(environment: jinja2.Environment, name: str, values: Mapping[str, Any
     except UsageError:
         raise
     except jinja2.TemplateNotFound as error:
-        raise UsageError(f"there is no template {one_line(str(error.name))}") from error
+        raise UsageError(f"the template {one_line(str(error.name))} doesn't exist") from error
     except Exception as error:  # operators and methods may raise anything
         why = f"{type(error).__name__}: {error}" if not isinstance(error, jinja2.TemplateError) else str(error)
-        raise UsageError(f"the template {name} cannot be rendered", why=one_line(why, longest=500)) from error
+        raise UsageError(f"the template {name} can't be rendered", why=one_line(why, longest=500)) from error
 
 
 def _limited(parts: Iterable[str]) -> Iterable[str]:

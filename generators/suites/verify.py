@@ -79,7 +79,7 @@ def verify_suites(
     """
     read = [one for one in (_read(path) for path in paths) if one is not None]
     if not read:
-        raise NothingMatched("there are no suites to verify", fix="Name the folder that --output-dir wrote to.")
+        raise NothingMatched("no suites to verify", fix="Name the folder that --output-dir wrote to.")
     suites = {one.path: one for one in read if isinstance(one, SuiteFile)}
     if suites and (select or skip):
         kept = choose_cells([suite.cell.id for suite in suites.values()], select=select, skip=skip)
@@ -127,11 +127,9 @@ def _started(suite: SuiteFile) -> VerifiedSuite:
     except HwCompatError as error:
         return replace(one, problem=str(error))
     if suite.model_revision:
-        return replace(
-            one, skipped="it needs weights or a file that lie elsewhere, and only hwcompat run finds those"
-        )
+        return replace(one, skipped="it needs weights or a file that only `hwcompat run` provides")
     if suite.cell.precision not in backend_class(_CPU.name).PRECISIONS:
-        return replace(one, skipped=f"torch on CPU computes nothing in {suite.cell.precision}")
+        return replace(one, skipped=f"torch doesn't support {suite.cell.precision} on the CPU")
     return one
 
 
@@ -183,7 +181,9 @@ def _broken(one: VerifiedSuite, suite: SuiteFile, ran: Ran, order: Order) -> Ver
     if judgement.status is MutantStatus.KILLED:
         return replace(made, caught_by=judgement.caught_by)
     if judgement.status is MutantStatus.SURVIVED:
-        return replace(made, problem=f"it can't fail: {judgement.message} although it was broken by {ran.made}")
+        return replace(
+            made, problem=f"it can't fail: {judgement.message}, although the model was broken by {ran.made}"
+        )
     return replace(made, problem=f"broken by {made.mutant or 'nothing'}, {judgement.message}")
 
 
@@ -224,9 +224,7 @@ class Verification:
             f"{sum(bool(one.caught_by) for one in tried)} fail when broken; {len(self.suites) - len(tried)} skipped"
         ]
         if elsewhere:
-            counts.append(
-                f"{elsewhere} are for other targets: on CPU their numbers were verified, not their placement"
-            )
+            counts.append(f"{elsewhere} are for other targets: the CPU verifies their numbers, not their placement")
         return counts
 
 
@@ -280,9 +278,9 @@ class Publication:
         """Return the verification, followed by what was written and kept back."""
         lines = [self.verification.text(), f"{len(self.published)} published in {self.folder}"]
         if self.kept_back:
-            lines.append(f"{len(self.kept_back)} kept back: {', '.join(self.kept_back)}")
+            lines.append(f"{len(self.kept_back)} not published: {', '.join(self.kept_back)}")
         if self.taken_away:
-            lines.append(f"taken away, since it no longer proves itself: {', '.join(self.taken_away)}")
+            lines.append(f"removed, because it no longer passes verification: {', '.join(self.taken_away)}")
         return "\n".join(lines)
 
 
@@ -332,9 +330,9 @@ def publish_suites(
 def _of_cell(suite: PlannedSuite, found: VerifiedSuite | None) -> VerifiedSuite:
     """Return the result for a suite; a problem if it is of another cell or, by its template, of none."""
     if found is None:
-        return VerifiedSuite(path=Path(suite.file_name), compiles=True, problem="it holds no CELL, so it is no suite")
+        return VerifiedSuite(path=Path(suite.file_name), compiles=True, problem="it has no CELL, so it isn't a suite")
     if found.cell is not None and found.cell != suite.cell:
-        return replace(found, problem=f"it is of the cell {found.cell}, not of {suite.cell}")
+        return replace(found, problem=f"it is the suite of {found.cell}, not of {suite.cell}")
     return found
 
 
@@ -345,5 +343,5 @@ def _taken_away(path: Path, text: str) -> bool:
     try:
         path.unlink()
     except OSError as error:
-        raise OutputError(f"{path} can't be taken away", why=error.strerror or str(error)) from error
+        raise OutputError(f"{path} can't be removed", why=error.strerror or str(error)) from error
     return True

@@ -41,17 +41,17 @@ def test_what_would_change_the_level_is_named():
     assert any(text.startswith("unsupported if onnx_operators has onnx.") for text in supported.changes)
     limited = chain("qnn", onnx_operators=("onnx.Transpose[6]", "onnx.MatMul"))
     assert limited.level is Level.UNSUPPORTED
-    limit = "onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] of 2)"
-    assert limited.changes[0] == f"medium if this stopped applying: {limit} [qnn.six_axes]"
+    limit = "onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] among 2)"
+    assert limited.changes[0] == f"medium if this didn't apply: {limit} [qnn.six_axes]"
     unclaimed = chain("qnn", onnx_export=None)
     assert (unclaimed.level, unclaimed.links) == (Level.UNKNOWN, ())
-    assert "medium if onnx_export is yes (here not known) [qnn.float32]" in unclaimed.changes
+    assert "medium if onnx_export is yes (here unknown) [qnn.float32]" in unclaimed.changes
 
 
 def test_a_short_list_is_shown_and_a_long_one_counted():
     names = ("a", "b", "c", "d", "e")
     requests = [ExplainRequest(fact="operators", wants="has x", value=names[:n], holds=False) for n in (4, 5)]
-    assert [one.text for one in requests] == ["operators has x (here a, b, c, d)", "operators has x (here 5 of them)"]
+    assert [one.text for one in requests] == ["operators has x (here a, b, c, d)", "operators has x (here 5 values)"]
 
 
 def test_the_command_explains_a_cell_and_refuses_what_is_none():
@@ -64,7 +64,7 @@ def test_the_command_explains_a_cell_and_refuses_what_is_none():
     assert [one["rule"] for one in said["chain"]["rules"] if one["role"] == "limits"]
     for cell, why in (
         ("bert/fill-mask/cpu", "cell"),
-        ("no-such-model/fill-mask/cpu/float32", "not a model type"),
+        ("no-such-model/fill-mask/cpu/float32", "isn't a model type"),
         ("bert/fil-mask/cpu/float32", "fill-mask"),
         ("bert/fill-mask/openvno/float32", "'openvino'"),
     ):

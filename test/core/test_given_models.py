@@ -29,7 +29,7 @@ def test_inputs_are_drawn_in_order_inside_their_range() -> None:
     assert np.array_equal(drawn["share"], rng.uniform(-1, 1, (500,)).astype(np.float32))
     assert 0.4 < drawn["mask"].mean() < 0.6
     assert [str(one.dtype) for one in drawn.values()] == ["int64", "float32", "float32", "bool"]
-    with pytest.raises(ValueError, match="not a kind of input"):
+    with pytest.raises(ValueError, match="isn't a kind of input"):
         GivenInput(kind="text", dtype="int64", shape=(2,)).draw(rng, {})
 
 

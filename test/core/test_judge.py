@@ -182,7 +182,7 @@ def test_the_checks_of_a_cell_come_from_its_recipe_and_its_target(tmp_path):
     folder = tmp_path / "cache" / DERIVED / installed_version()
     folder.mkdir(parents=True)
     (folder / "mra.json").write_text("{", encoding="utf-8")
-    with pytest.raises(BrokenInput, match="not a recipe"):
+    with pytest.raises(BrokenInput, match="isn't a recipe"):
         of("mra/fill-mask/cpu/float32")
 
 

@@ -187,7 +187,7 @@ def test_the_strongest_verdict_is_the_measured_one_if_it_is_known():
     unknown = strongest_of(ask([]), predicted)
     assert (unknown.level, unknown.basis) == (Level.HIGH, Basis.PREDICTED)
     assert "nothing was measured" in texts(unknown.reasons)
-    with pytest.raises(ValueError, match="two cells"):
+    with pytest.raises(ValueError, match="different cells"):
         strongest_of(replace(measured, cell="a/b/cpu/float32"), predicted)
 
 

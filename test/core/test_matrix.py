@@ -158,12 +158,12 @@ def test_columns_and_models_can_be_chosen():
     assert list(bert.families) == list(bert.model_families) == ["embedding"]
     assert list(bert.groups["architecture"]) == ["encoder-only"]
     jsonschema.validate(bert.to_dict(), json.loads(SCHEMA.read_text()))
-    with pytest.raises(UsageError, match="'vt' is no row of the matrix"):
+    with pytest.raises(UsageError, match="'vt' isn't a row of the matrix"):
         whole.of_models(["vt"])
     with pytest.raises(UsageError, match="Did you mean 'openvino'"):
         whole.only(["opnvino"])
     # Notes are about the columns that are shown.
-    assert whole.family_notes("vision") == whole.only(["openvino"]).family_notes("vision") == ("OpenVINO optimised",)
+    assert whole.family_notes("vision") == whole.only(["openvino"]).family_notes("vision") == ("OpenVINO optimized",)
     web = whole.only(["webgpu", "webnn"])
     assert web.family_notes("vision") == web.family_notes("audio") == ()
     assert web.family_notes("text_generation") == ("memory critical",)
@@ -330,7 +330,7 @@ def test_csv_has_a_row_for_each_cell_with_its_basis():
     assert (cuda["supported"], cuda["measured"], cuda["models"]) == ("1", "1", "120")
     assert (qnn["level"], qnn["basis"]) == ("", "")
     assert (mps["level"], mps["basis"]) == ("high", "assumed")
-    assert "OpenVINO optimised" not in matrix_text(found, "csv")
+    assert "OpenVINO optimized" not in matrix_text(found, "csv")
 
 
 def test_csv_has_no_formula_and_no_tab():

@@ -41,7 +41,7 @@ def test_sizes_are_read_as_people_write_them():
     sizes = {"24GiB": 24 * 2**30, "80 GB": 80 * GB, "1.5gb": 1_500_000_000, "4096": 4096}
     assert {text: parse_size(text) for text in sizes} == sizes
     for text in ("", "0", "-3GB", "24 apples", "24GiBB", "1e9", "nan"):
-        with pytest.raises(UsageError, match="not a size") as refused:
+        with pytest.raises(UsageError, match="isn't a memory size") as refused:
             parse_size(text)
         assert "24GiB" in refused.value.fix
 
@@ -58,7 +58,7 @@ def test_a_model_that_fits_needs_no_change_and_may_be_tight():
     assert "no driver" in unknown.text
     hopeless = fit(estimate(14 * GB, activations=9 * GB), [], ANATOMY, room(GB))
     assert hopeless.change is None
-    assert "No change that" in hopeless.text
+    assert "No known change" in hopeless.text
 
 
 def test_smaller_batch_goes_first_and_is_the_largest_that_fits():
@@ -67,7 +67,7 @@ def test_smaller_batch_goes_first_and_is_the_largest_that_fits():
     answer = fit(base, [one], ANATOMY, room(15 * GB))
     assert answer.missing == 3 * GB
     assert answer.change is not None
-    assert (answer.change.kind, answer.change.what) == ("batch", "take a batch of 5")
+    assert (answer.change.kind, answer.change.what) == ("batch", "reduce the batch to 5")
     assert answer.change.needed == 15 * GB
 
 
@@ -85,7 +85,7 @@ def test_a_change_is_offered_only_if_the_mode_and_the_device_allow_it():
     training = changes(estimate(14 * GB, mode="training"), [], ANATOMY, GB)
     assert {one.kind for one in training} == {"two devices"}
     on_host = [one.what for one in changes(estimate(20 * GB), [], ANATOMY, 5 * GB, on_host=True)]
-    assert any("offload its layers to disk" in what for what in on_host)
+    assert any("offload the layers to disk" in what for what in on_host)
     assert not any("host" in what or "two" in what for what in on_host)
 
 
@@ -106,12 +106,12 @@ def test_if_one_change_is_not_enough_several_are_combined_the_fewest_first():
         estimate(2 * GB, activations=5 * GB, mode="training"),
         estimate(2 * GB, activations=1 * GB, mode="training", context=1024),
     ]
-    assert fit(base, others, ANATOMY, room(8 * GB)).change.what == "take a batch of 1, run it in bfloat16"
+    assert fit(base, others, ANATOMY, room(8 * GB)).change.what == "reduce the batch to 1, run it in bfloat16"
     shortest = fit(base, others, ANATOMY, room(3 * GB)).change
-    assert shortest.what == "take a batch of 1, run it in bfloat16, shorten the context to 1024 tokens"
+    assert shortest.what == "reduce the batch to 1, run it in bfloat16, shorten the context to 1024 tokens"
     assert (shortest.kind, shortest.needed) == ("several", 3 * GB)
     on_two = fit(base, others, ANATOMY, room(5 * GB // 2)).change
-    assert on_two.what.endswith("part its layers between two such devices")
+    assert on_two.what.endswith("split the layers over two such devices")
 
 
 def test_an_estimate_that_cannot_be_cached_is_returned_and_cached_as_soon_as_it_can(monkeypatch, caplog):

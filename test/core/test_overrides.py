@@ -47,19 +47,19 @@ def test_what_an_entry_is_like_counts_and_its_own_words_come_last(folder: Path) 
 
 def test_an_entry_that_cannot_be_read_is_refused(folder: Path) -> None:
     for text, message in (
-        ('[a]\nreason = "r"\nconfg = {}', "something unknown: confg"),
+        ('[a]\nreason = "r"\nconfg = {}', "unknown keys: confg"),
         ("[a]\nconfig = {}", "no reason"),
-        ('[a]\nreason = "r"\nlike = "b"\n[b]\nreason = "r"\nlike = "a"', "is like it"),
+        ('[a]\nreason = "r"\nlike = "b"\n[b]\nreason = "r"\nlike = "a"', "refers back to it"),
         ('[a]\nreason = "r"\nlike = "b"', "has no entry"),
         ('[a]\nreason = "r"\nnot_asked = ["backward"]\nleft_out = "l"', "a check that is required"),
-        ('[a]\nreason = "r"\nnot_asked = ["padding"]', "don't say why"),
+        ('[a]\nreason = "r"\nnot_asked = ["padding"]', "without a reason"),
     ):
         (folder / "a.toml").write_text(text)
         with pytest.raises(BrokenInput, match=message):
             overrides.all_overrides()
     for name in ("a", "b"):
         (folder / f"{name}.toml").write_text('[t]\nreason = "r"')
-    with pytest.raises(BrokenInput, match=r"t stands in b\.toml"):
+    with pytest.raises(BrokenInput, match=r"b\.toml and another file"):
         overrides.all_overrides()
 
 

@@ -48,7 +48,7 @@ def judge(bad: Sequence[Cell] = (), skipped: Sequence[Cell] = ()) -> Callable[[S
             else:
                 found.append(replace(one, mutant="scaled_attention@0", caught_by="matches_reference"))
         if not found:
-            raise NothingMatched("there are no suites to verify")
+            raise NothingMatched("no suites to verify")
         return Verification(suites=tuple(found))
 
     return verify
@@ -81,7 +81,7 @@ def test_what_is_not_good_is_kept_back_and_what_lay_there_is_taken_away(planned,
     assert found.exit_code == 1
     reason = "it can't fail" if "bad" in judged else "skipped, there are no weights"
     assert f"{other.file_name}: {reason}" in found.text()
-    assert f"1 kept back: {other.file_name}" in found.text()
+    assert f"1 not published: {other.file_name}" in found.text()
 
 
 def test_if_nothing_is_good_no_folder_is_made(planned, tmp_path):
@@ -94,8 +94,8 @@ def test_if_nothing_is_good_no_folder_is_made(planned, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("CELL = ", "OTHER = ", "it holds no CELL"),
-        ('CELL = "vit/image-classification/cpu', 'CELL = "vit/image-classification/xpu', "it is of the cell vit/"),
+        ("CELL = ", "OTHER = ", "it has no CELL"),
+        ('CELL = "vit/image-classification/cpu', 'CELL = "vit/image-classification/xpu', "it is the suite of vit/"),
     ],
 )
 def test_what_its_template_made_no_suite_of_its_cell_is_kept_back(planned, tmp_path, old, new, message):

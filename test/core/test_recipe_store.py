@@ -74,10 +74,10 @@ def test_a_missing_package_that_is_installed_now_is_no_obstacle() -> None:
 
 def test_a_refusal_says_why_and_what_to_do() -> None:
     for obstacle, package, why, fix in (
-        (Obstacle.NO_CLASS, "", "no class of the library is it alone", "the model that it is a part of"),
+        (Obstacle.NO_CLASS, "", "the library has no class for it alone", "the model that contains it"),
         (Obstacle.MISSING_DEPENDENCY, "natten", "a package is missing, natten", "install natten"),
-        (Obstacle.DEFAULTS_FAIL, "", "with its own default configuration", "--model FOLDER"),
-        (Obstacle.NOT_DERIVED, "", "no tiny model of it is known", "--model FOLDER"),
+        (Obstacle.DEFAULTS_FAIL, "", "with its default configuration", "--model FOLDER"),
+        (Obstacle.NOT_DERIVED, "", "no tiny model is known", "--model FOLDER"),
     ):
         refusal = refused(obstacle, package)
         assert refusal.is_buildable is (obstacle is Obstacle.NOT_DERIVED)
@@ -85,7 +85,7 @@ def test_a_refusal_says_why_and_what_to_do() -> None:
         assert refusal.cause.endswith(": it fails")
         assert fix in refusal.remedy
         assert Refusal.from_dict(json.loads(json.dumps(refusal.to_dict()))) == refusal
-    with pytest.raises(BrokenInput, match="a refusal cannot be read"):
+    with pytest.raises(BrokenInput, match="a refusal can't be read"):
         Refusal.from_dict({"obstacle": "unheard_of"})
 
 
@@ -95,7 +95,7 @@ def test_a_broken_list_of_refusals_is_named_and_a_changed_one_read_again(cache: 
     path.write_text("[]\n", encoding="utf-8")
     assert refusal_of("dinat", "x") is None
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(BrokenInput, match="not a list of refusals"):
+    with pytest.raises(BrokenInput, match="isn't a list of refusals"):
         refusals()
 
 
@@ -155,5 +155,5 @@ def test_a_checkpoint_needs_a_known_type_and_safetensors(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_size": 32}))
     assert read_checkpoint(tmp_path).config_hash != found.config_hash
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ModelError, match="is not known"):
+    with pytest.raises(ModelError, match="is unknown"):
         read_checkpoint(tmp_path)

@@ -58,7 +58,7 @@ def rendered(recipe: Recipe, rule_ids: tuple[str, ...] = ("simulated.everything"
 # What is in a suite
 
 
-def test_a_suite_names_its_cell_subject_rules_and_the_command_that_makes_it_again():
+def test_a_suite_names_its_cell_weights_rules_and_command():
     recipe = recipe_of("bert")
     text = render(recipe, cell_of(recipe, "openvino:NPU", "float16"), ["a.rule", "b.rule"])
     doc = ast.get_docstring(ast.parse(text)) or ""
@@ -117,7 +117,7 @@ def test_tf32_is_checked_as_the_precision_that_operators_report():
 
 
 def test_an_architecture_without_a_template_is_named_and_is_no_way_to_another_file():
-    with pytest.raises(UsageError, match="no template serves the architecture quantum"):
+    with pytest.raises(UsageError, match="the architecture quantum has no template"):
         rendered(replace(recipe_of("bert"), architecture="quantum"))
     for architecture in ("../templates/vision", "/etc/passwd", "a\0b", "..", "", "x\ny"):
         with pytest.raises(HwCompatError):
@@ -216,7 +216,7 @@ def test_a_docstring_cannot_be_ended_by_what_stands_in_it(text):
 def test_what_is_no_literal_and_no_name_is_refused():
     recipe = recipe_of("bert")
     for number in (float("nan"), float("inf"), float("-inf")):
-        with pytest.raises(UsageError, match="no literal for it"):
+        with pytest.raises(UsageError, match="it has no Python literal"):
             rendered(replace(recipe, config={**recipe.config, "x": number}))
     for name in ("", "a b", "1a", "class", "a.b", "a-b", "a\n", 'a"', "None", "ｉｆ"):
         with pytest.raises(UsageError):

@@ -77,7 +77,7 @@ def test_every_step_is_recorded_with_its_reason():
         ("mps", StepResult.TAKEN),
     ]
     assert selection.steps[0].reason == "no cuda driver"
-    assert "4 GiB needed, 2 GiB there" in selection.steps[1].reason
+    assert "4 GiB needed, 2 GiB available" in selection.steps[1].reason
     assert selection.to_dict()["steps"][2]["result"] == "taken"
 
 
@@ -87,7 +87,7 @@ def test_memory_decides_between_devices_and_cpu_is_the_last_resort():
 
     small = chosen(status("cuda", memory=GIB), status("cpu", memory=GIB))
     assert small.target == "cpu"
-    assert "4 GiB needed, 1 GiB there" in small.steps[-1].reason
+    assert "4 GiB needed, 1 GiB available" in small.steps[-1].reason
     nothing = chosen(memory=None)
     assert nothing.target == "cpu"
     assert [step.result for step in nothing.steps].count(StepResult.TAKEN) == 1
@@ -95,7 +95,7 @@ def test_memory_decides_between_devices_and_cpu_is_the_last_resort():
     assert chosen(*two).target == "cuda:1"
     unknown = chosen(status("cuda", memory=None))
     assert unknown.target == "cuda"
-    assert "isn't known" in unknown.steps[-1].reason
+    assert "is unknown" in unknown.steps[-1].reason
 
 
 def test_openvino_is_taken_with_a_device_of_its_own_and_not_on_the_cpu():

@@ -109,7 +109,7 @@ def test_each_suite_of_a_folder_is_compared_and_nothing_is_changed(tmp_path):
     assert ["is no Python" in one.reason for one in compared] == [False] * 3 + [True] * 2
     assert set(texts) == {one.path for one in compared[:3]}
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    with pytest.raises(BrokenInput, match="no folder of suites"):
+    with pytest.raises(BrokenInput, match="isn't a folder of suites"):
         compare_folder(tmp_path / "none", again)
 
 

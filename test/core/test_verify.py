@@ -136,7 +136,7 @@ def test_what_cannot_be_verified_here_is_skipped_with_the_reason(tmp_path: Path,
     write(tmp_path, "test_weights.py", old="PARAMETERS = ", new='MODEL_REVISION = "abc"\nPARAMETERS = ')
     write(tmp_path, "test_tf32.py", cell="vit/image-classification/cuda/tf32")
     found = verified(tmp_path)
-    assert "only hwcompat run finds those" in found["test_weights.py"].skipped
+    assert "only `hwcompat run` provides" in found["test_weights.py"].skipped
     assert "tf32" in found["test_tf32.py"].skipped
     done = Verification(suites=tuple(found.values()))
     assert done.exit_code == 5

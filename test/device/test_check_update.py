@@ -100,7 +100,7 @@ def test_a_folder_without_suites_is_an_error(command_line: CommandLine, tmp_path
     (tmp_path / "empty").mkdir()
     ran = command_line.run(tmp_path / "check", "--check", tmp_path / "empty")
     assert ran.code == 5
-    assert "holds no suites" in ran.error
+    assert "has no suites" in ran.error
     absent = command_line.run(tmp_path / "absent", "--check", tmp_path / "nothing")
     assert absent.code == 4
-    assert "is no folder of suites" in absent.error
+    assert "isn't a folder of suites" in absent.error

@@ -61,4 +61,4 @@ def test_a_suite_without_our_plug_in_does_not_run_elsewhere_in_silence(ran: dict
 
 def test_a_suite_of_another_cell_under_this_name_is_refused(ran: dict[str, Ran]) -> None:
     assert ran["stranger"].code == 4
-    assert f"is not the suite of {CUDA}" in ran["stranger"].error
+    assert f"isn't the suite of {CUDA}" in ran["stranger"].error

@@ -218,7 +218,7 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     assert ran.code == 2
     assert "the run on lab is asked to end" in ran.err
     assert "the run on lab was ended before its time" in ran.error
-    assert "Go on with the same command and --resume." in ran.error
+    assert "Continue with the same command and --resume." in ran.error
     assert not _is_at_work(lab)
     (end,) = _same(lab, ran).ends
     assert end.reason == "interrupted"

@@ -59,7 +59,7 @@ def test_every_type_has_a_standing_and_each_but_a_pass_has_a_reason(tmp_path, mo
     assert reasons["albert"] == "no factor worked"
     assert reasons["electra"] == "ImportError: detectron2"
     assert reasons["t5"] == "there is no evidence"
-    assert "nothing independent confirms them" in reasons["vit"]
+    assert "not confirmed independently" in reasons["vit"]
     assert [(one.model_type, one.excluded.obstacle) for one in coverage.excluded] == [
         ("electra", "missing_dependency")
     ]

@@ -97,20 +97,20 @@ def test_a_module_that_cannot_be_tested_is_refused_in_one_line(factories: str, t
     (tmp_path / "half_a_module.py").write_text("import a_library_that_is_nowhere\n", encoding="utf-8")
     reasons = {
         "alone": "example_inputs",
-        "chance": "another result each time",
-        "deaf": "cannot be heard",
-        "zero": "the same number everywhere",
-        "wordy": "cannot be run",
+        "chance": "a different result in each run",
+        "deaf": "can't be detected",
+        "zero": "are constant",
+        "wordy": "fails on random inputs",
         "broken": "no such kernel",
         "infinite": "not finite",
-        "misnamed": "takes no 'token'",
-        "text": "no array of numbers",
-        "not_a_number": "not finite",
-        "empty": "cannot be drawn",
-        "no_module": "no module but 'int'",
+        "misnamed": "has no argument 'token'",
+        "text": "isn't an array of numbers",
+        "not_a_number": "isn't finite",
+        "empty": "can't be used",
+        "no_module": "not a module",
         "needs_more": "without arguments|missing 1 required",
         "raising": "KeyError",
-        "constant": "can't be called",
+        "constant": "isn't callable",
         "missing": "has no factory",
         "brought_nets_that_are_nowhere.models:make": "working directory",
         "half_a_module:make": "a_library_that_is_nowhere",
@@ -127,18 +127,18 @@ def test_the_suite_is_an_ordinary_file_that_imports_the_factory(factories: str, 
     text = render_given(recipe, cell, ())
     assert "from brought_nets import pair" in text
     assert "random.integers(3, 10, (batch, 4))" in text
-    assert "runs its code" in text
+    assert "the suite runs this code" in text
     assert 'recorded_by="this installation"' in text
     checks = ["builds", "matches_reference", "matches_recorded", "save_reload", "backward", "runs_natively"]
     assert [line[9:].partition("(")[0] for line in text.splitlines() if line.startswith("def test_")] == checks
     compile(text, "suite", "exec")
     assert not is_edited(text)
     assert render_given(recipe, cell, ()) == text
-    assert "Rules     none: nothing is predicted\n" in text
+    assert "Rules     no rule applies\n" in text
     assert "Rules     a.first, b.second\n" in render_given(recipe, cell, ("a.first", "b.second"))
     path = tmp_path / "test_it.py"
     path.write_text(text, encoding="utf-8")
     suite = read_suite(path)
     assert suite is not None
-    with pytest.raises(ModelError, match="command in its first lines"):
+    with pytest.raises(ModelError, match="command at the top of the suite"):
         regenerate(suite, detect())

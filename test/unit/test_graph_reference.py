@@ -178,7 +178,7 @@ def test_graphs_without_a_reference_are_refused_with_the_reason(tmp_path, monkey
     for node, constants, reason in (
         (custom, {}, r"no independent reference.*FusedThing"),
         (helper.make_node("RandomNormalLike", ["x"], ["y"]), {}, "another result each time"),
-        (helper.make_node("Mul", ["x", "zero"], ["y"]), {"zero": np.zeros(1, np.float32)}, "same number everywhere"),
+        (helper.make_node("Mul", ["x", "zero"], ["y"]), {"zero": np.zeros(1, np.float32)}, "constant outputs"),
     ):
         save(file, [node], constants, inputs, opsets=[helper.make_opsetid("com.example", 1)])
         with pytest.raises(ModelError, match=reason):
@@ -194,7 +194,7 @@ def test_graphs_without_a_reference_are_refused_with_the_reason(tmp_path, monkey
         with pytest.raises((ModelError, BrokenInput)):
             derive_graph(str(file))
     monkeypatch.setattr("generators.recipes.graph_file.free_bytes", lambda: 1000)
-    with pytest.raises(ModelError, match=r"needs about .* GB, and 0\.0 GB are free"):
+    with pytest.raises(ModelError, match=r"needs about .* GB, but 0\.0 GB are free"):
         derive_graph(str(lookup(file)))
 
 

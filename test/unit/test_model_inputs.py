@@ -118,7 +118,7 @@ def test_placeholders_follow_one_another_and_a_model_that_needs_none_has_none() 
         [61, -5, -3],
     ]
     assert placeholder_positions(Beside(), {"image": 60}, drafts("pixel_values"), "left") == []
-    with pytest.raises(ModelError, match="how many places") as refused:
+    with pytest.raises(ModelError, match="number of placeholder tokens") as refused:
         placeholder_positions(Failing(), {"image": 60}, drafts("pixel_values"), "left")
     assert "no such tile" in refused.value.why
 
@@ -136,7 +136,7 @@ def test_tokens_are_an_image_only_if_nothing_else_is_taken() -> None:
 
     entry = TaskEntry(mapping="", task="image-classification", auto_class="", outputs=(), generate="none")
     assert list(input_specs(OfColors(), entry, "vision", "right", 16)) == ["input_ids"]
-    with pytest.raises(ModelError, match="only text is known"):
+    with pytest.raises(ModelError, match="only the text inputs"):
         input_specs(OfMore(), entry, "vision", "right", 16)
 
 
@@ -312,7 +312,7 @@ def test_an_input_that_changes_nothing_is_named() -> None:
     clean = run(model, inputs)
     found = ineffective_inputs(model, inputs, others, clean, {}, specs)
     assert len(found) == 1
-    assert found[0].startswith("other pixel_values move the output by 0.0e+00")
+    assert found[0].startswith("other pixel_values change the output by 0.0e+00")
     half = {**others, "past_values": np.stack([inputs["past_values"][0], others["past_values"][1]])}
     assert ineffective_inputs(model, inputs, half, clean, {}, specs) == found, (
         "a row that is drawn alike says nothing"

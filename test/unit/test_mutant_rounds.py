@@ -96,16 +96,16 @@ def test_the_first_break_that_the_model_has_a_place_for_is_made() -> None:
     inputs = {"input": np.ones((2, 4), dtype=np.float32)}
     subject = ModelInput(model=model, task="own", identity="x")
     before = copy.deepcopy(model.state_dict())
-    made = mutation_plugin.break_subject(subject, inputs, Order(mutants=("dropped_mask@0",)))
+    made = mutation_plugin.break_model(subject, inputs, Order(mutants=("dropped_mask@0",)))
     assert made.mutant is None
     assert "no mask" in made.refused["dropped_mask@0"]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     order = Order(mutants=("dropped_mask@0", f"{CONTROL}@0", "nan_row@0", "half_batch@0"))
-    made = mutation_plugin.break_subject(subject, inputs, order)
+    made = mutation_plugin.break_model(subject, inputs, order)
     assert made.mutant is not None
     assert made.mutant.name == "nan_row@0"
     assert "no mask" in made.refused["dropped_mask@0"]
-    assert "moves the outputs by 0.0e+00" in made.refused[f"{CONTROL}@0"]
+    assert "changes the outputs by 0.0e+00" in made.refused[f"{CONTROL}@0"]
     assert torch.isnan(model(torch.ones(2, 4))[-1]).all()
 
 
@@ -117,7 +117,7 @@ def test_a_break_that_a_model_of_an_unknown_shape_refuses_becomes_a_reason(monke
         raise RuntimeError("shape '[-1]' is invalid")
 
     monkeypatch.setattr(mutation_plugin, "mutate", fail)
-    made = mutation_plugin.break_subject(subject, {}, Order(mutants=("half_batch@0",)))
+    made = mutation_plugin.break_model(subject, {}, Order(mutants=("half_batch@0",)))
     assert made.mutant is None
     assert str(made) == "no half_batch@0: RuntimeError: shape '[-1]' is invalid"
 
@@ -134,7 +134,7 @@ def test_a_model_without_gradients_has_no_sites_and_says_why() -> None:
                 return self.q_proj(input) * self.k_proj(input)
 
     model = torch.nn.Sequential(Frozen())
-    with pytest.raises(ValueError, match="nothing tells which weights of Sequential matter"):
+    with pytest.raises(ValueError, match="it isn't known which weights of Sequential matter"):
         mutate(model, "attention_scale", 0, ModelAnatomy(model, {"input": np.ones((2, 4), dtype=np.float32)}))
 
 

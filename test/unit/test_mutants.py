@@ -167,10 +167,10 @@ def test_a_kind_without_a_place_for_a_break_has_a_counterpart(model_type: str, o
 
 def test_positions_of_every_form_are_off_by_one() -> None:
     for model_type, site in (
-        ("modernbert-decoder", "turned by one position"),
+        ("modernbert-decoder", "rotated by one position"),
         ("bloom", "linear biases"),
-        ("detr", "position_embedding, places"),
-        ("wav2vec2", "pos_conv_embed, places"),
+        ("detr", "position_embedding, positions"),
+        ("wav2vec2", "pos_conv_embed, positions"),
         ("resnet", "kernel"),
         ("marian", "embed_positions.weight, rows"),
         ("patchtst", "position_enc, rows"),

@@ -118,4 +118,4 @@ def test_the_reporter_works_without_torch_transformers_and_openvino(tmp_path):
     assert {"torch", "transformers", "openvino"} <= missing
     assert data["hardware_stack"]["cpu"]["state"] == "absent"
     assert data["matrix"]["compatibility"]["vision"]["cuda"]["level"] == "high"
-    assert "transformers is not installed" in data["model_checks"][0]["cause"]
+    assert "transformers isn't installed" in data["model_checks"][0]["cause"]

@@ -218,7 +218,7 @@ def test_the_change_is_what_can_help_here():
 
 def test_model_that_has_no_suite_says_why_and_advises_what_can_work():
     for name, cause, change in (
-        ("superglue", "superglue has no suite: no tiny model of it is known", "--model FOLDER, with a checkpoint of"),
+        ("superglue", "superglue has no suite: no tiny model is known", "--model FOLDER, with a checkpoint of"),
         ("gemma3n", "gemma3n has no suite: a package is missing, timm:", "Change: install timm, then run"),
     ):
         code, out, _ = ask("--model", name, "--device", "cpu")
@@ -231,8 +231,10 @@ def test_model_that_has_no_suite_says_why_and_advises_what_can_work():
 
 def test_model_that_does_not_fit_says_what_is_missing_and_the_smallest_change():
     text = "\n".join(check("cpu", "--memory", "0.8GB", "--memory", "80GB", code=0))
-    assert "memory on a device of 0.8GB: does not fit: 953.7 MiB needed, 762.9 MiB there, 190.7 MiB missing." in text
-    assert "Smallest change: quantise the weights of linear layers to int8" in text
+    assert (
+        "memory on a device of 0.8GB: doesn't fit: 953.7 MiB needed, 762.9 MiB available, 190.7 MiB missing." in text
+    )
+    assert "Smallest change: quantize the weights of linear layers to int8" in text
     assert "memory on a device of 80GB: fits: 953.7 MiB needed" in text
     report = as_report("\n".join(check("cpu", "--memory", "0.8GB", "--format", "json")))
     devices = report["model_checks"][0]["memory"]["devices"]

@@ -72,7 +72,7 @@ class Section:
             return None, ""
         if operator in self.known:
             return True, self.conditions.get(operator, "")
-        return (False, f"not among those that {self.source} lists") if self.complete else (None, "")
+        return (False, f"{self.source} doesn't list it") if self.complete else (None, "")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Section:
@@ -110,7 +110,7 @@ def read_table(path: Path) -> OperatorTable:
         sections = tuple(Section.from_dict(one) for one in data["sections"])
         return OperatorTable(target=data["target"], sections=sections)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BrokenInput(f"{echo(path.name)} is no table of operators", why=str(error)) from error
+        raise BrokenInput(f"{echo(path.name)} isn't a table of operators", why=str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +183,8 @@ def _replacement_answer(
     said = [(_first_answer(sections, name, variant), name) for name in around[operator]]
     for (has, why), name in said:
         if not has:
-            return has, f"graphs have {name} in its place: {why}"
-    return True, f"graphs have {', '.join(around[operator]) or 'nothing'} in its place"
+            return has, f"graphs contain {name} instead: {why}"
+    return True, f"graphs contain {', '.join(around[operator]) or 'no operator'} instead"
 
 
 def _first_answer(sections: Sequence[Section], operator: str, variant: str) -> tuple[bool | None, str]:
@@ -213,9 +213,9 @@ def _translated(section: Section, operator: str, variant: str) -> tuple[bool | N
     if lacking:
         gone, graphs = left_out_of_graphs().get(operator, (0, 0))
         if gone == graphs >= _ENOUGH_GRAPHS:
-            return True, f"none of {graphs} graphs of models that have it has it"
+            return True, f"the graphs of all {graphs} tested models with this operator don't contain it"
         # If most graphs lack an operator (masks, for example), what it becomes says nothing.
-        return (None, "") if 2 * gone > graphs else (False, f"it becomes {', '.join(lacking)}")
+        return (None, "") if 2 * gone > graphs else (False, f"it is exported as {', '.join(lacking)}")
     if any(has is None for has, _ in said.values()):
         return None, ""
     return True, "; ".join(f"{name}: {why}" for name, (_, why) in said.items() if why)

@@ -112,7 +112,7 @@ class DataFree:
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             if name == "_local_scalar_dense" and args[0].dtype == torch.bool:
                 return False  # such checks look for wrong values, such as infinite ones
-            raise NeedsData(f"{name} asks for numbers that only computing gives") from error
+            raise NeedsData(f"{name} needs values that only a computation gives") from error
         if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not isinstance(args[0], FakeTensor):
             return args[0]
         if name in _CHOOSING and "out" not in kwargs:

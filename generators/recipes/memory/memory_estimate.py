@@ -193,7 +193,7 @@ def _decode(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: M
     output = model(**given)
     cache = output.past_key_values
     if cache is None:
-        raise ValueError("the model gives no cache")
+        raise ValueError("the model returns no cache")
     mark(_cached(cache), "cache")
     name = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"
     text = given[name]

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory_fit import PRECISIONS, MemoryEstimate, MemoryRequest, as_quantised
+from generators.compatibility.memory_fit import PRECISIONS, MemoryEstimate, MemoryRequest, as_quantized
 from generators.models.inputs import placeholders
 from generators.models.model_libraries import catalog_of
 from generators.recipes.build_model import class_of, line_of
@@ -28,7 +28,7 @@ from hardware.safe_read import is_plain_file
 from .memory_estimate import Stack
 
 _LONGEST, _LONGEST_ENCODED = 4096, 512
-"""Tokens that are asked for where nobody says how many: of what only decodes, and of what has an encoder."""
+"""Default contexts in tokens: of a decoder, and of a model with an encoder."""
 _MOST_TOKENS = 2**26
 """The largest number of tokens in a batch for which inputs are made: they are real, unlike results."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
@@ -45,7 +45,7 @@ _NAMED_BITS = re.compile(r"(?:int|fp|float)(2|3|4|6|8)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Subject:
+class _Model:
     """A model without data and its inputs; `longest` is the number of tokens that it can read."""
 
     stack: Stack
@@ -72,18 +72,18 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
     """
     try:
         with uncollected():  # it imports the model's library
-            subject = _subject(name, task)
-        request, notes = _request(subject, asked)
-        anatomy = subject.stack.anatomy()
-        estimates = [_estimate(subject, request)]
+            model = _model(name, task)
+        request, notes = _request(model, asked)
+        anatomy = model.stack.anatomy()
+        estimates = [_estimate(model, request)]
         room = asked.get("least_room")
         if room is not None and estimates[0].total > room:
-            estimates += [_estimate(subject, other) for other in _others(request, subject)]
-        if subject.quantized:
-            bits = subject.quantized.bits if request.mode != "training" else None
-            notes.append(_how_quantized(subject.quantized.method, bits))
+            estimates += [_estimate(model, other) for other in _others(request, model)]
+        if model.quantized:
+            bits = model.quantized.bits if request.mode != "training" else None
+            notes.append(_how_quantized(model.quantized.method, bits))
             if bits:
-                estimates = [as_quantised(one, anatomy, bits) for one in estimates]
+                estimates = [as_quantized(one, anatomy, bits) for one in estimates]
                 anatomy = replace(anatomy, linear=0, largest=0)
         elif Path(name).is_dir() and (why := weights_of_another(Path(name), anatomy.parameters)):
             notes.append(why)
@@ -91,21 +91,21 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
         raise
     except Exception as error:  # any error of modeling code is the reason
         raise ModelError(
-            f"how much memory {name} takes is not known", why=f"{type(error).__name__}: {line_of(error)}"
+            f"the memory of {name} can't be estimated", why=f"{type(error).__name__}: {line_of(error)}"
         ) from error
     return {
         "estimates": [one.to_dict() for one in estimates],
         "anatomy": vars(anatomy),
         "notes": notes,
-        "reads_text": subject.reads,
+        "reads_text": model.reads,
     }
 
 
-def _subject(name: str, task: str | None) -> _Subject:
+def _model(name: str, task: str | None) -> _Model:
     if _library_of(name) == "diffusers":
         raise ModelError(
-            f"how much memory {name} takes is not known",
-            why="parts of a pipeline of diffusers have configurations of their own, which nothing here puts together",
+            f"the memory of {name} can't be estimated",
+            why="a diffusers pipeline has a configuration for each part, and they can't be combined",
         )
     what, chosen, config, _ = start(name, task)
     refuse_impossible(config)
@@ -121,7 +121,7 @@ def _subject(name: str, task: str | None) -> _Subject:
         if spec["kind"] == "decoder_tokens":
             spec.pop("length", None)
     precision, why = declared_precision(config)
-    return _Subject(
+    return _Model(
         stack=stack,
         specs=specs,
         decodes=decodes,
@@ -135,10 +135,10 @@ def _subject(name: str, task: str | None) -> _Subject:
 
 def _how_quantized(method: str, bits: int | None) -> str:
     if bits is None:
-        return f"its weights are quantised ({method}), and counted as if they were not"
+        return f"its weights are quantized ({method}), but estimated without quantization"
     return (
-        f"its weights are quantised ({method}): those of linear layers are counted in {bits} bits, the largest "
-        "of them widened at a time; which layers the method leaves out isn't known"
+        f"its weights are quantized ({method}): linear layers are estimated in {bits} bits, with one dequantized at "
+        "a time; the layers that the method skips are unknown"
     )
 
 
@@ -150,32 +150,32 @@ def _library_of(name: str) -> str:
         return ""
 
 
-def _request(subject: _Subject, asked: Mapping[str, Any]) -> tuple[MemoryRequest, list[str]]:
-    notes = [*subject.notes]
-    mode = asked.get("mode") or ("generation" if subject.decodes else "inference")
-    if mode == "generation" and not subject.decodes:
-        raise ModelError("how much memory generation takes is not known", why="the model's task decodes nothing")
-    longest = _LONGEST if subject.decodes and not subject.encodes else _LONGEST_ENCODED
-    context = asked.get("context") or min(longest, subject.longest or longest)
-    if subject.reads and subject.longest is not None and context > subject.longest:
+def _request(model: _Model, asked: Mapping[str, Any]) -> tuple[MemoryRequest, list[str]]:
+    notes = [*model.notes]
+    mode = asked.get("mode") or ("generation" if model.decodes else "inference")
+    if mode == "generation" and not model.decodes:
+        raise ModelError("memory for generation can't be estimated", why="the model's task generates no tokens")
+    longest = _LONGEST if model.decodes and not model.encodes else _LONGEST_ENCODED
+    context = asked.get("context") or min(longest, model.longest or longest)
+    if model.reads and model.longest is not None and context > model.longest:
         raise ModelError(
-            f"the model reads no more than {subject.longest} tokens",
-            why=f"its configuration says so, and {context} were asked for",
-            fix=f"Ask with --context {subject.longest}.",
+            f"the model reads at most {model.longest} tokens",
+            why=f"its configuration has this limit, and the context is {context} tokens",
+            fix=f"Use --context {model.longest}.",
         )
-    if not subject.reads:
+    if not model.reads:
         context = 16
-        notes.append("it reads no text: the sizes of its images or sounds are those of its configuration")
+        notes.append("it reads no text; the sizes of images or sounds are those of its configuration")
     if context * (asked.get("batch") or 1) > _MOST_TOKENS:
         raise ModelError(
-            f"no estimate is made for more than {_MOST_TOKENS} tokens at once",
-            fix="Ask for a smaller --batch or --context; between two batches memory grows evenly.",
+            f"memory can't be estimated for more than {_MOST_TOKENS} tokens per batch",
+            fix="Use a smaller --batch or --context; memory grows linearly with the batch.",
         )
-    batch, precision = asked.get("batch") or 1, asked.get("precision") or subject.precision
+    batch, precision = asked.get("batch") or 1, asked.get("precision") or model.precision
     return MemoryRequest(mode=mode, precision=precision, batch=batch, context=context), notes
 
 
-def _others(request: MemoryRequest, subject: _Subject) -> Iterator[MemoryRequest]:
+def _others(request: MemoryRequest, model: _Model) -> Iterator[MemoryRequest]:
     """Yield requests that differ in one setting and need less; then those that differ in two or three, each as far
     as possible."""
     less: list[dict[str, Any]] = []
@@ -184,7 +184,7 @@ def _others(request: MemoryRequest, subject: _Subject) -> Iterator[MemoryRequest
     if request.precision == "float32":
         less.append({"precision": "bfloat16"})
     yield from (replace(request, **one) for one in less)
-    lengths = [request.context >> step for step in range(1, _SHORTER + 1)] if subject.reads else []
+    lengths = [request.context >> step for step in range(1, _SHORTER + 1)] if model.reads else []
     lengths = [one for one in lengths if one >= _LEAST_CONTEXT]
     yield from (replace(request, context=one) for one in lengths)
     less += [{"context": one} for one in lengths[-1:]]
@@ -192,10 +192,10 @@ def _others(request: MemoryRequest, subject: _Subject) -> Iterator[MemoryRequest
         yield replace(request, **{name: value for one in less[:many] for name, value in one.items()})
 
 
-def _estimate(subject: _Subject, request: MemoryRequest) -> MemoryEstimate:
-    taken = placeholders(subject.specs)
+def _estimate(model: _Model, request: MemoryRequest) -> MemoryEstimate:
+    taken = placeholders(model.specs)
     length = max(request.context - taken, 4)  # placeholders of images count among the tokens
-    return subject.stack.estimate(request, subject.specs, [length] * request.batch)
+    return model.stack.estimate(request, model.specs, [length] * request.batch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,9 +214,9 @@ def refuse_impossible(config: Any) -> None:
                 for one in value if isinstance(value, list | tuple) else [value]:
                     if type(one) is int and (one < 0 or (one == 0 and role in _NEVER_ZERO)):
                         raise ModelError(
-                            "the configuration describes no model",
+                            "the configuration is invalid",
                             why=f"its {name} is {one}",
-                            fix="Put right what config.json says.",
+                            fix="Correct config.json.",
                         )
 
 
@@ -225,7 +225,10 @@ def declared_precision(config: Any) -> tuple[str, str]:
     declared = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
     if declared in PRECISIONS:
         return declared, ""
-    return "float32", f"its configuration names {declared}, which isn't counted here: figures are for float32"
+    return (
+        "float32",
+        f"its configuration has the dtype {declared}, which isn't supported here; the estimate is for float32",
+    )
 
 
 def quantized(config: Any) -> Quantized | None:
@@ -234,7 +237,7 @@ def quantized(config: Any) -> Quantized | None:
     if settings is None:
         return None
     settings = settings if isinstance(settings, Mapping) else settings.to_dict()
-    method = str(settings.get("quant_method") or "an unnamed way")
+    method = str(settings.get("quant_method") or "unknown method")
     return Quantized(method=method, bits=_bits(method, settings))
 
 
@@ -258,15 +261,15 @@ def weights_of_another(folder: Path, parameters: int) -> str:
     count = 0
     for file in sorted(folder.glob("*.safetensors")):
         if not is_plain_file(file):
-            return f"{file.name} is not a regular file: figures come from config.json alone"
+            return f"{file.name} isn't a regular file; the estimate uses only config.json"
         try:
             with safe_open(str(file), "numpy") as opened:  # type: ignore[no-untyped-call]
                 count += sum(prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            return f"{file.name} can't be read ({error}): figures come from config.json alone"
+            return f"{file.name} can't be read ({error}); the estimate uses only config.json"
     if not count or abs(count - parameters) <= _APART * parameters:
         return ""
     return (
-        f"its weight files hold {count:,} numbers, and its configuration makes a model of {parameters:,}: "
-        "figures come from the configuration"
+        f"its weight files have {count:,} parameters, but its configuration gives {parameters:,}; the estimate uses "
+        "the configuration"
     )

@@ -1,7 +1,7 @@
 """bert/fill-mask/cpu/float32
 
-Made by   hwcompat generate --model bert --device cpu
-Weights   tiny: 90,416 parameters, weights set by name; no download
+Command   hwcompat generate --model bert --device cpu
+Weights   tiny: 90,416 parameters, seeded random weights, no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -33,7 +33,7 @@ CONFIG = {
 }
 PARAMETERS = 90_416
 
-# logits in float64 with transformers 5.5.4: by position, and its scale
+# Expected logits at some positions, and their scale (float64, transformers 5.5.4)
 RECORDED = {
     (1, 5, 323): 0.1191496735,
     (0, 15, 278): -1.953634512,
@@ -63,7 +63,7 @@ def make_inputs(
     seed: int = 0,
     lengths: tuple[int, ...] = (16, 9),
 ) -> dict[str, np.ndarray]:
-    """Random tokens; the second row is padded, so that a dropped mask shows."""
+    """Random tokens; the second row is padded, so that a dropped mask is detected."""
     random = np.random.default_rng(seed)
     rows = np.array(lengths)[:, None]
     columns = np.arange(max(lengths))
@@ -89,12 +89,12 @@ def case() -> Iterator[ModelTest]:
 
 
 def test_builds(case: ModelTest) -> None:
-    """The model comes out with the parameters that the recipe counted."""
+    """The model has the recorded number of parameters."""
     assert case.parameter_count() == PARAMETERS
 
 
 def test_matches_reference(case: ModelTest) -> None:
-    """Float64 on CPU gives the same, also for other values, shapes and no padding."""
+    """Outputs match float64 on the CPU, also for other values, other shapes and without padding."""
     for inputs in (
         make_inputs(),
         make_inputs(seed=1),
@@ -105,12 +105,12 @@ def test_matches_reference(case: ModelTest) -> None:
 
 
 def test_matches_recorded(case: ModelTest) -> None:
-    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    """Outputs match the recorded values, so that a fault in the modeling code shows too."""
     assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
-    """What stands at padded positions changes nothing; dropping the mask does."""
+    """The content of padding doesn't change the outputs; dropping the mask does."""
     inputs = make_inputs()
     mask, tokens = inputs["attention_mask"], inputs["input_ids"]
     kept = mask == 1
@@ -124,25 +124,25 @@ def test_honours_mask(case: ModelTest) -> None:
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
-    """What is saved and loaded again computes the same."""
+    """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
     again = case.save_and_reload(tmp_path, inputs)
     assert case.error(again, case.reference(inputs)) <= case.tolerance
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients agree with float64, and are as many and as long as recorded."""
+    """Gradients match float64; their number and norm match the recorded ones."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 42
     assert case.gradient_norm_error(0.1276797764) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
-    """The runtime's own records: every operator on the target, in this precision."""
+    """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
     assert execution.native
     assert not execution.beyond_allowed
     assert execution.dtype == "float32"
 
 
-# generated: sha256 3d0ec2034b05ba9e
+# generated: sha256 e590e5e91d96bca2

@@ -1,7 +1,7 @@
 """llava/image-text-to-text/cpu/float32
 
-Made by   hwcompat generate --model llava --device cpu
-Weights   tiny: 592,640 parameters, weights set by name; no download
+Command   hwcompat generate --model llava --device cpu
+Weights   tiny: 592,640 parameters, seeded random weights, no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -51,7 +51,7 @@ CONFIG = {
 }
 PARAMETERS = 592_640
 
-# logits in float64 with transformers 5.5.4: by position, and its scale
+# Expected logits at some positions, and their scale (float64, transformers 5.5.4)
 RECORDED = {
     (1, 23, 323): -0.102258138,
     (1, 11, 278): -0.4574209708,
@@ -74,7 +74,7 @@ SCALE = 0.761825
 
 
 def make_model() -> LlavaForConditionalGeneration:
-    # A copy: a configuration may take apart what it is given.
+    # A copy, because a configuration may change its arguments.
     config = LlavaConfig(**deepcopy(CONFIG))
     return LlavaForConditionalGeneration(config)
 
@@ -83,9 +83,9 @@ def make_inputs(
     seed: int = 0,
     lengths: tuple[int, ...] = (16, 9),
 ) -> dict[str, np.ndarray]:
-    """Noise for an image, whose places stand in a text that is padded on the left."""
+    """Noise as an image, with its placeholder tokens in a text that is padded on the left."""
     random = np.random.default_rng(seed)
-    lengths = tuple(length + 16 for length in lengths)  # and an image's places
+    lengths = tuple(length + 16 for length in lengths)  # image tokens
     rows = np.array(lengths)[:, None]
     columns = np.arange(max(lengths))
     input_ids = random.integers(0, 509, (len(lengths), max(lengths)))
@@ -117,12 +117,12 @@ def case() -> Iterator[ModelTest]:
 
 
 def test_builds(case: ModelTest) -> None:
-    """The model comes out with the parameters that the recipe counted."""
+    """The model has the recorded number of parameters."""
     assert case.parameter_count() == PARAMETERS
 
 
 def test_matches_reference(case: ModelTest) -> None:
-    """Float64 on CPU gives the same, also for other values, shapes and no padding."""
+    """Outputs match float64 on the CPU, also for other values, other shapes and without padding."""
     for inputs in (
         make_inputs(),
         make_inputs(seed=1),
@@ -133,12 +133,12 @@ def test_matches_reference(case: ModelTest) -> None:
 
 
 def test_matches_recorded(case: ModelTest) -> None:
-    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    """Outputs match the recorded values, so that a fault in the modeling code shows too."""
     assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
-    """What stands at padded positions changes nothing; dropping the mask does."""
+    """The content of padding doesn't change the outputs; dropping the mask does."""
     inputs = make_inputs()
     mask, tokens = inputs["attention_mask"], inputs["input_ids"]
     kept = mask == 1
@@ -152,39 +152,39 @@ def test_honours_mask(case: ModelTest) -> None:
 
 
 def test_generates_like_reference(case: ModelTest) -> None:
-    """Greedy decoding with a cache gives float64's tokens and logits without one."""
+    """Greedy decoding with a cache gives the tokens and logits of float64 without a cache."""
     got, want = case.generate(), case.reference_generate()
     assert not case.different_tokens(got, want)
     assert case.logits_error(got, want) <= case.tolerance
 
 
 def test_cache_matches(case: ModelTest) -> None:
-    """Logits decoded step by step are float64's over the whole sequence."""
+    """Logits decoded step by step match float64 over the whole sequence."""
     generated = case.generate()
-    assert generated.used_cache, "every step was given the whole sequence"
+    assert generated.used_cache, "the cache wasn't used: each step got all tokens"
     assert case.replay_error(generated) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
-    """What is saved and loaded again computes the same."""
+    """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
     again = case.save_and_reload(tmp_path, inputs)
     assert case.error(again, case.reference(inputs)) <= case.tolerance
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients agree with float64, and are as many and as long as recorded."""
+    """Gradients match float64; their number and norm match the recorded ones."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 46
     assert case.gradient_norm_error(0.1773705734) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
-    """The runtime's own records: every operator on the target, in this precision."""
+    """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
     assert execution.native
     assert not execution.beyond_allowed
     assert execution.dtype == "float32"
 
 
-# generated: sha256 f7283448bf511966
+# generated: sha256 94188fb4fb05d957

@@ -1,7 +1,7 @@
 """stable-diffusion/text-to-image/cpu/float32
 
-Made by   hwcompat generate --model stable-diffusion --device cpu
-Weights   tiny: 1,106,212 parameters, weights set by name; no download
+Command   hwcompat generate --model stable-diffusion --device cpu
+Weights   tiny: 1,106,212 parameters, seeded random weights, no download
 Recipe    diffusers 0.37.1
 Rules     golden.first, golden.second
 """
@@ -32,7 +32,7 @@ CONFIG = {
 }
 PARAMETERS = 1_106_212
 
-# sample in float64 with diffusers 0.37.1: by position, and its scale
+# Expected sample at some positions, and their scale (float64, diffusers 0.37.1)
 RECORDED = {
     (1, 2, 4, 8): -0.49073585,
     (1, 3, 2, 13): 0.248670741,
@@ -62,7 +62,7 @@ def make_inputs(
     seed: int = 0,
     lengths: tuple[int, ...] = (16, 9),
 ) -> dict[str, np.ndarray]:
-    """One step of denoising: noise that grows with the prompt, one picture for each entry of `lengths`."""
+    """One denoising step for each entry of `lengths`; the latents grow with the prompt."""
     random = np.random.default_rng(seed)
     rows = np.array(lengths)[:, None]
     columns = np.arange(max(lengths))
@@ -94,12 +94,12 @@ def case() -> Iterator[ModelTest]:
 
 
 def test_builds(case: ModelTest) -> None:
-    """The model comes out with the parameters that the recipe counted."""
+    """The model has the recorded number of parameters."""
     assert case.parameter_count() == PARAMETERS
 
 
 def test_matches_reference(case: ModelTest) -> None:
-    """Float64 on CPU gives the same, also for other values, shapes and no padding."""
+    """Outputs match float64 on the CPU, also for other values, other shapes and without padding."""
     for inputs in (
         make_inputs(),
         make_inputs(seed=1),
@@ -110,12 +110,12 @@ def test_matches_reference(case: ModelTest) -> None:
 
 
 def test_matches_recorded(case: ModelTest) -> None:
-    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    """Outputs match the recorded values, so that a fault in the modeling code shows too."""
     assert case.recorded_error("sample", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
-    """What stands at padded positions changes nothing; dropping the mask does."""
+    """The content of padding doesn't change the outputs; dropping the mask does."""
     inputs = make_inputs()
     mask, steps = inputs["encoder_attention_mask"], inputs["encoder_hidden_states"]
     other_padding = np.where(mask[..., None] == 1, steps, steps + 1).astype(np.float32)
@@ -128,25 +128,25 @@ def test_honours_mask(case: ModelTest) -> None:
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
-    """What is saved and loaded again computes the same."""
+    """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
     again = case.save_and_reload(tmp_path, inputs)
     assert case.error(again, case.reference(inputs)) <= case.tolerance
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients agree with float64, and are as many and as long as recorded."""
+    """Gradients match float64; their number and norm match the recorded ones."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 304
     assert case.gradient_norm_error(0.3643612144) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
-    """The runtime's own records: every operator on the target, in this precision."""
+    """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
     assert execution.native
     assert not execution.beyond_allowed
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8ad98f394a36b564
+# generated: sha256 36e3e3281de4e635

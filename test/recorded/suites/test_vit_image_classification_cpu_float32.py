@@ -1,7 +1,7 @@
 """vit/image-classification/cpu/float32
 
-Made by   hwcompat generate --model vit --device cpu
-Weights   tiny: 94,906 parameters, weights set by name; no download
+Command   hwcompat generate --model vit --device cpu
+Weights   tiny: 94,906 parameters, seeded random weights, no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -32,7 +32,7 @@ CONFIG = {
 }
 PARAMETERS = 94_906
 
-# logits in float64 with transformers 5.5.4: by position, and its scale
+# Expected logits at some positions, and their scale (float64, transformers 5.5.4)
 RECORDED = {
     (1, 6): -1.172258756,
     (1, 5): 1.825280651,
@@ -58,7 +58,7 @@ def make_inputs(
     seed: int = 0,
     lengths: tuple[int, ...] = (16, 9),
 ) -> dict[str, np.ndarray]:
-    """Noise of the size of an image, one for each entry of `lengths`."""
+    """Noise as an image for each entry of `lengths`."""
     random = np.random.default_rng(seed)
     shape = (len(lengths), 3, 64, 64)
     pixel_values = random.standard_normal(shape).astype(np.float32)
@@ -80,12 +80,12 @@ def case() -> Iterator[ModelTest]:
 
 
 def test_builds(case: ModelTest) -> None:
-    """The model comes out with the parameters that the recipe counted."""
+    """The model has the recorded number of parameters."""
     assert case.parameter_count() == PARAMETERS
 
 
 def test_matches_reference(case: ModelTest) -> None:
-    """Float64 on CPU gives the same, also for other values and other shapes."""
+    """Outputs match float64 on the CPU, also for other values and other shapes."""
     for inputs in (
         make_inputs(),
         make_inputs(seed=1),
@@ -95,30 +95,30 @@ def test_matches_reference(case: ModelTest) -> None:
 
 
 def test_matches_recorded(case: ModelTest) -> None:
-    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    """Outputs match the recorded values, so that a fault in the modeling code shows too."""
     assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
-    """What is saved and loaded again computes the same."""
+    """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
     again = case.save_and_reload(tmp_path, inputs)
     assert case.error(again, case.reference(inputs)) <= case.tolerance
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients agree with float64, and are as many and as long as recorded."""
+    """Gradients match float64; their number and norm match the recorded ones."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 40
     assert case.gradient_norm_error(5.984915725) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
-    """The runtime's own records: every operator on the target, in this precision."""
+    """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
     assert execution.native
     assert not execution.beyond_allowed
     assert execution.dtype == "float32"
 
 
-# generated: sha256 cdf1703105ed2eca
+# generated: sha256 e929cc218c755b2c

@@ -1,7 +1,7 @@
 """whisper/automatic-speech-recognition/cpu/float32
 
-Made by   hwcompat generate --model whisper --device cpu
-Weights   tiny: 253,248 parameters, weights set by name; no download
+Command   hwcompat generate --model whisper --device cpu
+Weights   tiny: 253,248 parameters, seeded random weights, no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -39,7 +39,7 @@ CONFIG = {
 }
 PARAMETERS = 253_248
 
-# logits in float64 with transformers 5.5.4: by position, and its scale
+# Expected logits at some positions, and their scale (float64, transformers 5.5.4)
 RECORDED = {
     (1, 10, 278): 0.2311210668,
     (1, 8, 478): -1.117733486,
@@ -69,7 +69,7 @@ def make_inputs(
     seed: int = 0,
     lengths: tuple[int, ...] = (16, 9),
 ) -> dict[str, np.ndarray]:
-    """Noise for sound, and random tokens for the decoder; nothing is padded."""
+    """Noise as sound, and random tokens for the decoder; there is no padding."""
     random = np.random.default_rng(seed)
     shape = (len(lengths), 80, 3000)
     input_features = random.standard_normal(shape).astype(np.float32)
@@ -94,12 +94,12 @@ def case() -> Iterator[ModelTest]:
 
 
 def test_builds(case: ModelTest) -> None:
-    """The model comes out with the parameters that the recipe counted."""
+    """The model has the recorded number of parameters."""
     assert case.parameter_count() == PARAMETERS
 
 
 def test_matches_reference(case: ModelTest) -> None:
-    """Float64 on CPU gives the same, also for other values and other shapes."""
+    """Outputs match float64 on the CPU, also for other values and other shapes."""
     for inputs in (
         make_inputs(),
         make_inputs(seed=1),
@@ -109,44 +109,44 @@ def test_matches_reference(case: ModelTest) -> None:
 
 
 def test_matches_recorded(case: ModelTest) -> None:
-    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    """Outputs match the recorded values, so that a fault in the modeling code shows too."""
     assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_generates_like_reference(case: ModelTest) -> None:
-    """Greedy decoding with a cache gives float64's tokens and logits without one."""
+    """Greedy decoding with a cache gives the tokens and logits of float64 without a cache."""
     got, want = case.generate(), case.reference_generate()
     assert not case.different_tokens(got, want)
     assert case.logits_error(got, want) <= case.tolerance
 
 
 def test_cache_matches(case: ModelTest) -> None:
-    """Logits decoded step by step are float64's over the whole sequence."""
+    """Logits decoded step by step match float64 over the whole sequence."""
     generated = case.generate()
-    assert generated.used_cache, "every step was given the whole sequence"
+    assert generated.used_cache, "the cache wasn't used: each step got all tokens"
     assert case.replay_error(generated) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
-    """What is saved and loaded again computes the same."""
+    """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
     again = case.save_and_reload(tmp_path, inputs)
     assert case.error(again, case.reference(inputs)) <= case.tolerance
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients agree with float64, and are as many and as long as recorded."""
+    """Gradients match float64; their number and norm match the recorded ones."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 88
     assert case.gradient_norm_error(0.1342367408) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
-    """The runtime's own records: every operator on the target, in this precision."""
+    """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
     assert execution.native
     assert not execution.beyond_allowed
     assert execution.dtype == "float32"
 
 
-# generated: sha256 1a713ea44d8b4975
+# generated: sha256 2fbb13c531596036
