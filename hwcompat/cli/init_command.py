@@ -24,34 +24,36 @@ _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out
 
 
 @click.command("init", short_help="Write a project file and a CI workflow for this repository.")
+@click.option("--device", "devices", multiple=True, default=("cpu",), show_default=True, help="Target. Repeatable.")
 @click.option("--model", "models", multiple=True, help="Model of the project. Repeatable; default: those found here.")
 @click.option(
     "--ci", type=click.Choice(("github", "gitlab", "none")), help="Workflow to write. Default: as the repository."
 )
 @click.option(
     "--install",
-    default="hwcompat[openvino]",
+    default="hwcompat[cpu]",
     show_default=True,
     metavar="REQUIREMENT",
     help="What the workflow installs with pip, such as a wheel or git+https://….",
 )
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-def init_command(models: Sequence[str], ci: str | None, install: str, force: bool) -> int:
+def init_command(models: Sequence[str], devices: Sequence[str], ci: str | None, install: str, force: bool) -> int:
     """Write hwcompat.toml and a workflow for GitHub or GitLab, from what this folder contains.
 
-    Models are folders with a config.json and ONNX files; targets are those that work on this machine and need no
-    special hardware.
+    Models are folders with a config.json and ONNX files, unless --model names them.
 
     \b
     Examples:
       hwcompat init
-      hwcompat init --model bert --ci github
+      hwcompat init --model bert --device cpu --device openvino --install 'hwcompat[openvino]'
     """
     names = tuple(models) or tuple(_models_here(Path()))
     if not names:
         raise UsageError("no model was found in this folder", fix="Name one: hwcompat init --model bert")
+    from hardware.backends.factory import resolve_target
+
     server = ci or _server_here(Path())
-    values = {"models": names, "targets": _targets_here(), "install": shlex.quote(install)}
+    values = {"models": names, "targets": [resolve_target(name) for name in devices], "install": shlex.quote(install)}
     texts = {_PROJECT: _render("hwcompat.toml.j2", values)}
     if server in _WORKFLOWS:
         path = _WORKFLOWS[server]
@@ -95,14 +97,6 @@ def _server_here(root: Path) -> str:
     text = config.read_text(encoding="utf-8", errors="replace") if config.is_file() else ""
     on_gitlab = "gitlab" in text or ("github" not in text and (root / ".gitlab-ci.yml").is_file())
     return "gitlab" if on_gitlab else "github"
-
-
-def _targets_here() -> tuple[str, ...]:
-    """Return the targets that a CI machine has too: cpu, and OpenVINO's if it is installed."""
-    from hardware.detection import detect, targets
-
-    usable = {one.target for one in targets(detect()) if one.expected}
-    return ("cpu", "openvino") if "openvino" in usable else ("cpu",)
 
 
 @click.command("completion", short_help="Print the completion script of a shell.")

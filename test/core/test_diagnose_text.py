@@ -139,7 +139,7 @@ def test_the_command_refuses_what_it_cannot_read_with_what_to_do(tmp_path):
         ("no/such.log", "can't be read"),
         (".", "is a folder"),
         (str(empty), "is empty"),
-        (f"{empty} --format html", "'html' is not one of 'markdown', 'json'"),
+        (f"{empty} --format html", "'html' is not one of 'text', 'markdown', 'json'"),
         (f"{empty} --matrix", "No such option '--matrix'"),
     ):
         done = invoke("diagnose", *words.split())

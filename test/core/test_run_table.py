@@ -11,6 +11,7 @@ import pytest
 from generators.compatibility.selection import Selection, SelectionStep, StepResult
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.cell import Cell
+from hardware.command_names import command_of
 from hardware.evidence.record import Outcome, Stage
 from hardware.expected_targets import TargetStatus
 from reports.finding import Finding, Remedy, Severity
@@ -86,7 +87,8 @@ def test_failures_are_grouped_by_cause_with_what_to_do() -> None:
     assert text.count("numerical mismatch on webgpu (2 cells)") == text.count("Update the driver.") == 1
     assert "wrong by 0.5 in bert (checks: matches_reference)" in text
     line = last_line(result_of(*cells), Path("r.md"))
-    assert line == "2 of 3 cells don't work · report r.md · next: hwcompat localize bert/fill-mask/webgpu/float32"
+    command = command_of("localize", "bert/fill-mask/webgpu/float32")
+    assert line == f"2 of 3 cells don't work · report r.md · next: {command}"
 
 
 def test_a_missing_device_is_reported_once_for_all_cells() -> None:
