@@ -115,15 +115,15 @@ class NodesBackend(OnnxWorkerBackend):
             reason = f"{self.RUNTIME} doesn't run the model: {text}"
             raise Unsupported(reason, error_type=kind, stage=stage) from error
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         from ._web_runnable import WebRunnable
 
         self.require(precision)
-        return WebRunnable(self, subject, example_inputs, precision)
+        return WebRunnable(self, model_input, example_inputs, precision)
 
-    def belongs_to(self, subject: str) -> Mapping[str, str]:
+    def belongs_to(self, weights: str) -> Mapping[str, str]:
         """Give each model its own browser, so that no model meets what another broke."""
-        return {"subject": subject}
+        return {"weights": weights}
 
     def numbers(self, array: Array) -> Array:
         import numpy as np

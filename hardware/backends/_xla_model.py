@@ -51,12 +51,12 @@ class XLARunnable(Runnable):
     gives_all = True
 
     def __init__(
-        self, backend: Any, subject: ModelInput, example: Inputs, precision: str, saved: Path | None = None
+        self, backend: Any, model_input: ModelInput, example: Inputs, precision: str, saved: Path | None = None
     ) -> None:
-        self.backend, self.subject, self.precision, self.saved = backend, subject, precision, saved
+        self.backend, self.model_input, self.precision, self.saved = backend, model_input, precision, saved
         self.example = dict(example)
         self.dtype = torch_dtype(precision)
-        self.model: Any = in_dtype(subject.model, self.dtype).eval()
+        self.model: Any = in_dtype(model_input.model, self.dtype).eval()
         self._folder = Path(tempfile.mkdtemp(prefix="hwcompat-xla-"))
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._programs: dict[Shapes, Path] = {}
@@ -74,8 +74,8 @@ class XLARunnable(Runnable):
         self.can = frozenset() if saved else self._abilities()
 
     def _abilities(self) -> frozenset[str]:
-        found = {"save"} if self.subject.trains_only else {"save", "backward"}
-        if self.subject.generates != "none":
+        found = {"save"} if self.model_input.trains_only else {"save", "backward"}
+        if self.model_input.generates != "none":
             try:
                 self._open_decoding()
                 found.add("generate")
@@ -165,7 +165,7 @@ class XLARunnable(Runnable):
         if "backward" not in self.can:
             raise Unsupported("this program has no gradients", error_type="unsupported_format")
         outputs = self._run(inputs)
-        masks = masks_of(self.subject.masked_by, inputs)
+        masks = masks_of(self.model_input.masked_by, inputs)
         floating = {name: one for name, one in outputs.items() if one.dtype.kind == "f"}
         weights = {name: loss_weights(one.shape, masks.get(name)) for name, one in floating.items()}
         given = {"inputs": self._given(inputs), "cotangents": weights}
@@ -230,7 +230,7 @@ class XLARunnable(Runnable):
             places = {"inputs": str(inputs), "folder": str(folder.absolute())}
             program = str(self._program(self.example).absolute())
             self.backend.ask("save", stage=Stage.CONVERT, program=program, lower_for=platforms, **places)
-        return type(self)(self.backend, self.subject, self.example, self.precision, folder)
+        return type(self)(self.backend, self.model_input, self.example, self.precision, folder)
 
     def close(self) -> None:
         self._clean()

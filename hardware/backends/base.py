@@ -353,7 +353,7 @@ class BaseBackend(ABC):
         """Return the answer to `hardware.known_answer.question()`, computed on the target."""
 
     @abstractmethod
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         """Load the model on the target, and take it over: the caller doesn't use it afterwards.
 
         Raises `Unsupported` with a cause, or the runtime's own error.
@@ -364,10 +364,10 @@ class BaseBackend(ABC):
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
 
-    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         """Load a graph file on the target. Raises `Unsupported` if its runtime doesn't read such files."""
         raise Unsupported(
-            f"{self.target} runs no {subject.file.suffix} files", error_type="unsupported_format", stage=Stage.LOAD
+            f"{self.target} runs no {file_input.file.suffix} files", error_type="unsupported_format", stage=Stage.LOAD
         )
 
     def reset(self) -> bool:

@@ -141,14 +141,14 @@ class OpenVINOBackend(BaseBackend):
         answer = compiled([left])[0]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._openvino_runnable import OpenVINORunnable
 
-        return OpenVINORunnable(self, subject, example_inputs, precision)
+        return OpenVINORunnable(self, model_input, example_inputs, precision)
 
-    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._openvino_runnable import OpenVINOGraph
 
-        return OpenVINOGraph(self, subject, example_inputs, precision)
+        return OpenVINOGraph(self, file_input, example_inputs, precision)

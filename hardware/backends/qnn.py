@@ -187,11 +187,11 @@ class QNNBackend(OnnxWorkerBackend):
             self._arithmetic = precision_of(copy)
         return self._arithmetic
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._qnn_runnable import QNNRunnable
 
-        return QNNRunnable(self, subject, example_inputs, precision)
+        return QNNRunnable(self, model_input, example_inputs, precision)
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -145,8 +145,8 @@ class SimulatedRunnable(LaunchLogRunnable):
 
     backend: SimulatedBackend
 
-    def __init__(self, backend: Any, subject: ModelInput, example: Any, precision: str) -> None:
-        super().__init__(backend, subject, example, precision)
+    def __init__(self, backend: Any, model_input: ModelInput, example: Any, precision: str) -> None:
+        super().__init__(backend, model_input, example, precision)
         self.conditions = {**self.conditions, "device": "simulated"}
         if backend.driver.fault:
             self.conditions["fault"] = str(backend.driver.fault)

@@ -173,11 +173,11 @@ class TPUBackend(WorkerBackend):
             answer = self.compute("run", program.file, {"inputs": {"left": left}})[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._xla_model import XLARunnable
 
-        return XLARunnable(self, subject, example_inputs, precision)
+        return XLARunnable(self, model_input, example_inputs, precision)
 
 
 def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> str:

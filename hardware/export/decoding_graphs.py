@@ -69,13 +69,13 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
     return list(vars(value).items()) if type(value).__module__ == "transformers.cache_utils" else []
 
 
-def write_decoding(subject: ModelInput, example: Inputs, folder: Path, forward: Exported) -> None:
+def write_decoding(model_input: ModelInput, example: Inputs, folder: Path, forward: Exported) -> None:
     """Write the graphs beside the forward pass.
 
     If that is static, the prompt keeps the shapes of the example too, and held inputs are constants here as well.
     Raises the errors of the library or the converter.
     """
-    with contextlib.closing(decoding_graphs(subject.model, example)) as graphs:
+    with contextlib.closing(decoding_graphs(model_input.model, example)) as graphs:
         for graph in graphs:
             fixed = forward.static and graph.file != STEP  # a cache grows with every token
             axes = {name: 0 if fixed else _free_axes(name, tensor, example) for name, tensor in graph.given.items()}

@@ -43,11 +43,11 @@ def _implementations(model: torch.nn.Module) -> list[str]:
     return [str(found) for one in configs if (found := getattr(one, "_attn_implementation", None))]
 
 
-def load(backend: BaseBackend, subject: ModelInput, inputs: Inputs, precision: str) -> Runnable:
+def load(backend: BaseBackend, model_input: ModelInput, inputs: Inputs, precision: str) -> Runnable:
     """Return `backend.load(...)`, or a runnable that computes one row at a time if the batch is changed."""
     if not current_changes().batch:
-        return backend.load(subject, inputs, precision)
-    return RowByRow(backend.load(subject, next(rows_of(inputs)), precision))
+        return backend.load(model_input, inputs, precision)
+    return RowByRow(backend.load(model_input, next(rows_of(inputs)), precision))
 
 
 def rows_of(inputs: Inputs) -> Iterator[dict[str, Array]]:

@@ -181,7 +181,7 @@ class ModelTest(CapabilityChecks):
             raise
 
     def _load(self) -> Runnable:
-        subject = ModelInput(
+        model_input = ModelInput(
             model=self._changed(),
             task=self.cell.task,
             identity=self._identity,
@@ -191,7 +191,7 @@ class ModelTest(CapabilityChecks):
             rebuild=self._changed,
         )
         with self._at(Stage.LOAD):
-            return load(self.backend, subject, self.inputs, self.cell.precision)
+            return load(self.backend, model_input, self.inputs, self.cell.precision)
 
     @contextmanager
     def _at(self, stage: Stage) -> Iterator[None]:

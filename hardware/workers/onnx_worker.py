@@ -123,7 +123,7 @@ def _profiled(session: Any) -> dict[str, Any]:
 
 
 def run(
-    *, model: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str, subject: str = ""
+    *, model: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str, weights: str = ""
 ) -> dict[str, Any]:
     """Run a pass: read the file `inputs`, and write the files `outputs` and `execution` (where it ran)."""
     np = importlib.import_module("numpy")

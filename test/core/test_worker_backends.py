@@ -80,10 +80,10 @@ def test_arrays_go_to_the_worker_and_come_back_with_the_proof() -> None:
     for name in ("webgpu", "webnn", "webgpu:native", "qnn"):
         worker = FakeWorker(results)
         target = backend(name, worker)
-        got, proof = target.run_file(Path("model.onnx"), given, subject="bert")
+        got, proof = target.run_file(Path("model.onnx"), given, weights="bert")
         assert (sorted(got), proof) == (["codes", "x"], {"place": "here"}), name
         (do, arguments), *_ = worker.calls
-        assert (do, arguments["subject"], arguments["model"]) == ("run", "bert", str(Path("model.onnx").absolute()))
+        assert (do, arguments["weights"], arguments["model"]) == ("run", "bert", str(Path("model.onnx").absolute()))
         np.testing.assert_array_equal(arguments["given"]["x"], given["x"])
         got, _ = target.compute(Path("model.onnx"), given)
         assert (list(got), got["x"].dtype, got["x"].tolist()) == (["x"], np.float64, [1.0, -np.inf]), name

@@ -55,7 +55,7 @@ def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> An
     """A runnable whose backend answers with these proofs, by file."""
     made: Any = object.__new__(WebRunnable)
     by_file = {files[name]: proof for name, proof in proofs.items()}
-    made.subject, made.folder, made.example = SimpleNamespace(identity="x", model=torch.nn.Module()), Path(), {}
+    made.model_input, made.folder, made.example = SimpleNamespace(identity="x", model=torch.nn.Module()), Path(), {}
     made.backend = SimpleNamespace(
         PROVIDER=OWN,
         FIXED_SHAPES=False,
