@@ -59,7 +59,7 @@ class OnnxRunnable(Runnable):
             return onnxruntime.InferenceSession(str(file), options, providers=[_PROVIDER])
         except Exception as error:  # onnxruntime has an error class for each of its statuses
             raise Unsupported(
-                f"ONNX Runtime does not load {file.name}: {' '.join(str(error).split())[:500]}", stage=Stage.COMPILE
+                f"ONNX Runtime can't load {file.name}: {' '.join(str(error).split())[:500]}", stage=Stage.COMPILE
             ) from error
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
@@ -89,7 +89,7 @@ class OnnxRunnable(Runnable):
             offloaded=dict(offloaded),
             dtype=coarsest(dtypes) or _dtype_of(self.session),
             device="cpu",
-            unseen="what a kernel of ONNX Runtime does inside itself",
+            unseen="computation inside an ONNX Runtime kernel",
             host_allowed=self.backend.HOST_ALLOWED,
         )
 

@@ -49,7 +49,7 @@ def _compile_errors(what: str, device: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = f"OpenVINO doesn't compile {what} for {device}: {str(error)[:2000]}"
+        reason = f"OpenVINO can't compile {what} for {device}: {str(error)[:2000]}"
         raise Unsupported(reason, error_type="unknown", stage=Stage.COMPILE) from error
 
 
@@ -211,7 +211,7 @@ class ClassModel(OpenedModel):
         missing = len(list(exported.folder.glob("*.xml"))) - len(self.compiled)
         if missing > 0:
             raise Unsupported(
-                f"{missing} graphs inside {name} can't be inspected, so that nothing says where they run",
+                f"{missing} graphs inside {name} can't be inspected, so the device that runs them is unknown",
                 error_type="unknown",
                 stage=Stage.COMPILE,
             )

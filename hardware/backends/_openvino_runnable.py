@@ -96,7 +96,7 @@ class OpenVINORunnable(Runnable):
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         if not self.opened.generates:
-            raise Unsupported("this export doesn't decode", error_type="unsupported_format")
+            raise Unsupported("this export doesn't support decoding", error_type="unsupported_format")
         return self.opened.generate(inputs, steps=steps)
 
     def save_and_reload(self, folder: Path) -> Runnable:

@@ -28,7 +28,7 @@ class QNNRunnable(ExportedRunnable):
     """One ONNX file for each shape, strictly on the HTP."""
 
     can = frozenset({"save"})
-    unseen = "what QNN does inside one graph, which it compiles as a whole"
+    unseen = "computation inside a graph, which QNN compiles as a whole"
 
     def __init__(
         self, backend: Any, model_input: ModelInput, example: Inputs, precision: str, file: Path | None = None

@@ -196,7 +196,7 @@ class TorchBackend(BaseBackend):
     EXPORTS: ClassVar[bool] = False
     CAN = TorchRunnable.can
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
-    UNSEEN: ClassVar[str] = "what a kernel does on the host without torch's dispatcher"
+    UNSEEN: ClassVar[str] = "host computation inside a kernel that bypasses torch's dispatcher"
     RUNNABLE: ClassVar[type[TorchRunnable]] = TorchRunnable
 
     _taken = False
@@ -286,7 +286,7 @@ class TorchBackend(BaseBackend):
             return reason
         count = self._device_count(torch)
         index = self.target.index or 0
-        return "" if index < count else f"{self.target} isn't there: torch sees {count} device(s)"
+        return "" if index < count else f"{self.target} not found: torch sees {count} device(s)"
 
     def _device_missing(self, torch: Any) -> str:
         """Return the reason why no device of this type can be used by this torch, or an empty string. For a
@@ -320,7 +320,7 @@ class TorchBackend(BaseBackend):
         if not others:
             return "the only device"
         direct = [str(one) for one in others if torch.cuda.can_device_access_peer(device_id, one)]
-        return f"reads {', '.join(direct)} directly" if direct else "reads no other device directly"
+        return f"reads {', '.join(direct)} directly" if direct else "reads no other device directly (no peer access)"
 
     def known_answer(self) -> tuple[float, float, float]:
         import torch

@@ -33,7 +33,9 @@ def saved_and_rebuilt(model: torch.nn.Module, model_input: ModelInput, folder: P
     from safetensors.torch import load_model, save_model
 
     if model_input.rebuild is None:
-        raise Unsupported("nothing says how to make the module again", error_type="not_implemented")
+        raise Unsupported(
+            "the module can't be rebuilt: its class and arguments are unknown", error_type="not_implemented"
+        )
     save_model(model, str(folder / "model.safetensors"))
     again = model_input.rebuild()
     with torch.no_grad():

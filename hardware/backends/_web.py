@@ -162,11 +162,11 @@ class WebBackend(NodesBackend):
         """Return whether the browser and the runtime are installed; only the browser reports its device."""
         installed = inventory.packages.get(cls.BROWSER_PACKAGE)
         runtime = inventory.packages.get(f"onnxruntime-web ({cls.BACKEND_NAME})")
-        reason = "" if runtime else as_runnable("onnxruntime-web has no environment here: make setup-web")
+        reason = "" if runtime else as_runnable("onnxruntime-web isn't set up: make setup-web")
         reason = reason or ("" if installed else without_browser(cls.BACKEND_NAME))
         if reason:
             return TargetStatus(target=cls.BACKEND_NAME, expected=False, reason=f"needs a browser: {reason}")
-        here = f"onnxruntime-web {runtime} and Chromium {installed} are installed; only the browser tells its device"
+        here = f"onnxruntime-web {runtime} and Chromium {installed} installed; only the browser can report its device"
         return TargetStatus(target=cls.BACKEND_NAME, expected=True, reason=here, device_name="browser")
 
     @property

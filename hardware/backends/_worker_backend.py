@@ -185,7 +185,7 @@ class OnnxWorkerBackend(WorkerBackend):
         try:
             return self.refused()
         except (WorkerError, Unsupported) as error:
-            return f"{self.PACKAGE or self.RUNTIME} doesn't start: {error}"
+            return f"{self.PACKAGE or self.RUNTIME} failed to start: {error}"
 
 
 def reason_of(error: WorkerError) -> str:

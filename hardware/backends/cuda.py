@@ -43,7 +43,7 @@ class NVIDIABackend(TorchBackend):
         if not torch.version.cuda:
             return "this torch is built without CUDA"
         if not torch.cuda.is_available():
-            return "torch is built for CUDA, but no CUDA device can be used (nvidia-smi tells more)"
+            return "torch is built for CUDA, but no CUDA device can be used (run nvidia-smi for details)"
         return ""
 
     def load(self, model_input: ModelInput, example_inputs: Any, precision: str) -> Runnable:

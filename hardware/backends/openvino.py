@@ -51,7 +51,7 @@ class OpenVINOBackend(BaseBackend):
     @classmethod
     def expected(cls, inventory: HardwareInfo) -> TargetStatus:
         version = inventory.packages.get("openvino")
-        reason = f"openvino {version} is installed; only the library itself tells its devices"
+        reason = f"openvino {version} is installed; only the library can list its devices"
         if version is None:
             reason = "openvino isn't installed: pip install openvino"
         return TargetStatus(target=cls.BACKEND_NAME, expected=version is not None, reason=reason)
@@ -90,7 +90,7 @@ class OpenVINOBackend(BaseBackend):
             return as_runnable("openvino isn't installed (pip install -r requirements.txt)")
         devices = openvino.Core().available_devices
         if self.is_choice:
-            return "" if devices else f"{self.target} chooses between devices, and OpenVINO sees none"
+            return "" if devices else f"{self.target} selects a device automatically, but OpenVINO sees none"
         if not any(name == self.device or name.split(".")[0] == self.device for name in devices):
             return f"OpenVINO sees no {self.device}; it sees {', '.join(devices) or 'nothing'}"
         return ""

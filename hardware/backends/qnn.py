@@ -75,7 +75,7 @@ class QNNBackend(OnnxWorkerBackend):
     def expected(cls, inventory: HardwareInfo) -> TargetStatus:
         version = inventory.packages.get(cls.PACKAGE)
         if version is None:
-            reason = as_runnable(f"{cls.PACKAGE} has no environment here: make setup-qnn")
+            reason = as_runnable(f"{cls.PACKAGE} isn't set up: make setup-qnn")
             return TargetStatus(target=cls.BACKEND_NAME, expected=False, reason=reason)
         emulated = inventory.host.machine.lower() not in _REAL_MACHINES
         return TargetStatus(
@@ -137,7 +137,7 @@ class QNNBackend(OnnxWorkerBackend):
     # The device
 
     def refused(self) -> str:
-        return "" if self.described["devices"] else "onnxruntime-qnn offers no device"
+        return "" if self.described["devices"] else "onnxruntime-qnn lists no device"
 
     def describe(self) -> Mapping[str, Any]:
         return self.call("describe", stage=Stage.LOAD, module="onnxruntime_qnn")
@@ -179,7 +179,7 @@ class QNNBackend(OnnxWorkerBackend):
             answer = self.known_answer()
             if not agrees(answer):
                 raise Unsupported(
-                    f"QNN takes a graph and doesn't compute it: known numbers came out as {answer}",
+                    f"QNN accepts a graph but computes it wrongly: the known-answer test returned {answer}",
                     error_type="numerical_mismatch",
                     stage=Stage.RUN,
                 )

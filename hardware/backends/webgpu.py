@@ -35,7 +35,7 @@ class WebGPUBackend(WebBackend):
     BUNDLE = "ort.webgpu.min.mjs"
     WASM = "ort-wasm-simd-threaded.asyncify.wasm"
     PROVIDER = "WebGpuExecutionProvider"
-    UNSEEN = "what the browser does with a shader, and what a kernel does inside itself"
+    UNSEEN = "shader compilation in the browser; computation inside a kernel"
     COARSE_OPERATORS = ("Sin", "Cos")
 
     @classmethod

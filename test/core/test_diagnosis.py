@@ -89,7 +89,7 @@ def test_checks_not_reached_belong_to_the_crash_before_them():
 
 
 def test_run_on_another_target_warns_about_the_one_that_was_requested():
-    reason = "torch is built for CUDA, but no CUDA device can be used (nvidia-smi tells more)"
+    reason = "torch is built for CUDA, but no CUDA device can be used (run nvidia-smi for details)"
     fallback = line(
         outcome=Outcome.PASSED_ON_FALLBACK, error_type="", actual_target="cpu", substitution_reason=reason
     )

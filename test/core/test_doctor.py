@@ -206,7 +206,7 @@ def test_a_variant_may_need_less_than_its_target():
 
 def test_each_finding_is_listed_once_under_its_title():
     remedy = HardwareRemedy(command="make setup-qnn", source="docs/QNN.md")
-    reason = "onnxruntime-qnn has no environment here: make setup-qnn"
+    reason = "onnxruntime-qnn isn't set up: make setup-qnn"
     works = {"health": DeviceHealth.WORKS, "reason": "r", "remedies": ()}
     findings = (
         HardwareProblem(kind="vendor", name="Nobody", **works),
@@ -219,4 +219,4 @@ def test_each_finding_is_listed_once_under_its_title():
     assert [line.split()[1] for line in lines if line.startswith("  ok")] == ["Nobody", "cpu"]
     added = text.partition("What could be added")[2]
     assert added.count("make setup-qnn") == 1
-    assert "qnn: onnxruntime-qnn has no environment here\n" in added
+    assert "qnn: onnxruntime-qnn isn't set up\n" in added

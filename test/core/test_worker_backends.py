@@ -132,10 +132,10 @@ def test_a_runtime_that_starts_says_why_it_has_no_device(monkeypatch: pytest.Mon
     assert (tpu.unavailable(), tpu.device_count, tpu.device) == ("", 1, "TPU_0")
     assert tpu.get_device_info().total_memory_bytes == 2**34
     tpu.described = {**here, "torch": "1.0"}
-    assert tpu.unavailable() == f"programs of torch {torch} are read by torch 1.0 in its environment"
+    assert tpu.unavailable() == f"its environment has torch 1.0, but programs are exported with torch {torch}"
     host = backend("tpu:xla-cpu")
     host.described = {**here, "torch": torch}
-    assert host.unavailable() == "PJRT gives tpu where cpu was asked for"
+    assert host.unavailable() == "PJRT returned tpu instead of cpu"
     assert {"label": "xla-cpu", "stands_in": "XLA on the host's CPU, not a TPU"}.items() <= host.facts().items()
     assert "stands_in" not in tpu.facts()
     assert backend("qnn").unavailable() == "onnxruntime-qnn offers no device"
@@ -209,9 +209,9 @@ def test_a_target_is_expected_where_its_runtime_is_installed() -> None:
     web = {"onnxruntime-web (webgpu)": "1.30", "chromium (webgpu)": "150.0"}
     for name, packages, reason in (
         ("openvino", {"openvino": "2026.4"}, "isn't installed"),
-        ("qnn", {"onnxruntime-qnn": "2.7"}, "has no environment here: make setup-qnn"),
-        ("tpu", {"torchax": "0.1"}, "torchax has no environment here: make setup-xla"),
-        ("webgpu", web, "onnxruntime-web has no environment here: make setup-web"),
+        ("qnn", {"onnxruntime-qnn": "2.7"}, "isn't set up: make setup-qnn"),
+        ("tpu", {"torchax": "0.1"}, "torchax isn't set up: make setup-xla"),
+        ("webgpu", web, "onnxruntime-web isn't set up: make setup-web"),
     ):
         assert status(name, packages).expected, name
         assert not status(name, {}).expected

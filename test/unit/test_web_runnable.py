@@ -81,8 +81,8 @@ def test_the_host_may_run_only_nodes_of_the_file_that_read_no_floating_point_num
     found = place(file, told({OWN: ALL, HOST: [["Cast", "InsertedPrecisionFreeCast"]]}))
     assert set(found.host) - WebBackend.HOST_ALLOWED == {"onnx.Cast"}, "the runtime's own node"
     for nodes, reason in (
-        ({}, "doesn't tell where"),
-        ({HOST: ALL[:2], OWN: ALL[3:]}, r"incomplete: it has no place for ArgMax \(choose\)"),
+        ({}, "doesn't show where"),
+        ({HOST: ALL[:2], OWN: ALL[3:]}, r"incomplete: it doesn't show where ArgMax \(choose\) ran"),
     ):
         with pytest.raises(Unsupported, match=reason) as caught:
             place(file, told(nodes))
