@@ -138,7 +138,7 @@ def test_a_runtime_that_starts_says_why_it_has_no_device(monkeypatch: pytest.Mon
     assert host.unavailable() == "PJRT returned tpu instead of cpu"
     assert {"label": "xla-cpu", "stands_in": "XLA on the host's CPU, not a TPU"}.items() <= host.facts().items()
     assert "stands_in" not in tpu.facts()
-    assert backend("qnn").unavailable() == "onnxruntime-qnn offers no device"
+    assert backend("qnn").unavailable() == "onnxruntime-qnn lists no device"
     npu = backend("webnn:npu")
     npu.described = {**npu.described, "contexts": {"npu": {"reason": "no NPU"}}}
     assert npu.unavailable() == "no NPU"
