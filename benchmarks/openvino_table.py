@@ -38,9 +38,9 @@ _CLASSES = (
     (r"doesn't run on|doesn't run for|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
     (r"no conversion rule|conversion rule fails", "no conversion rule"),
     (r"Couldn't get TorchScript|by tracing", "torch can't trace it"),
-    (r"other numbers than torch|decodes with other numbers", "the conversion computes something else"),
-    (r"in a way of its own", "decodes in a way of its own"),
-    (r"cannot generate|doesn't decode", "no graphs that decode"),
+    (r"(other|different) numbers than torch|decodes with other numbers", "the conversion computes something else"),
+    (r"in a way of its own|a custom decoding loop", "decodes in a way of its own"),
+    (r"cannot generate|doesn't decode|decoding with the \S+ export failed", "no graphs that decode"),
     (r"^off by", "other numbers than float64"),
 )
 """Patterns of messages in order, and the class of failure that each gives."""

@@ -32,7 +32,7 @@ EMULATED_OPTIONS: Mapping[str, str] = {"soc_model": "60", "htp_arch": "73"}
 STRICT: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
 RECORD: Mapping[str, str] = {"session.record_ep_graph_assignment_info": "1"}
 OPTIMIZATION = "ORT_DISABLE_ALL"
-"""The file is run as it is: constants were folded in the export."""
+"""The file runs without optimization: constants were folded in the export."""
 
 _REAL_MACHINES = ("aarch64", "arm64")
 _SDK_FOLDERS = {

@@ -60,7 +60,7 @@ class DecodingOnnx:
         }
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        raise NotImplementedError("these graphs decode, and the forward pass is a file of its own")
+        raise NotImplementedError("these graphs only decode; the forward pass is in a separate file")
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         return decode(self.model_input.model, self.graphs, inputs, steps=steps)

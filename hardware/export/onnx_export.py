@@ -49,7 +49,7 @@ def missing_packages() -> str:
 
     missing = [name for name in PACKAGES if find_spec(name) is None]
     how = as_runnable("pip install -r requirements-onnx.txt")
-    return f"{' and '.join(missing)} missing here ({how})" if missing else ""
+    return f"{' and '.join(missing)} not installed ({how})" if missing else ""
 
 
 def export_onnx(model_input: ModelInput, example: Inputs) -> Exported:
@@ -289,6 +289,6 @@ def _differs(dims: list[int], full: list[int]) -> bool:
 _METHOD = "torchscript"
 _WAYS: tuple[tuple[str, Way], ...] = (
     ("within float16", _within_float16),
-    ("as it is", traced),
+    ("plain trace", traced),
     ("by its own operators", _own_operators),
 )

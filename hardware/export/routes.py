@@ -76,7 +76,7 @@ def export_once(model_input: ModelInput, example: Inputs, open_on_cpu: Opener, r
     kept = cache_folder("exports") / _key(model_input, example, route)
     found = _read(kept)
     if found is not None and not was_of(kept, model_input):
-        log.info("%s isn't of the module as it is in memory now", kept.name)
+        log.info("%s was exported from another version of the module", kept.name)
         with one_at_a_time(kept.parent):
             shutil.rmtree(kept, ignore_errors=True)
         found = None
@@ -164,7 +164,7 @@ def _export_into(kept: Path, model_input: ModelInput, example: Inputs, open_on_c
             found = _read(kept)
         if found is None:
             raise OutputError(
-                f"the export could not be kept in {kept}", fix=f"Name another folder in {CACHE_VARIABLE}."
+                f"the export could not be saved in {kept}", fix=f"Name another folder in {CACHE_VARIABLE}."
             )
         return found
 

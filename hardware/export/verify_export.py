@@ -76,7 +76,7 @@ class Proof:
     def of_other_shapes(self, opened: Opened, made: Exported) -> None:
         """Verify another batch size and length."""
         if self.other is None:
-            raise self._wrong(f"nothing says whether the {made.method} export is right for other shapes")
+            raise self._wrong(f"the {made.method} export can't be checked with other shapes")
         self._compare(opened, made, *self.other, " for other shapes")
 
     def of_other_values(self, opened: Opened, made: Exported) -> None:
@@ -90,15 +90,17 @@ class Proof:
 
         if self.decoded is None:
             why = f": {self.why_not_decoded}" if self.why_not_decoded else ""
-            what = f"torch decodes nothing to hold the {made.method} export against{why} ({self.runtime})"
+            what = f"torch has no decoding result to compare the {made.method} export with{why} ({self.runtime})"
             raise Unsupported(what, error_type="unknown", stage=Stage.RUN)  # the model's own failure
         try:
             got = opened.generate(self.example, steps=self.decoded.tokens.shape[1])
         except Exception as error:
-            raise self._broken(f"the {made.method} export doesn't decode", error) from error
+            raise self._broken(f"decoding with the {made.method} export failed", error) from error
         comparison = compare({"logits": got.logits}, {"logits": self.decoded.logits})
         if not (comparison.max_rel_error <= LIMIT and np.array_equal(got.tokens, self.decoded.tokens)):
-            raise self._wrong(f"the {made.method} export decodes with other numbers than torch: {comparison}")
+            raise self._wrong(
+                f"decoding with the {made.method} export gives different numbers than torch: {comparison}"
+            )
         return comparison.max_rel_error
 
     def _compare(
@@ -110,10 +112,10 @@ class Proof:
         try:
             got = opened(dict(inputs))
         except Exception as error:  # errors of the runtime, and of the library around it
-            raise self._broken(f"the {made.method} export doesn't run{where}", error) from error
+            raise self._broken(f"the {made.method} export failed to run{where}", error) from error
         comparison = compare(got, want, masks=masks_of(self.model_input.masked_by, inputs))
         if not comparison.max_rel_error <= LIMIT:
-            raise self._wrong(f"the {made.method} export gives other numbers than torch{where}: {comparison}")
+            raise self._wrong(f"the {made.method} export gives different numbers than torch{where}: {comparison}")
         return comparison.max_rel_error
 
     def _broken(self, what: str, error: Exception) -> Unsupported:

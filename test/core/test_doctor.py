@@ -201,7 +201,7 @@ def test_a_variant_may_need_less_than_its_target():
         variant, here = Target.parse(target), machine(packages={package: "1.2"})
         assert why_absent(variant, here) == ""
         assert why_absent(Target(name=variant.name), here)
-        assert f"{package} has no environment here: make setup-" in why_absent(variant, machine(packages={}))
+        assert f"{package} isn't set up: make setup-" in why_absent(variant, machine(packages={}))
 
 
 def test_each_finding_is_listed_once_under_its_title():

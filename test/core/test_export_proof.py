@@ -55,7 +55,7 @@ def test_an_export_that_gives_torchs_numbers_is_right_up_to_a_few_roundings_of_f
     assert 1e-5 < held.of_forward(Runs(2 * (1 + 2e-5)), made) < 5e-5
     for check in (held.of_all, held.of_forward, held.of_other_shapes, held.of_other_values):
         text, error_type = refusal(check, Runs(2 * (1 + 5e-4)), made)
-        assert "the way export gives other numbers than torch" in text
+        assert "the way export gives different numbers than torch" in text
         assert "(a runtime)" in text
         assert error_type == "conversion_wrong"
 
@@ -66,21 +66,23 @@ def test_an_export_that_is_right_in_part_is_refused_with_the_part_that_is_wrong(
     broken = ("export_failed", "wrong")
     assert refusal(proof().of_forward, Runs(2, lambda x: False), made)[1] == broken[0]
     text, error_type = refusal(proof().of_all, frozen, made)
-    assert "doesn't run for other shapes on a runtime: RuntimeError: shapes are frozen" in text
+    assert "failed to run for other shapes on a runtime: RuntimeError: shapes are frozen" in text
     assert error_type == "export_failed"
     text, error_type = refusal(proof(other=None).of_other_shapes, Runs(2), made)
-    assert "nothing says whether the way export is right for other shapes" in text
+    assert "the way export can't be checked with other shapes" in text
     assert error_type == "conversion_wrong"
     proof(other=None, values=None).of_all(frozen, made)
     proof(values=None).of_other_values(Runs(3), made)
     text, error_type = refusal(proof().of_all, Runs(2, decodes=3), made)
-    assert "decodes with other numbers than torch" in text
+    assert "gives different numbers than torch" in text
     assert error_type == "conversion_wrong"
     text, error_type = refusal(proof().of_all, Runs(2, decodes=0), made)
-    assert "the way export doesn't decode on a runtime: RuntimeError: no cache" in text
+    assert "decoding with the way export failed on a runtime: RuntimeError: no cache" in text
     assert error_type == "export_failed"
     proof().of_all(Runs(2, decodes=0), Exported(folder=tmp_path, method="way", decodes=False))
-    with pytest.raises(Unsupported, match="torch decodes nothing to hold the way export against: no such") as caught:
+    with pytest.raises(
+        Unsupported, match="torch has no decoding result to compare the way export with: no such"
+    ) as caught:
         proof(decoded=None, why_not_decoded="no such").of_decoding(Runs(2), made)
     assert (caught.value.error_type, caught.value.stage) == ("unknown", Stage.RUN)
 

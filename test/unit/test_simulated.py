@@ -300,7 +300,7 @@ def test_a_runtime_of_graphs_prepares_and_optimizes_no_modules():
         backend.prepare_model(torch.nn.Linear(2, 2))
     assert backend.device_count == 1
     assert type(get_optimizer("cpu")) is CPUOptimizer
-    with pytest.raises(UsageError, match="nothing optimises models for 'openvino'"):
+    with pytest.raises(UsageError, match="no optimizer for 'openvino'"):
         get_optimizer("openvino")
 
 
