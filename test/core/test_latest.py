@@ -128,7 +128,7 @@ def test_a_checkpoint_that_was_missing_is_answered_by_a_later_run_of_its_weights
 
 
 def test_folders_without_evidence(tmp_path: Path) -> None:
-    with pytest.raises(BrokenInput, match="--run"):
+    with pytest.raises(BrokenInput, match="hwcompat run"):
         read_latest(tmp_path / "none")
     found = read_latest(tmp_path)
     assert (found.checks, found.cells, found.broken) == ((), frozenset(), ())
@@ -148,8 +148,8 @@ def test_compacting_leaves_what_goes_on_and_what_is_broken(tmp_path: Path) -> No
     done = compact(tmp_path)
     assert (done.files, done.lines) == (2, 4)
     assert dict(done.left) == {
-        "going-1.jsonl": "its run has no end",
-        "cut-1.jsonl": "not all of its lines are whole lines of this version",
+        "going-1.jsonl": "its run has not ended",
+        "cut-1.jsonl": "it has incomplete lines, or lines that this version can't read",
     }
     assert read_folder(tmp_path) == before
     assert compact(tmp_path).files == 0

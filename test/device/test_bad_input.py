@@ -50,7 +50,7 @@ COMMANDS = {
     "matrix of nothing": (
         ["--hardware-compatibility", "--evidence", "{tmp}/nothing"],
         4,
-        ["is no folder of evidence"],
+        ["not found"],
     ),
 }
 
