@@ -40,7 +40,10 @@ _CLASSES = (
     (r"Couldn't get TorchScript|by tracing", "torch can't trace it"),
     (r"(other|different) numbers than torch|decodes with other numbers", "the conversion computes something else"),
     (r"in a way of its own|a custom decoding loop", "decodes in a way of its own"),
-    (r"cannot generate|doesn't decode|decoding with the \S+ export failed", "no graphs that decode"),
+    (
+        r"cannot generate|doesn't (?:support generate|decode)|decoding with the \S+ export failed",
+        "no graphs that decode",
+    ),
     (r"^off by", "other numbers than float64"),
 )
 """Patterns of messages in order, and the class of failure that each gives."""

@@ -62,7 +62,7 @@ def compare_inventories(before: Inventory, after: Inventory) -> InventoryCompari
 def comparison_text(comparison: InventoryComparison) -> str:
     """Return the comparison as a table of 80 columns that ends in a newline."""
     if not comparison.differences:
-        return "Nothing differs.\n"
+        return "No differences.\n"
     rows = [
         (
             one.area,
@@ -76,7 +76,7 @@ def comparison_text(comparison: InventoryComparison) -> str:
     if comparison.expires:
         lines.append(f"Evidence expires for: {', '.join(comparison.expires)}. Run its suites again.")
     else:
-        lines.append("No evidence expires by what differs.")
+        lines.append("No evidence expires because of the differences.")
     return "\n".join(lines) + "\n"
 
 

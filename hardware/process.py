@@ -197,7 +197,7 @@ class NoAnswer(Exception):
 
     def __init__(self, ended: Ended) -> None:
         if ended.returncode is None:
-            text = f"there was no answer in {ended.limit_s:g} seconds"
+            text = f"no answer within {ended.limit_s:g} s"
         elif ended.returncode < 0:
             text = f"the process was ended by signal {-ended.returncode}"
         else:

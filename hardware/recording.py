@@ -211,7 +211,7 @@ class ReplayedMachine(Machine):
         may be read as one of the recorded machine."""
         path = self.folder / name
         if not is_inside(path, self._inside):
-            raise OSError(errno.EACCES, "it lies outside of the recording", name)
+            raise OSError(errno.EACCES, "it is outside the recording", name)
         return read_text(path, longest=_LONGEST_FILE, errors="replace")
 
     def names(self, folder: str) -> tuple[str, ...] | None:
@@ -270,17 +270,17 @@ def read_index(folder: Path) -> dict[str, Any]:
     try:
         index = read_json(folder / INDEX, longest=_LONGEST_FILE)
         if not isinstance(index, dict):
-            raise ValueError("it holds no JSON object")
+            raise ValueError("it is not a JSON object")
         if index.get("format") != _FORMAT:
             found = one_line(repr(index.get("format")), longest=40)
-            raise BrokenInput(f"{folder} holds a recording of another format", why=f"{found}, not {_FORMAT}")
+            raise BrokenInput(f"the recording in {folder} has another format", why=f"{found}, not {_FORMAT}")
         if wrong := shape_problem(index, json.loads(_SCHEMA.read_text(encoding="utf-8"))):
             raise ValueError(wrong)
     except (OSError, ValueError) as error:
         raise BrokenInput(
-            f"{echo(str(folder))} holds no recording of a machine",
+            f"no recording of a machine in {echo(str(folder))}",
             why=f"{INDEX}: {reason_of(error)}",
-            fix="Make one with: python -m hardware doctor --record DIR",
+            fix="Make one with: hwcompat devices doctor --record DIR",
         ) from error
     return index
 
@@ -299,7 +299,7 @@ class _ReplayedLibrary(Library):
         except (OSError, ValueError) as error:
             raise BrokenInput(f"{file.name} of the recording can't be read", why=reason_of(error)) from error
         if not isinstance(self._calls, dict) or not all(isinstance(one, dict) for one in self._calls.values()):
-            raise BrokenInput(f"{file.name} of the recording can't be read", why="it holds no table of answers")
+            raise BrokenInput(f"{file.name} of the recording can't be read", why="it is not a table of answers")
 
     def ask(self, function: str, *arguments: Any) -> SourceReading[Any]:
         answer = self._calls.get(_call(function, arguments), {"reason": self._missing})

@@ -191,7 +191,7 @@ class WebBackend(NodesBackend):
         """Return the environment's files for the worker. Raises `BackendUnavailable` if one is missing."""
         here = self.environment
         if here.python is None or here.browser is None or here.browser.path is None:
-            raise BackendUnavailable(f"{self.target} isn't here", why=self.missing())
+            raise BackendUnavailable(f"{self.target} not found", why=self.missing())
         places = {"runtime": web_folder(here.python), "browser": here.browser.path}
         return {"api": self.API, "software": False, **{name: str(one.absolute()) for name, one in places.items()}}
 

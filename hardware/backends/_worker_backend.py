@@ -102,7 +102,7 @@ class WorkerBackend(BaseBackend):
         if self._worker is None:
             environment = self.environment
             if environment.python is None:
-                raise BackendUnavailable(f"{self.target} isn't here", why=environment.reason)
+                raise BackendUnavailable(f"{self.target} not found", why=environment.reason)
             self._worker = self.new_worker(environment.python)
         return self._worker
 

@@ -149,7 +149,7 @@ def get_backend(
 
 
 def get_optimizer(name: str | None = None) -> BaseOptimizer:
-    """The optimiser of a target, on its first device. Raises `UsageError` where nothing optimises models."""
+    """The optimiser of a target, on its first device. Raises `UsageError` if the device has no optimizer."""
     from ..optimization import optimizer_for
 
     backend = get_backend(name)

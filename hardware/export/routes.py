@@ -164,7 +164,7 @@ def _export_into(kept: Path, model_input: ModelInput, example: Inputs, open_on_c
             found = _read(kept)
         if found is None:
             raise OutputError(
-                f"the export could not be saved in {kept}", fix=f"Name another folder in {CACHE_VARIABLE}."
+                f"the export could not be saved in {kept}", fix=f"Set {CACHE_VARIABLE} to another folder."
             )
         return found
 

@@ -118,9 +118,9 @@ class ModelTest(CapabilityChecks):
             return backend, ""
         if not measurement.active:
             raise BackendUnavailable(
-                f"{self.requested_target} isn't here, and nothing would say so",
+                f"{self.requested_target} not found, and the substitution would not be recorded",
                 why=reason,
-                fix="Load hardware.testing.pytest_plugin in this folder's conftest.py: it marks what ran elsewhere.",
+                fix="Load hardware.testing.pytest_plugin in this folder's conftest.py; it records the substitution.",
             )
         return get_backend("cpu"), reason
 
@@ -281,7 +281,9 @@ class ModelTest(CapabilityChecks):
             natural, lambda: self._half.settle_outputs(replace(got, arrays=arrays), want, self._required(want))
         )
         if math.isinf(comparison.max_rel_error) and self._is_undecided(arrays, want):
-            raise Ambiguous(f"{comparison.worst}: float64 gives others for inputs that differ as little")
+            raise Ambiguous(
+                f"{comparison.worst}: float64 also gives other values for inputs with such a small difference"
+            )
         return self.measured.keep(comparison)
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
@@ -346,7 +348,7 @@ class ModelTest(CapabilityChecks):
         found |= {name: text for name, text in texts.items() if text} | self._conditions_of_check
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
-            found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"
+            found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, no reason given'}"
         return found
 
     def facts(self) -> dict[str, Any]:

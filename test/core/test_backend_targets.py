@@ -189,7 +189,7 @@ def test_a_plugin_is_a_target_like_the_others(plug, monkeypatch):
 
 def test_a_broken_plugin_is_named_and_none_replaces_a_target_that_ships(plug):
     plug("odd", "pathlib:Path")
-    with pytest.raises(BrokenPlugin, match=r"plugin 'odd' \(pathlib:Path\) is no backend"):
+    with pytest.raises(BrokenPlugin, match=r"plugin 'odd' \(pathlib:Path\) is not a backend"):
         backend_class("odd")
     plug("acme", "nothing_there.backend:Acme")
     with pytest.raises(BrokenPlugin, match="No module named 'nothing_there'"):

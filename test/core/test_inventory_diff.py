@@ -56,7 +56,7 @@ def found(before: dict[str, Any], after: dict[str, Any]) -> dict[tuple[str, str]
 def test_the_same_machine_differs_in_nothing(here):
     busy = changed(here, memory__available_bytes=1, memory__total_bytes=here["memory"]["total_bytes"] - 4096)
     assert not compare_inventories(here, busy).differences
-    assert comparison_text(compare_inventories(here, busy)) == "Nothing differs.\n"
+    assert comparison_text(compare_inventories(here, busy)) == "No differences.\n"
 
 
 def test_a_package_of_another_version_expires_evidence(here):
@@ -145,7 +145,7 @@ def test_what_is_no_inventory_is_refused_with_the_command_that_makes_one(tmp_pat
         with pytest.raises(BrokenInput, match="list --format json"):
             load_inventory(file)
     file.write_text("[" * 100_000)
-    with pytest.raises(BrokenInput, match="deep in each other"):
+    with pytest.raises(BrokenInput, match="are nested more than 100 deep"):
         load_inventory(file)
     with pytest.raises(BrokenInput, match="can't read"):
         load_inventory(tmp_path / "none.json")
@@ -163,5 +163,5 @@ def test_an_inventory_of_another_shape_is_refused(here, tmp_path):
         ("accelerators", [{"vendor": "NVIDIA", "extra_info": [1]}]),
     ):
         (tmp_path / "a.json").write_text(json.dumps(changed(here, **{area: value})))
-        with pytest.raises(BrokenInput, match=f"its {area} can't be what a machine has"):
+        with pytest.raises(BrokenInput, match=f"its {area} is not valid for a machine"):
             load_inventory(tmp_path / "a.json")

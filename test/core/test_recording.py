@@ -57,7 +57,7 @@ def test_a_folder_without_a_recording_is_an_error(tmp_path, capsys):
             ReplayedMachine(tmp_path)
         for command in ("list", "doctor"):
             assert run_command_line(main, [command, "--replay", str(tmp_path)], program="python -m hardware") == 4
-            assert index is not None or "holds no recording" in capsys.readouterr().err
+            assert index is not None or "no recording of a machine" in capsys.readouterr().err
 
 
 def test_an_index_of_another_shape_is_refused(tmp_path):

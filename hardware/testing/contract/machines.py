@@ -31,7 +31,7 @@ def recorded_machines(places: list[str]) -> dict[str, ReplayedMachine]:
         folders = [place] if (place / INDEX).is_file() else sorted(one.parent for one in place.glob(f"*/{INDEX}"))
         if not folders:
             raise UsageError(
-                f"{place} holds no recorded machine", fix="Make one: python -m hardware doctor --record DIR"
+                f"no recorded machine in {place}", fix="Record one: hwcompat devices doctor --record DIR"
             )
         found.update({"/".join(folder.resolve().parts[-2:]): ReplayedMachine(folder) for folder in folders})
     return found

@@ -49,9 +49,9 @@ def vendor(name: str) -> type[AcceleratorBackend]:
     """The class of the vendor that is asked."""
     registered = registered_vendors()
     if name in registered.failures:
-        pytest.fail(f"{name} was left out: {registered.failures[name]}", pytrace=False)
+        pytest.fail(f"{name} failed to load: {registered.failures[name]}", pytrace=False)
     if name not in registered.found:
-        pytest.fail(f"no vendor is called {name}; known are {', '.join(registered.found)}", pytrace=False)
+        pytest.fail(f"unknown vendor {name}. Known: {', '.join(registered.found)}", pytrace=False)
     return registered.found[name]
 
 
