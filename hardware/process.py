@@ -124,7 +124,7 @@ class Ended:
     @property
     def last_line(self) -> str:
         """Return the last line of its standard error, else of its standard output."""
-        lines = self.stderr.strip().splitlines() or self.stdout.strip().splitlines() or ["it said nothing"]
+        lines = self.stderr.strip().splitlines() or self.stdout.strip().splitlines() or ["it printed nothing"]
         return lines[-1]
 
 

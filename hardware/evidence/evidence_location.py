@@ -53,5 +53,5 @@ def read_only_location(address: Address, own: str) -> UsageError:
         f"a run can't write to {address}",
         why="evidence is written line by line during a run, and object storage only stores whole objects",
         fix=f"Run with a folder, then publish it: {own} --run --evidence FOLDER; "
-        f"python hardware_compatibility_reporter.py --evidence FOLDER --publish {address}",
+        f"hwcompat evidence publish {address} --evidence FOLDER",
     )

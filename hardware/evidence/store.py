@@ -177,7 +177,7 @@ def check_folder(folder: Path) -> None:
     if any(folder.glob("*.jsonl.gz")) and not any(folder.glob("*.jsonl")) and not compacted_files(folder):
         raise BrokenInput(
             f"the evidence in {folder} is compressed and can't be read directly",
-            fix=f"Unpack it into a folder of its own, for example: "
+            fix=f"Unpack it into a separate folder, for example: "
             f"mkdir unpacked && gunzip --stdout {folder}/cpu.jsonl.gz > unpacked/cpu.jsonl",
         )
 

@@ -144,7 +144,7 @@ def main(root: Path, arguments: Sequence[str]) -> int:
         print(f"error: {one_line(str(error), longest=2000)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("error: interrupted; --resume goes on from here", file=sys.stderr)
+        print("error: interrupted; continue with --resume", file=sys.stderr)
         return _INTERRUPTED
 
 

@@ -70,14 +70,14 @@ def test_files_that_are_missing_or_not_the_folders_own_are_named(folder: Path) -
     for name in ("../outside.safetensors", "/etc/passwd", "pytorch_model.bin"):
         changed = {"weight_map": {**index["weight_map"], "weight.0": name}}
         (folder / INDEX).write_text(json.dumps(changed))
-        with pytest.raises(BrokenInput, match="1 file"):
+        with pytest.raises(BrokenInput, match=r"1 file\(s\) in .* are missing"):
             weight_files(folder)
     (folder / INDEX).write_text(json.dumps(index))
     (folder / SHARDS[1]).unlink()
     with pytest.raises(BrokenInput, match=f"incomplete.*'{SHARDS[1]}'"):
         weight_files(folder)
     (folder / SHARDS[1]).symlink_to(folder / "nowhere")
-    with pytest.raises(ModelRefused, match="no regular file"):
+    with pytest.raises(ModelRefused, match="not a regular file"):
         weight_files(folder)
     for text in ("{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": [1]}}'):
         (folder / SHARDS[1]).unlink(missing_ok=True)

@@ -82,7 +82,7 @@ def test_reasons_say_what_keeps_a_device_from_use():
         (GoogleAccelerators(machine("google/v4-8")), "present but unusable", ["/dev/accel0", "pip install libtpu"]),
         (GroqAccelerators(machine("groq/card-without-driver")), "present but unusable", ["another one"]),
         (CerebrasAccelerators(machine("cerebras/user-node")), "unknown",
-         ["CS-3 with a WSE-3 is configured, 2 namespaces", "isn't reached"]),
+         ["CS-3 with a WSE-3 is configured, 2 namespaces", "is not contacted"]),
         (CerebrasAccelerators(machine("cerebras/user-node-without-sdk")), "library missing",
          ["CS-2 with a WSE-2 is configured, 1 namespace;", "pip install cerebras_sdk"]),
         (QualcommAccelerators(machine("qualcomm/dragon-q6a-denied")), "present but unusable",
@@ -144,7 +144,7 @@ def test_a_module_of_the_same_name_is_not_taken_for_the_sdk(tmp_path, monkeypatc
     assert "a different package" in Packages().ask("module", "groq", "runner").reason
     (tmp_path / "groq" / "runner").mkdir()
     assert Packages().ask("module", "groq", "runner").value is True
-    assert "Python module" in Packages().ask("module", "no_such_module").reason
+    assert "no_such_module not found" in Packages().ask("module", "no_such_module").reason
     assert Packages().ask("version", "pytest").value == pytest.__version__
 
 

@@ -33,6 +33,7 @@ def shown():
 
 def test_a_banned_word_is_found_in_data_and_templates() -> None:
     assert _found(banned_words.toml_texts('[a]\nsays = "nobody knows"'))
+    assert _found(banned_words.json_texts('{"a": [{"description": "What is told"}]}'))
     found = _found(
         banned_words.template_texts('{# sealed #}{{ subject | join }} {{ "as grave as that" }}<p>A subject')
     )
@@ -50,3 +51,15 @@ def test_each_file_with_another_meaning_still_has_the_word() -> None:
     for name, words in banned_words.OTHER_MEANING.items():
         text = " ".join((banned_words.ROOT / name).read_text(encoding="utf-8").lower().split())
         assert all(word in text for word in words), name
+
+
+def test_riddles_and_british_spelling_are_found_in_the_rooms_that_are_plain() -> None:
+    texts = [
+        (1, "it is no folder"),
+        (1, "nor does it run"),
+        (1, "run as it is"),
+        (1, "an unknown optimisation level"),
+    ]
+    assert len(_found(texts)) == len(texts)
+    assert not _found(texts, "elsewhere/some.py")
+    assert not _found([(1, "there is no such folder"), (1, "it is no longer there"), (1, "optimisation")])

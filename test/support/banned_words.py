@@ -1,12 +1,13 @@
 """Check the text that users read for words that this project doesn't use: `python test/support/banned_words.py`.
 
 It checks string literals of the product, docstrings of commands and of what the Python reference lists, TOML files,
-templates and hand-written pages. A string without a space is a key or a name.
+schemas, templates and hand-written pages. A string without a space is a key or a name.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -26,7 +27,7 @@ WORDS = (
 """Patterns: `subject` would be weights, `declared` an assumed level, `none` an unsupported one."""
 
 PLAIN_ROOMS = ("hardware/",)
-"""Where `PLAIN_WORDS` are checked too. The rest of the product is to follow."""
+"""Where `PLAIN_WORDS` and the schemas are checked too; the rest of the product is to follow."""
 
 PLAIN_WORDS = (
     *("nor (?:does|do|is|are|has|can)", "as it is", "nothing (?:here )?(?:says|tells)", "counts? for nothing"),
@@ -72,7 +73,16 @@ def python_texts(source: str, *, documented: bool = False) -> Iterator[tuple[int
 
 def toml_texts(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of the string values of a TOML file."""
-    waiting: list[object] = [tomllib.loads(source)]
+    yield from _data_texts(source, tomllib.loads(source))
+
+
+def json_texts(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the string values of a JSON file."""
+    yield from _data_texts(source, json.loads(source))
+
+
+def _data_texts(source: str, data: object) -> Iterator[tuple[int, str]]:
+    waiting = [data]
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
@@ -96,15 +106,16 @@ def texts() -> Iterator[tuple[str, int, str]]:
     paths = {*ROOT.glob("*.py"), *(one for top in PRODUCT for one in (ROOT / top).rglob("*"))}
     for path in sorted(paths | {one for pattern in PAGES for one in ROOT.glob(pattern)}):
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix not in (".py", ".toml", ".j2", ".md") or name.startswith(measured):
+        is_schema = name.startswith(PLAIN_ROOMS) and name.endswith(".json") and path.parent.name == "schemas"
+        if not (is_schema or path.suffix in (".py", ".toml", ".j2", ".md")) or name.startswith(measured):
             continue
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             found = python_texts(text, documented=name in public)
         else:
-            found = {".toml": toml_texts, ".j2": template_texts}.get(path.suffix, lambda page: iter([(1, page)]))(
-                text
-            )
+            found = {".toml": toml_texts, ".j2": template_texts, ".json": json_texts}.get(
+                path.suffix, lambda page: iter([(1, page)])
+            )(text)
         yield from ((name, *one) for one in found)
 
 

@@ -148,7 +148,7 @@ class AmdsmiSource(LibrarySource):
             if found:  # a missing sensor reads 0 too
                 return SourceReading(value=found)
             reason = reason or reading.reason
-        return SourceReading(value=None, reason=reason or "no sensor answers")
+        return SourceReading(value=None, reason=reason or "no sensor responds")
 
     def memory(self, index: int) -> SourceReading[dict[str, int]]:
         total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")

@@ -66,7 +66,7 @@ class GoogleAccelerators(ListedAccelerators):
             return self.unseen(reason, on_bus=on_bus, hardware=hardware)
         library, why = self._library()
         reasons = self.obstacles()
-        more = f"the same of {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        more = f"same for {len(reasons) - 1} more" if len(reasons) > 1 else ""
         driver = DriverState.OK if self.driven() else DriverState.MISSING
         if driver is DriverState.MISSING and any("may not open" in one for one in reasons):
             driver = DriverState.DENIED

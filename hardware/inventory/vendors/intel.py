@@ -95,7 +95,7 @@ class LevelZeroSource(LibrarySource):
         reading = self.library.ask("memory", index)
         own = [one for one in reading.value or [] if one.get("on_device")]
         total, free = (sum(one.get(f"{name}_bytes") or 0 for one in own) for name in ("size", "free"))
-        reason = reading.reason or "it has no memory of its own"
+        reason = reading.reason or "it has no dedicated memory"
         return given(share(size(total), total - free), reason)
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:

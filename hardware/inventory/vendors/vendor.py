@@ -241,7 +241,7 @@ class AcceleratorBackend(ABC):
 
     def no_such(self, index: int, count: int) -> NoSuchIndex:
         """Return the error for an index beyond `count` devices."""
-        known = f"known: 0 to {count - 1}" if count else "the driver lists none"
+        known = f"known: 0 to {count - 1}" if count else "the driver lists no device"
         return NoSuchIndex(f"{self.VENDOR_NAME} device {index} not found", why=known)
 
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
