@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 """The folder from which the product is imported."""
 
 DROPPED, PIPED, MERGED = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
-"""Where a stream of a child goes: nowhere, to a pipe, or to standard output. None inherits the caller's stream."""
+"""Where a stream of a child goes: dropped, to a pipe, or to standard output. None inherits the caller's stream."""
 
 LONGEST_OUTPUT = 2**22
 """Bytes at the end of each stream of a command that are kept."""

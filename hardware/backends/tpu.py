@@ -188,9 +188,9 @@ def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> 
     machine = machine or LiveMachine()
     google = GoogleAccelerators(machine)
     chips = [one for one in google.list_devices() if one.extra_info["family"] == CLOUD]
-    said = [] if chips else [google.facts().reason]
-    said += [str(one.extra_info["reason"]) for one in chips[:1] if one.seen_by != "driver"]
+    reasons = [] if chips else [google.facts().reason]
+    reasons += [str(one.extra_info["reason"]) for one in chips[:1] if one.seen_by != "driver"]
     named = machine.variable(LIBRARY_VARIABLE)
     if "libtpu" not in versions and (named is None or machine.may_open(named) is None):
-        said.append("libtpu isn't installed in its environment")
-    return ", ".join(said)
+        reasons.append("libtpu isn't installed in its environment")
+    return ", ".join(reasons)

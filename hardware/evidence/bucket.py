@@ -79,7 +79,7 @@ def mirror(
                 if not (listing.found or may_be_empty):
                     raise BrokenInput(f"no evidence in {address}", why=_what_else(listing), fix=_FIX)
                 try:
-                    return _brought_home(store, listing, folder, wanted)
+                    return _mirror_listed(store, listing, folder, wanted)
                 except ChangedObjectError as error:
                     changed = error
             raise changed
@@ -94,7 +94,7 @@ def _what_else(listing: Listing) -> str:
     return f"it has {listing.others} other object(s), for example {listing.example!r}" if listing.others else ""
 
 
-def _brought_home(store: ObjectStore, listing: Listing, folder: Path, wanted: Callable[[str], bool]) -> Mirrored:
+def _mirror_listed(store: ObjectStore, listing: Listing, folder: Path, wanted: Callable[[str], bool]) -> Mirrored:
     before = _read_index(folder)
     found = {name: one for name, one in listing.found.items() if wanted(name)}
     new = [one for name, one in found.items() if not _is_same(folder / name, one, before.get(name))]

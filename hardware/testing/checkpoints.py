@@ -270,8 +270,8 @@ def _configuration(model_class: type[Any], folder: Path) -> tuple[Any, list[str]
     if not any(_ELSEWHERE.fullmatch(one) for one in asked):
         return config, []
     config._attn_implementation = None  # of its parts too; the library then chooses
-    said = f"config.json sets attn_implementation to {', '.join(map(echo, asked))}"
-    return config, [f"{said}, which the CPU reference doesn't support; the library's default is tested instead"]
+    setting = f"config.json sets attn_implementation to {', '.join(map(echo, asked))}"
+    return config, [f"{setting}, which the CPU reference doesn't support; the library's default is tested instead"]
 
 
 def _attention_of(config: Any) -> Iterator[str]:

@@ -309,8 +309,8 @@ class EvidenceRecorder:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._owned and self._writer is not None:
             isolating = as_runnable("hwcompat run isolates each suite")
-            said = f"Evidence: {self._writer.path} (plain pytest: a crash would end the session; {isolating})"
-            terminalreporter.write_line(said)
+            note = f"plain pytest: a crash would end the session; {isolating}"
+            terminalreporter.write_line(f"Evidence: {self._writer.path} ({note})")
             for why in self._not_counted(terminalreporter.config):
                 terminalreporter.write_line(f"Results of these suites don't count: {why}")
 

@@ -180,10 +180,10 @@ def test_a_device_that_was_never_registered_is_not_there(folder: Path):
         out.splitlines(),
         (
             "PrivateUse1 is called privateuseone",
-            "can't be initialised",
+            "can't be initialized",
             "there are 0 devices",
             "OSError: no such device",
-            "no name for a device",
+            "not a valid device name",
             "ModuleNotFoundError",
             "nothing was registered",
         ),

@@ -121,7 +121,7 @@ def test_what_names_no_run_says_what_to_type(folder, capsys):
         (f"{GREEN} {RED} more", 4, "takes two, not 3"),
         ("", 4, "previous latest"),
         ("last-green previous", 4, "--compare last-green"),
-        (f"{RED} ./nowhere", 4, "no folder of evidence"),
+        (f"{RED} ./nowhere", 4, "not found"),
         (f"{RED} --format html", 4, "no form but text, markdown or json"),
         (f"{RED} --collect-all", 4, "a document of its own"),
     ):

@@ -42,7 +42,7 @@ def test_what_was_published_is_read_from_there_by_each_command(tmp_path, capsys,
     assert door("--collect-all", "--evidence", PLACE, "--format", "json") == 1
     out, err = capsys.readouterr()
     assert {one["cell"] for one in json.loads(out)["verdicts"]} == {BERT, GPT2}
-    assert "memory://lab/hwcompat: 4 object(s), 4 of them copied now" in err
+    assert "memory://lab/hwcompat: 4 object(s), 4 copied now" in err
     for job in ("--hardware-compatibility", "--coverage-report"):
         run_command_line(run_test_generation.main, [job, "--evidence", PLACE, "--format", "json"], program="x")
         out, err = capsys.readouterr()

@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Names of backends that nobody knows end it at once. Raises `pytest.UsageError`."""
+    """Raise `pytest.UsageError` at once for unknown names of backends."""
     for name in config.getoption("--backend"):
         try:
             resolve_target(name)
