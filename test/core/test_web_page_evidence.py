@@ -230,10 +230,7 @@ NOT_OF_A_PAGE = {
         "doesn't match the device in its inventory",
     ),
     "a condition of its own": (condition(emulator="no"), "can't record the condition emulator"),
-    "another browser": (
-        lambda lines: lines[0]["versions"].update({BROWSER_OF_PAGE: "Safari 26"}),
-        "different browsers",
-    ),
+    "another browser": (lambda lines: lines[0]["versions"].update({BROWSER_OF_PAGE: "Safari 26"}), "name different"),
     "memory": (edit(REFERENCE, peak_memory_bytes=10**400), "'peak_memory_bytes' was unexpected"),
     "a field of a page to come": (lambda lines: lines[0].update(level="high"), "'level' was unexpected"),
     "a field of its end": (lambda lines: lines[-1].update(level="high"), "'level' was unexpected"),
@@ -244,10 +241,7 @@ NOT_OF_A_PAGE = {
     "a latency beyond all": (edit(REFERENCE, latency_ms=1e300), "latency_ms: "),
     "an age for a duration": (edit(REFERENCE, duration_s=1e12), "duration_s: "),
     "an end at no moment": (lambda lines: lines[-1].update(ended_at="soon"), "'soon' is not a UTC time"),
-    "an end of another zone": (
-        lambda lines: lines[-1].update(ended_at="2026-11-23T12:00+14:00"),
-        "is not a UTC time",
-    ),
+    "an end of another zone": (lambda lines: lines[-1].update(ended_at="2026-11-23T12:00+14:00"), "not a UTC time"),
     "an end before the beginning": (lambda lines: lines[-1].update(ended_at=ahead(-12)), "ended before it started"),
     "an end to come": (lambda lines: lines[-1].update(ended_at=ahead(23)), "in the future"),
     "a check that is ahead": (edit(REFERENCE, started_at=ahead(23)), "in the future"),
@@ -358,11 +352,7 @@ def test_evidence_without_the_seal_of_its_page_is_refused(tmp_path: Path) -> Non
     kept.write_text(page.text.replace('"limit":2e-05', '"limit":2e+05'), encoding="utf-8")
     assert refused(tmp_path, page, path, "was changed") == ""
 
-    seals = {
-        "a list": ("[]", "the seal: "),
-        "half": ("{", "is not valid JSON"),
-        "deep": ("[" * 100_000, "is not valid JSON"),
-    }
+    seals = {"a list": ("[]", "the seal: "), "half": ("{", "valid JSON"), "deep": ("[" * 100_000, "valid JSON")}
     for what, (change, reason) in DAMAGED.items():
         seal = json.loads(page.text)
         change(seal)

@@ -71,18 +71,9 @@ def python_texts(source: str, *, documented: bool = False) -> Iterator[tuple[int
             yield node.lineno, node.value
 
 
-def toml_texts(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of the string values of a TOML file."""
-    yield from _data_texts(source, tomllib.loads(source))
-
-
-def json_texts(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of the string values of a JSON file."""
-    yield from _data_texts(source, json.loads(source))
-
-
-def _data_texts(source: str, data: object) -> Iterator[tuple[int, str]]:
-    waiting = [data]
+def data_texts(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the string values of a TOML or JSON file."""
+    waiting: list[object] = [json.loads(source) if source.startswith("{") else tomllib.loads(source)]
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
@@ -113,9 +104,8 @@ def texts() -> Iterator[tuple[str, int, str]]:
         if path.suffix == ".py":
             found = python_texts(text, documented=name in public)
         else:
-            found = {".toml": toml_texts, ".j2": template_texts, ".json": json_texts}.get(
-                path.suffix, lambda page: iter([(1, page)])
-            )(text)
+            readers = {".toml": data_texts, ".json": data_texts, ".j2": template_texts}
+            found = readers.get(path.suffix, lambda page: iter([(1, page)]))(text)
         yield from ((name, *one) for one in found)
 
 
