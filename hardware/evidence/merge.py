@@ -192,9 +192,7 @@ def parsed_lines(name: str, data: bytes) -> Lines:
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
         where = f"line {number} of {echo(name)}"
         if len(line) > LONGEST_LINE or line.count(b"{") + line.count(b"[") > MOST_BRACKETS:
-            raise BrokenInput(
-                f"{where} is refused", why="it is longer than 16 MiB, or has too many lists and objects"
-            )
+            raise BrokenInput(f"{where} is refused", why="it exceeds 16 MiB, or has too many lists and objects")
         try:
             text = line.decode("utf-8")  # json.loads would accept UTF-16 too
             found = json.loads(

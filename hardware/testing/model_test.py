@@ -281,9 +281,7 @@ class ModelTest(CapabilityChecks):
             natural, lambda: self._half.settle_outputs(replace(got, arrays=arrays), want, self._required(want))
         )
         if math.isinf(comparison.max_rel_error) and self._is_undecided(arrays, want):
-            raise Ambiguous(
-                f"{comparison.worst}: float64 also gives other values for inputs with such a small difference"
-            )
+            raise Ambiguous(f"{comparison.worst}: float64 also changes for inputs that differ this little")
         return self.measured.keep(comparison)
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:

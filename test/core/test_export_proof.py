@@ -74,7 +74,7 @@ def test_an_export_that_is_right_in_part_is_refused_with_the_part_that_is_wrong(
     proof(other=None, values=None).of_all(frozen, made)
     proof(values=None).of_other_values(Runs(3), made)
     text, error_type = refusal(proof().of_all, Runs(2, decodes=3), made)
-    assert "gives different numbers than torch" in text
+    assert "gives different numbers" in text
     assert error_type == "conversion_wrong"
     text, error_type = refusal(proof().of_all, Runs(2, decodes=0), made)
     assert "decoding with the way export failed on a runtime: RuntimeError: no cache" in text

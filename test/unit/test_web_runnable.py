@@ -141,6 +141,6 @@ def test_a_pass_on_another_adapter_than_described_proves_nothing(file: Path) -> 
     assert runnable._placed(file, report).native["onnx.MatMul"] == 1
     other = {"vendor": "nvidia", "architecture": "ampere", "fallback": False}
     runnable.backend.described = {"adapter": {**swift, **other}}
-    reason = r"google swiftshader \(software\) computed, and nvidia ampere was described"
+    reason = r"ran on google swiftshader \(software\), but nvidia ampere was described"
     with pytest.raises(Unsupported, match=reason):
         runnable._placed(file, report)
