@@ -35,10 +35,13 @@ _PASSES = (Level.HIGH, Level.MEDIUM)
 
 _CLASSES = (
     (r"doesn't compile the model", "the plug-in doesn't compile it"),
-    (r"doesn't run on|doesn't run for|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
+    (r"(?:doesn't|failed to) run (?:on|for)|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
     (r"no conversion rule|conversion rule fails", "no conversion rule"),
     (r"Couldn't get TorchScript|by tracing", "torch can't trace it"),
-    (r"other numbers than torch|decodes with other numbers|gives different numbers", "the conversion computes something else"),
+    (
+        r"other numbers than torch|decodes with other|gives different numbers",
+        "the conversion computes something else",
+    ),
     (r"in a way of its own|a custom decoding loop", "decodes in a way of its own"),
     (
         r"cannot generate|doesn't (?:support generate|decode)|decoding with the \S+ export failed",
