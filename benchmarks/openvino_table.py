@@ -38,10 +38,7 @@ _CLASSES = (
     (r"(?:doesn't|failed to) run (?:on|for)|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
     (r"no conversion rule|conversion rule fails", "no conversion rule"),
     (r"Couldn't get TorchScript|by tracing", "torch can't trace it"),
-    (
-        r"other numbers than torch|decodes with other|gives different numbers",
-        "the conversion computes something else",
-    ),
+    (r"(?:decodes with|gives) (?:other|different) numbers", "the conversion computes something else"),
     (r"in a way of its own|a custom decoding loop", "decodes in a way of its own"),
     (
         r"cannot generate|doesn't (?:support generate|decode)|decoding with the \S+ export failed",

@@ -31,7 +31,7 @@ SETTING = """
 BROKEN = {
     "MyAsic.copy_to_device = lambda self, tensor, device_id=0: tensor": "copy_to_device did nothing",
     "MyAsic.copy_to_device = lambda self, tensor, device_id=0: None": "its result is on a NoneType",
-    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: torch.zeros_like(tensor, device=NAME)": "has wrong values",
+    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: torch.zeros_like(tensor, device=NAME)": "wrong values",
     "MyAsic.allocate_memory = lambda self, size, device_id=0: torch.empty(size)": "returned memory on cpu",
     "HostDriver.launch = altered('aten::mm', lambda x: x * 1.2)": "the known-answer test returned",
     "HostDriver.launch = altered('aten::mm', lambda x: x * float('nan'))": "the known-answer test returned",
