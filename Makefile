@@ -104,7 +104,7 @@ lint: $(VENV)/.ready-dev
 	$(OWN) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
 	$(OWN) -m hardware.evidence.revisions check
-	$(OWN) -m benchmarks.wording
+	$(OWN) test/support/banned_words.py
 	$(OWN) -m benchmarks.budget
 
 mutants: $(VENV)/.ready-dev

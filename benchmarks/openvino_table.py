@@ -35,12 +35,15 @@ _PASSES = (Level.HIGH, Level.MEDIUM)
 
 _CLASSES = (
     (r"doesn't compile the model", "the plug-in doesn't compile it"),
-    (r"doesn't run on|doesn't run for|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
+    (r"(?:doesn't|failed to) run (?:on|for)|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
     (r"no conversion rule|conversion rule fails", "no conversion rule"),
     (r"Couldn't get TorchScript|by tracing", "torch can't trace it"),
-    (r"other numbers than torch|decodes with other numbers", "the conversion computes something else"),
-    (r"in a way of its own", "decodes in a way of its own"),
-    (r"cannot generate|doesn't decode", "no graphs that decode"),
+    (r"(?:decodes with|gives) (?:other|different) numbers", "the conversion computes something else"),
+    (r"in a way of its own|a custom decoding loop", "decodes in a way of its own"),
+    (
+        r"cannot generate|doesn't (?:support generate|decode)|decoding with the \S+ export failed",
+        "no graphs that decode",
+    ),
     (r"^off by", "other numbers than float64"),
 )
 """Patterns of messages in order, and the class of failure that each gives."""

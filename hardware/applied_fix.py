@@ -56,9 +56,9 @@ class AppliedFix:
             known = KNOWN.get(name, ())
             if name != "environment" and value not in known:
                 raise UsageError(
-                    f"{VARIABLE} has {echo(part)}, which is no change",
+                    f"{VARIABLE} has an invalid change: {echo(part)}",
                     why=f"{name} can be {', '.join(known)}" if known else did_you_mean(name, KNOWN),
-                    fix=f"Unset {VARIABLE}: hwcompat fix sets it where it is needed.",
+                    fix=f"Unset {VARIABLE}; `hwcompat fix` sets it if it is needed.",
                 )
             found[name] = value[:_LONGEST]
         return cls(**found)
@@ -85,6 +85,6 @@ def refuse_changes() -> None:
     if text := current_changes().text:
         raise UsageError(
             f"{VARIABLE} is set to {echo(text)}",
-            why="what runs under a changed condition measures no cell",
-            fix=f"Unset {VARIABLE}; hwcompat fix CELL tries changes.",
+            why="results with a changed condition don't count for a cell",
+            fix=f"Unset {VARIABLE}. To try changes: hwcompat fix CELL",
         )

@@ -51,7 +51,7 @@ def inventory_here() -> HardwareInfo:
     """Return the inventory for a command, and report a failed detection on standard error."""
     inventory = detect_somehow()
     if inventory.detection_failure:
-        note(f"the detection of hardware failed: {inventory.detection_failure}")
+        note(f"hardware detection failed: {inventory.detection_failure}")
     return inventory
 
 
@@ -87,8 +87,8 @@ def _basic(failure: str) -> HardwareInfo:
             for name in dict.fromkeys(one.vendor for one in devices)
         ),
         torch=torch,
-        detection_failure=f"{failure}; what torch says is taken instead"
-        + (f", and it fails too: {why}" if why else ""),
+        detection_failure=f"{failure}; using what torch reports instead"
+        + (f", which fails too: {why}" if why else ""),
     )
 
 

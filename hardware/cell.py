@@ -60,8 +60,8 @@ class Cell:
     def __post_init__(self) -> None:
         if not _MODEL.fullmatch(self.model):
             raise UsageError(
-                f"{echo(self.model)} cannot name a model in a cell",
-                why="letters, digits and ._@+- are allowed, 120 characters at most",
+                f"{echo(self.model)} is not a valid model name in a cell",
+                why="allowed are letters, digits and ._@+-, at most 120 characters",
             )
         if not _TASK.fullmatch(self.task):
             raise UsageError(f"{echo(self.task)} is not the name of a task")
@@ -78,7 +78,7 @@ class Cell:
         if len(parts) != 4:
             raise UsageError(
                 f"{echo(text)} is not a cell",
-                why="a cell is written model/task/target/precision",
+                why="the format is model/task/target/precision",
                 fix="For example: bert/fill-mask/cpu/float32.",
             )
         model, task, target, precision = parts

@@ -29,8 +29,8 @@ class Shard:
         if not 1 <= index <= count:
             raise UsageError(
                 f"{echo(text)} is not a shard",
-                why="a shard is written i/n, with i from 1 to n",
-                fix="For example: --shard 1/3, and 2/3 and 3/3 elsewhere.",
+                why="the format is i/n, with i from 1 to n",
+                fix="For example --shard 1/3, and 2/3 and 3/3 on other machines.",
             )
         return cls(index=index, count=count)
 
@@ -54,8 +54,8 @@ def choose_cells(
         for pattern in patterns:
             if not any(fnmatchcase(cell, pattern) for cell in cells):
                 raise NothingMatched(
-                    f"{option} {echo(pattern)} fits none of {len(cells)} cell(s)",
-                    why="a cell is written model/task/target/precision",
+                    f"{option} {echo(pattern)} matches no cells",
+                    why="the format is model/task/target/precision",
                     fix=f"{_near(pattern, cells)} {_listed(cells)}".strip(),
                 )
     chosen = [
@@ -66,16 +66,16 @@ def choose_cells(
     ]
     if not chosen:
         raise NothingMatched(
-            f"nothing is left of {len(cells)} cell(s)",
+            f"none of {len(cells)} cell(s) is selected",
             why=f"--select {' '.join(select) or '*'}, --skip {' '.join(skip) or 'nothing'}",
             fix=_listed(cells),
         )
     kept = tuple(cell for cell in chosen if shard is None or shard.holds(cell))
     if not kept:
         raise NothingMatched(
-            f"shard {shard} holds none of {len(chosen)} cell(s)",
-            why="a cell's shard follows from its id alone",
-            fix="Ask for fewer shards.",
+            f"shard {shard} has none of {len(chosen)} cell(s)",
+            why="a cell's shard depends only on its id",
+            fix="Use fewer shards.",
         )
     return kept
 

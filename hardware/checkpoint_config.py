@@ -39,12 +39,12 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     try:
         config = read_json(path, longest=_LARGEST_CONFIG, finite=False)  # transformers writes Infinity
         if not isinstance(config, dict):
-            raise ValueError("it holds no JSON object")
+            raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
         raise BrokenInput(
             f"config.json in {echo(str(folder))} cannot be read",
             why=f"it is corrupt or truncated: {reason_of(error)}",
-            fix="Fetch it again.",
+            fix="Download it again.",
         ) from error
     return config
 
@@ -60,15 +60,15 @@ def refuse_foreign(folder: Path, config: Mapping[str, Any]) -> None:
     if (folder / _ADAPTER).exists():
         raise BrokenInput(
             f"the checkpoint {where} is refused",
-            why=f"it is an adapter: {_ADAPTER} names another model, and that one would be loaded",
-            fix="Merge the adapter into its model, and save that.",
+            why=f"it is an adapter: {_ADAPTER} names another model, which would be loaded",
+            fix="Merge the adapter into its model and save the result.",
         )
     for name, value in settings_of(config):
         if name.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS and "/" in str(value):
             raise BrokenInput(
                 f"the checkpoint {where} is refused",
-                why=f"its config.json sets {name} to {echo(str(value))}, which is code that somebody else keeps",
-                fix=f"Take {name} out of config.json.",
+                why=f"its config.json sets {name} to {echo(str(value))}, which is third-party code",
+                fix=f"Remove {name} from config.json.",
             )
 
 
@@ -78,14 +78,12 @@ def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
     if not method:
         return
     facts = _quantization_methods().get(method)
-    needs = (
-        f"transformers loads it with {' and '.join(facts['packages'])}" if facts else "transformers doesn't load it"
-    )
+    needs = f"transformers loads it with {' and '.join(facts['packages'])}" if facts else "transformers can't load it"
     needs += ", on a GPU" if facts and facts.get("gpu") else ""
     raise ModelRefused(
         f"the checkpoint {echo(str(folder))} is quantized with {echo(method)}",
-        why=f"{where} says so; {needs}, and there is no float64 reference of quantized weights here",
-        fix="Test the checkpoint that it was quantized from.",
+        why=f"{where} says so; {needs}, and quantized weights have no float64 reference",
+        fix="Test the checkpoint before quantization.",
         error_type="unsupported_format",
     )
 
@@ -104,7 +102,7 @@ def quantization_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
 def _method_in(settings: Mapping[str, Any]) -> str:
     if any(settings.get(name) for name in ("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit")):
         return "bitsandbytes"
-    return str(settings.get("quant_method") or settings.get("method") or "a method that isn't named")
+    return str(settings.get("quant_method") or settings.get("method") or "an unnamed method")
 
 
 @functools.cache

@@ -55,7 +55,7 @@ class Comparison:
 
     def __str__(self) -> str:
         if not self.finite:
-            return f"inf: the device gave NaN or infinity in {self.worst}, and the reference is finite"
+            return f"inf: the device returned NaN or infinity in {self.worst}, but the reference is finite"
         return f"{self.max_rel_error:.2e} of the output's scale (absolute {self.max_abs_error:.2e}, in {self.worst})"
 
 
@@ -102,7 +102,7 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
         count = np.count_nonzero(others(got, want, mask))
         if not count:
             return Comparison(max_rel_error=0.0, max_abs_error=0.0, worst=name)
-        return _infinite(f"{name} ({count} of {want.size} are others)")
+        return _infinite(f"{name} ({count} of {want.size} differ)")
     reference = np.asarray(want, dtype=np.float64)
     actual = np.asarray(got, dtype=np.float64)
     if mask is not None:
@@ -113,7 +113,7 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
         return not_finite(name)
     actual, reference = actual[~ruled_out], reference[~ruled_out]
     if reference.size == 0 or not np.isfinite(reference).all():
-        raise ReferenceNotFinite(f"the reference is empty or not finite in {name}: nothing can be concluded")
+        raise ReferenceNotFinite(f"the reference is empty or not finite in {name}: nothing can be compared")
     if not np.isfinite(actual).all():
         return not_finite(name)
     absolute = float(np.abs(actual - reference).max())
@@ -152,7 +152,7 @@ def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
     for name in names:  # one at a time: all gradients of a large model would take several times its memory
         actual, reference = (np.asarray(one[name], dtype=np.float64).ravel() for one in (got, want))
         if not np.isfinite(reference).all():
-            raise ReferenceNotFinite(f"the reference gradient of {name} is not finite: nothing can be concluded")
+            raise ReferenceNotFinite(f"the reference gradient of {name} is not finite: nothing can be compared")
         if not np.isfinite(actual).all():
             return not_finite("gradients")
         difference = actual - reference
@@ -161,6 +161,6 @@ def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
         largest = max(largest, float(np.abs(difference).max(initial=0.0)))
         largest_wanted = max(largest_wanted, float(np.abs(reference).max(initial=0.0)))
     if largest_wanted == 0.0:
-        raise ReferenceNotFinite("the reference gradients are zero: nothing can be concluded")
+        raise ReferenceNotFinite("the reference gradients are zero: nothing can be compared")
     relative = max(math.sqrt(distance / length) if length else math.inf, largest / largest_wanted)
     return Comparison(max_rel_error=relative, max_abs_error=largest, worst="gradients")

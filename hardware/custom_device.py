@@ -103,11 +103,11 @@ def _failure(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
 
 def _check_presence(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     if not config.device_name.isidentifier() or config.device_name != config.device_name.lower():
-        return f"{config.device_name!r} is no name for a device: an identifier in lower case is"
+        return f"{config.device_name!r} is not a valid device name: use a lower-case identifier"
     if not backend.initialize_device():
-        return "the device can't be initialised"
+        return "the device can't be initialized"
     count = backend.get_device_count()
-    return "" if count > 0 else f"there are {count} devices"
+    return "" if count > 0 else f"get_device_count returned {count}"
 
 
 def _register(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
@@ -120,7 +120,7 @@ def _register(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     if installed_name() != config.device_name:
         return f"nothing was registered with torch under this name: PrivateUse1 is called {installed_name()}"
     if not hasattr(torch, config.device_name):
-        return f"torch.{config.device_name} isn't there: the device's module was not registered"
+        return f"torch.{config.device_name} doesn't exist: the device's module was not registered"
     return ""
 
 
@@ -138,14 +138,14 @@ def _check_copy(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
 
     memory = backend.allocate_memory(64)
     if memory.device.type != config.device_name:
-        return f"allocate_memory gave memory on {memory.device}"
+        return f"allocate_memory returned memory on {memory.device}"
     sent = torch.arange(8, dtype=torch.float32)
     there = backend.copy_to_device(sent)
     if not isinstance(there, torch.Tensor) or there.device.type != config.device_name:
         where = there.device if isinstance(there, torch.Tensor) else f"a {type(there).__name__}"
-        return f"copy_to_device did nothing: what it gave is on {where}"
+        return f"copy_to_device did nothing: its result is on {where}"
     if not torch.equal((there + 1).cpu(), sent + 1):
-        return "what was copied to the device, had 1 added there and was copied back, is something else"
+        return "a tensor that was copied to the device, incremented and copied back has wrong values"
     return ""
 
 
@@ -155,9 +155,13 @@ def _check_known_answer(backend: CustomDeviceBackend, config: PrivateUse1Config)
     left, right = (backend.copy_to_device(torch.as_tensor(array)) for array in known_answer.question())
     computed = torch.tanh(left @ right).sum(dim=0)[:3]
     if computed.device.type != config.device_name:
-        return f"what was computed from tensors on the device is on {computed.device}"
+        return f"the result of an operation on device tensors is on {computed.device}"
     got = [float(value) for value in computed.cpu()]
-    return "" if known_answer.agrees(got) else f"the device computed {got}, not {list(known_answer.expected())}"
+    return (
+        ""
+        if known_answer.agrees(got)
+        else f"the known-answer test returned {got}, not {list(known_answer.expected())}"
+    )
 
 
 def _check_gradient(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
@@ -166,7 +170,7 @@ def _check_gradient(backend: CustomDeviceBackend, config: PrivateUse1Config) -> 
     leaf = backend.copy_to_device(torch.linspace(-1, 1, 8)).requires_grad_()
     (leaf * leaf * 3).sum().backward()
     if leaf.grad is None or leaf.grad.device.type != config.device_name:
-        return "no gradient came to a tensor on the device"
+        return "a tensor on the device got no gradient"
     apart = (leaf.grad.cpu() - 6 * leaf.detach().cpu()).abs().max()
     return "" if float(apart) < 1e-3 else f"the gradient of 3 x² is off by {float(apart):.1e}"
 
@@ -180,5 +184,5 @@ def _check_compilation(backend: CustomDeviceBackend, config: PrivateUse1Config) 
     sent = torch.linspace(-1, 1, 8)
     got = torch.compile(shifted, fullgraph=True)(backend.copy_to_device(sent))
     if got.device.type != config.device_name:
-        return f"what was compiled for the device computed on {got.device}"
-    return "" if torch.allclose(got.cpu(), shifted(sent), atol=1e-2) else "what was compiled computed something else"
+        return f"a compiled function ran on {got.device} instead of the device"
+    return "" if torch.allclose(got.cpu(), shifted(sent), atol=1e-2) else "a compiled function returned wrong values"

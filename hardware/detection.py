@@ -102,7 +102,7 @@ def probe(target: str) -> ProbeResult:
         reason = backend.unavailable()
         if not reason:
             got = backend.known_answer()
-            reason = "" if known_answer.agrees(got) else "it computed something else"
+            reason = "" if known_answer.agrees(got) else "the known-answer test returned wrong numbers"
     except UsageError:
         raise
     except HwCompatError as error:
@@ -152,7 +152,7 @@ def _broken(name: str, reason: str) -> VendorFacts:
         hardware=HardwareState.UNKNOWN,
         driver=DriverState.UNKNOWN,
         library=LibraryState.UNKNOWN,
-        reason=f"the vendor's file failed: {reason}",
+        reason=f"the vendor's module failed: {reason}",
         failed=True,
     )
 

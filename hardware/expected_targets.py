@@ -28,7 +28,7 @@ def why_absent(target: Target, inventory: HardwareInfo) -> str:
 
     if needed := declarations_of(target.name).VARIANTS_NEED.get(target.variant):
         package, command = needed
-        return "" if inventory.packages.get(package) else f"{package} has no environment here: {as_runnable(command)}"
+        return "" if inventory.packages.get(package) else f"{package} isn't set up: {as_runnable(command)}"
     (status,) = expected_targets(inventory, [target.name])
     return "" if status.expected else status.reason
 

@@ -124,7 +124,7 @@ def cache_folder(kind: str) -> Path:
         raise OutputError(
             f"the cache folder {root} cannot be written",
             why=error.strerror or "",
-            fix=f"Name another in {CACHE_VARIABLE}.",
+            fix=f"Set {CACHE_VARIABLE} to another folder.",
         ) from error
     return folder
 

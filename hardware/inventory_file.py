@@ -34,9 +34,9 @@ def load_inventory(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=_FIX) from error
     except ValueError as error:
-        raise BrokenInput(f"{echo(str(path))} is no JSON", why=reason_of(error), fix=_FIX) from error
+        raise BrokenInput(f"{echo(str(path))} is not valid JSON", why=reason_of(error), fix=_FIX) from error
     if wrong := inventory_problem(data):
-        raise BrokenInput(f"{echo(str(path))} is no inventory", why=wrong, fix=_FIX)
+        raise BrokenInput(f"{echo(str(path))} is not an inventory", why=wrong, fix=_FIX)
     return data  # type: ignore[no-any-return] # checked above
 
 
@@ -85,7 +85,7 @@ def read_inventory(path: Path) -> HardwareInfo:
         )
     except (KeyError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"[:160]
-        raise BrokenInput(f"{echo(str(path))} is no inventory", why=why, fix=_FIX) from error
+        raise BrokenInput(f"{echo(str(path))} is not an inventory", why=why, fix=_FIX) from error
 
 
 def _made(cls: type[_Made], plain: Mapping[str, Any]) -> _Made:

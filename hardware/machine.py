@@ -163,7 +163,7 @@ class LiveMachine(Machine):
         except OSError as error:
             return SourceReading(value=None, reason=f"{words[0]} can't be started: {error.strerror or error}")
         if ran.returncode is None:
-            return SourceReading(value=None, reason=f"{words[0]} said nothing for {COMMAND_LIMIT_S:.0f} s")
+            return SourceReading(value=None, reason=f"{words[0]} took longer than {COMMAND_LIMIT_S:.0f} s")
         if ran.returncode < 0 or ran.returncode & ~accept:
             return SourceReading(value=None, reason=failure(words[0], ran.returncode, ran.stderr or ran.stdout))
         return SourceReading(value=ran.stdout)

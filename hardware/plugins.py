@@ -58,8 +58,8 @@ class Plugins:
             if name in plugin.jobs:
                 return plugin.load(plugin.jobs[name])
         raise UsageError(
-            f"the part that does {name} isn't installed",
-            why=f"none of {', '.join(one.name for one in self.loaded) or 'no plugins'} brings it",
+            f"no plugin provides {name}",
+            why=f"installed plugins: {', '.join(one.name for one in self.loaded) or 'none'}",
         )
 
     def commands(self) -> Iterable[click.Command]:
@@ -93,7 +93,7 @@ def plugins() -> Plugins:
     broken = dict(registered.failures)
     for name, plugin in sorted(registered.found.items(), key=lambda pair: pair[0] not in _REGISTRY.shipped()):
         if plugin.name in loaded:
-            broken[name] = f"there is a plugin {plugin.name} already"
+            broken[name] = f"a plugin {plugin.name} already exists"
         else:
             loaded[plugin.name] = plugin
     return Plugins(loaded=tuple(loaded.values()), broken=broken)

@@ -68,16 +68,16 @@ def install(name: str, driver: Driver) -> None:
     taken = installed_name()
     if taken != "privateuseone" or hasattr(torch, name):
         raise BackendUnavailable(
-            f"torch can't be given a device called {name}",
-            why=f"this process has one called {taken if taken != 'privateuseone' else name} already",
-            fix="Register it in a process of its own.",
+            f"can't register a device {name} with torch",
+            why=f"this process already has a device {taken if taken != 'privateuseone' else name}",
+            fix="Register it in a separate process.",
         )
     try:
         from torch.utils.backend_registration import _setup_privateuseone_for_python_backend as set_up
     except ImportError as error:
         raise BackendUnavailable(
-            f"torch can't be given a device called {name}",
-            why=f"torch {torch.__version__} has no devices made in Python",
+            f"can't register a device {name} with torch",
+            why=f"torch {torch.__version__} doesn't support devices written in Python",
             fix="Install torch 2.9 or later.",
         ) from error
     set_up(name, backend_module=device_module(name))
@@ -100,7 +100,7 @@ def device_module(name: str) -> SimpleNamespace:
 
     def must_be_there(device: Any = None) -> None:
         if device is not None and (torch.device(device).index or 0 if not isinstance(device, int) else device):
-            raise RuntimeError(f"there is one {name} device: {name}:0")
+            raise RuntimeError(f"the only {name} device is {name}:0")
 
     return SimpleNamespace(
         is_available=lambda: True,
@@ -189,7 +189,7 @@ class _Device:
         for tensor in tensors:
             if tensor.dim() > 0 and not self._is_here(tensor):
                 raise RuntimeError(
-                    f"all tensors must be on one device, and {name} was given {self.place} and {tensor.device}"
+                    f"all tensors must be on one device, but {name} got {self.place} and {tensor.device}"
                 )
 
     def _is_here(self, value: Any) -> bool:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 """The folder from which the product is imported."""
 
 DROPPED, PIPED, MERGED = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
-"""Where a stream of a child goes: nowhere, to a pipe, or to standard output. None inherits the caller's stream."""
+"""Where a stream of a child goes: dropped, to a pipe, or to standard output. None inherits the caller's stream."""
 
 LONGEST_OUTPUT = 2**22
 """Bytes at the end of each stream of a command that are kept."""
@@ -124,7 +124,7 @@ class Ended:
     @property
     def last_line(self) -> str:
         """Return the last line of its standard error, else of its standard output."""
-        lines = self.stderr.strip().splitlines() or self.stdout.strip().splitlines() or ["it said nothing"]
+        lines = self.stderr.strip().splitlines() or self.stdout.strip().splitlines() or ["it printed nothing"]
         return lines[-1]
 
 
@@ -197,7 +197,7 @@ class NoAnswer(Exception):
 
     def __init__(self, ended: Ended) -> None:
         if ended.returncode is None:
-            text = f"there was no answer in {ended.limit_s:g} seconds"
+            text = f"no answer within {ended.limit_s:g} s"
         elif ended.returncode < 0:
             text = f"the process was ended by signal {-ended.returncode}"
         else:

@@ -17,7 +17,7 @@ from typing import Any
 NOT_REDACTED = "HWCOMPAT_NO_REDACT"
 """The variable that keeps names and paths in what is written if it is `1`. Child processes inherit it."""
 
-LEFT_IN = "the names of user and machine, home folders and addresses of people"
+LEFT_IN = "user and machine names, home folders, and email addresses"
 """What is kept then."""
 
 _SECRET_NAME = re.compile(r"(token|secret|password|passwd|api_?key|credential)", re.IGNORECASE)

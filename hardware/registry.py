@@ -124,7 +124,7 @@ class Registry(Generic[T]):
             return self._checked(found)
         except TypeError as error:
             raise BrokenPlugin(
-                f"the plugin {echo(name)} ({point.value}) is no {self._noun}", why=str(error)
+                f"the plugin {echo(name)} ({point.value}) is not a {self._noun}", why=str(error)
             ) from error
 
     def load_all(self) -> Registered[T]:
@@ -168,7 +168,7 @@ class Registry(Generic[T]):
 
     def _checked(self, found: Any) -> T:
         if not self._is_of_kind(found):
-            raise TypeError(f"{found!r} is no {self._kind.__name__}")
+            raise TypeError(f"{found!r} is not a {self._kind.__name__}")
         if self._check is not None:
             self._check(found)
         if lacking := getattr(found, "__abstractmethods__", None):

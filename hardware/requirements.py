@@ -61,10 +61,10 @@ def main() -> int:
         if plain:
             print(f"  tested with: {sys.executable} -m pip install {' '.join(plain)}", file=sys.stderr)
         if len(plain) < len(needed):
-            print("  torch: install the build for your accelerator, as its vendor says", file=sys.stderr)
+            print("  torch: install the build that your accelerator's vendor recommends", file=sys.stderr)
     if optional:
         names = ", ".join(map(name_of, optional))
-        print(f"not there, and needed only for single targets or reports: {names}", file=sys.stderr)
+        print(f"not installed (only needed for some targets or reports): {names}", file=sys.stderr)
     return 4 if needed else 0
 
 

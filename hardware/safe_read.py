@@ -54,7 +54,7 @@ def opened(path: Path, *, longest: int | None = None) -> Iterator[BufferedReader
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         if longest is not None and status.st_size > longest:
             raise _too_long(path, longest)
         file = os.fdopen(descriptor, "rb")
@@ -105,9 +105,7 @@ def check_not_sparse(file: IO[bytes]) -> None:
     finally:
         file.seek(0)
     if written <= size // 2:
-        raise OSError(
-            errno.EINVAL, f"of its {size_text(size)} only {size_text(written)} were ever written", file.name
-        )
+        raise OSError(errno.EINVAL, f"only {size_text(written)} of its {size_text(size)} were written", file.name)
 
 
 def parsed_json(data: bytes | str, *, finite: bool = True) -> Any:
@@ -137,7 +135,7 @@ def shape_problem(data: Any, schema: Mapping[str, Any]) -> str:
     if error is None:
         return ""
     part = next(iter(error.absolute_path), None)
-    return one_line(error.message, longest=160) if part is None else f"its {part} can't be what a machine has"
+    return one_line(error.message, longest=160) if part is None else f"its {part} is not valid for a machine"
 
 
 def reason_of(error: Exception) -> str:
@@ -178,18 +176,18 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 def _too_deep() -> ValueError:
-    return ValueError(f"its lists and tables lie more than {DEEPEST} deep in each other")
+    return ValueError(f"its lists and objects are nested more than {DEEPEST} deep")
 
 
 def no_number(text: str) -> None:
     """Refuse `NaN` and `Infinity`, which Python reads though they aren't JSON."""
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a valid JSON number")
 
 
 def finite_number(text: str) -> float:
     """Refuse numbers beyond the range of floating point, which would be read as infinite."""
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:40]} is beyond what a number can be")
+        raise ValueError(f"{text[:40]} is too large for a number")
     return number
 
 

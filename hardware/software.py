@@ -117,7 +117,7 @@ def read_torch_build() -> TorchBuild:
         return TorchBuild(reason="torch isn't installed: pip install torch")
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return TorchBuild(reason="what is found as torch is an empty folder")
+        return TorchBuild(reason="torch is an empty folder")
     return parse_torch_version(Path(spec.origin).with_name("version.py"))
 
 
@@ -129,7 +129,7 @@ def parse_torch_version(path: Path) -> TorchBuild:
         return TorchBuild(reason=f"torch/version.py can't be read: {type(error).__name__}")
     values = dict(re.findall(r"""(?m)^(__version__|cuda|hip|xpu)\b[^=\n]*=\s*["']([^"'\n]*)["']""", text))
     if "__version__" not in values:
-        return TorchBuild(reason="torch/version.py names no version")
+        return TorchBuild(reason="torch/version.py has no version")
     return TorchBuild(
         version=values["__version__"],
         cuda=values.get("cuda"),
@@ -205,4 +205,4 @@ def other_adapter(described: Mapping[str, Any] | None, ran: Mapping[str, Any] | 
         return ""
     if all(described.get(name) == ran.get(name) for name in (*TOLD, "fallback")):
         return ""
-    return f"{adapter_name(ran)} computed, and {adapter_name(described)} was described"
+    return f"ran on {adapter_name(ran)}, but {adapter_name(described)} was described"

@@ -34,7 +34,7 @@ class Target:
         if match is None:
             raise UsageError(
                 f"{echo(text)} is not a target",
-                why="a target is written name, name:index or name:variant",
+                why="the format is name, name:index or name:variant",
                 fix="For example: cpu, cuda:1, openvino:NPU.",
             )
         digits = match["number"] or match["unit"]
@@ -71,5 +71,5 @@ def vendor_named(name: str | HardwareVendor) -> HardwareVendor:
     text = str(name).strip().lower()
     if text not in list(HardwareVendor):
         fix = did_you_mean(text, map(str, HardwareVendor)) or f"Known: {', '.join(HardwareVendor)}."
-        raise UsageError(f"{echo(str(name))} is no vendor", fix=fix)
+        raise UsageError(f"{echo(str(name))} is not a vendor", fix=fix)
     return HardwareVendor(text)

@@ -213,7 +213,7 @@ def _print_missing(result: JobResult, asked: Options) -> None:
         if asked.allow_fallback
         else ("error", "exit code 1; --allow-fallback makes it 0")
     )
-    doctor = "" if asked.host else f" To see what is missing: {as_runnable('hwcompat devices doctor')}"
+    doctor = "" if asked.host else f" To see what is missing: {as_runnable('hwcompat doctor')}"
     where = f"on {asked.host}" if asked.host else "on this machine"
     for (device, reason), number in missing.items():
         cells = f"{number} cell{'' if number == 1 else 's'}"

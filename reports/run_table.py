@@ -193,7 +193,7 @@ def _without_finding(cell: CellResult) -> tuple[str, list[str], list[str]]:
         target = planned.cell.target
         actual = next((line.actual_target for line in cell.lines if line.actual_target), "another target")
         texts = [f"The checks ran on {actual}. They don't count as a pass on {target}."]
-        remedies = [f"See what is missing: {as_runnable('hwcompat devices doctor')}"]
+        remedies = [f"See what is missing: {as_runnable('hwcompat doctor')}"]
         return f"{target} isn't available: {cell.substituted}", texts, remedies
     if _is_interrupted(cell):
         return "not run: the run was interrupted", [], []
@@ -225,7 +225,7 @@ def _next_command(failing: Sequence[CellResult]) -> str:
 
 
 def _next_for_unknown(cells: Sequence[CellResult]) -> str:
-    return "hwcompat devices doctor" if any(cell.substituted for cell in cells) else ""
+    return "hwcompat doctor" if any(cell.substituted for cell in cells) else ""
 
 
 # Notes

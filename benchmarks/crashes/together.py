@@ -161,7 +161,7 @@ def _other_suites(place: Place, undisturbed: Undisturbed, chance: random.Random)
     not_run = [line for line in raw.of_kind("check") if line["outcome"] == "not_run"]
     others = [line for line in raw.of_kind("check") if line["outcome"] not in ("passed", "not_run")]
     wrong += [f"{line['cell_id']} {line['check_name']} is {line['outcome']}" for line in others]
-    wrong += [line["error_message"] for line in not_run if "after it was planned" not in line["error_message"]]
+    wrong += [line["error_message"] for line in not_run if "after planning" not in line["error_message"]]
     return [*wrong, *_ended(rans, 0, 1)]
 
 

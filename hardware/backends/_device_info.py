@@ -79,7 +79,8 @@ class DeviceSettings:
                 )
             if type(value) is not type(known[name].value) or value == "" or (isinstance(value, int) and value < 0):
                 raise UsageError(
-                    f"{name} can't be {echo(str(value))}", fix=f"A value like {known[name].value!r} is wanted."
+                    f"{echo(str(value))} is not a valid value of {name}",
+                    fix=f"Give a value like {known[name].value!r}.",
                 )
         return replace(self, **{name: DeviceSetting(value=value, reason=OWN) for name, value in own.items()})
 

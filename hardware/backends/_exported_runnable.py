@@ -26,8 +26,8 @@ class ExportedRunnable(Runnable):
     unseen: str
     """Parts of a pass that the runtime doesn't report."""
 
-    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
-        self.backend, self.subject, self.precision = backend, subject, precision
+    def __init__(self, backend: Any, model_input: ModelInput, example: Inputs, precision: str) -> None:
+        self.backend, self.model_input, self.precision = backend, model_input, precision
         self.example = dict(example)
         self.folder = Path(tempfile.mkdtemp(prefix="hwcompat-onnx-"))
         self._clean = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -77,7 +77,7 @@ class ExportedRunnable(Runnable):
     def pass_of(self, inputs: Inputs) -> dict[str, Array]:
         """Run, and keep the proof."""
         file = self.file_for(inputs)
-        got, proof = self.compute(file, with_positions(self.subject, inputs))
+        got, proof = self.compute(file, with_positions(self.model_input, inputs))
         self.proofs[shapes_of(inputs)] = proof
         return got
 
@@ -90,7 +90,7 @@ class ExportedRunnable(Runnable):
         """Return the file for these shapes, exported on first use."""
         shapes = shapes_of(inputs)
         if shapes not in self.files:
-            exported = export_onnx(self.subject, inputs)
+            exported = export_onnx(self.model_input, inputs)
             self.conditions = {**self.conditions, **self.conditions_of(exported)}
             self.files[shapes] = self.prepared(exported.folder / ONNX, inputs)
         return self.files[shapes]

@@ -55,7 +55,7 @@ class NativeWebGPUBackend(NodesBackend):
     CALL_LIMIT_S = 2 * PASS_LIMIT_S
     FIXED_SHAPES = False
     PROVIDER = "WebGpuExecutionProvider"
-    UNSEEN = "what a driver does with a shader, and what a kernel does inside itself"
+    UNSEEN = "shader compilation in the driver; computation inside a kernel"
     COARSE_OPERATORS: ClassVar[tuple[str, ...]] = ("Sin", "Cos")
 
     def new_worker(self, python: Path) -> Worker:
@@ -84,7 +84,7 @@ class NativeWebGPUBackend(NodesBackend):
         return {**found, "requested": "WebGPU's own choice of adapter, which ONNX Runtime doesn't tell"}
 
     def _runtime_name(self) -> str:
-        return f"onnxruntime-webgpu {self.described['onnxruntime']}, without a browser"
+        return f"onnxruntime-webgpu {self.described['onnxruntime']}, no browser"
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         name = f"{self.device} through {self._runtime_name()}"

@@ -37,14 +37,14 @@ class OnnxRunnable(Runnable):
 
     can = frozenset({"save"})
 
-    def __init__(self, backend: BaseBackend, subject: FileInput, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: BaseBackend, file_input: FileInput, example: Inputs, precision: str) -> None:
         reason = missing_runtime()
         if reason:
             raise Unsupported(reason, error_type="missing_dependency", stage=Stage.LOAD)
-        self.backend, self.subject, self.precision = backend, subject, precision
+        self.backend, self.file_input, self.precision = backend, file_input, precision
         self.example = dict(example)
         self.conditions: Mapping[str, str] = {"runtime": "onnxruntime", "optimisation": "O0"}
-        self.session = self._session(subject.file)
+        self.session = self._session(file_input.file)
         self.actual_dtype = self.execution().dtype
 
     def _session(self, file: Path, **settings: Any) -> Any:
@@ -59,7 +59,7 @@ class OnnxRunnable(Runnable):
             return onnxruntime.InferenceSession(str(file), options, providers=[_PROVIDER])
         except Exception as error:  # onnxruntime has an error class for each of its statuses
             raise Unsupported(
-                f"ONNX Runtime does not load {file.name}: {' '.join(str(error).split())[:500]}", stage=Stage.COMPILE
+                f"ONNX Runtime can't load {file.name}: {' '.join(str(error).split())[:500]}", stage=Stage.COMPILE
             ) from error
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
@@ -72,7 +72,7 @@ class OnnxRunnable(Runnable):
         dtypes: Counter[str] = Counter()
         with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
             prefix = str(Path(folder) / "profile")
-            session = self._session(self.subject.file, enable_profiling=True, profile_file_prefix=prefix)
+            session = self._session(self.file_input.file, enable_profiling=True, profile_file_prefix=prefix)
             _floating(session, self.example)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         for event in events:
@@ -89,7 +89,7 @@ class OnnxRunnable(Runnable):
             offloaded=dict(offloaded),
             dtype=coarsest(dtypes) or _dtype_of(self.session),
             device="cpu",
-            unseen="what a kernel of ONNX Runtime does inside itself",
+            unseen="computation inside an ONNX Runtime kernel",
             host_allowed=self.backend.HOST_ALLOWED,
         )
 
@@ -100,7 +100,7 @@ class OnnxRunnable(Runnable):
     def save_and_reload(self, folder: Path) -> Runnable:
         """Let the runtime write the graph as it has read it, and load the written file."""
         file = folder / "model.onnx"
-        self._session(self.subject.file, optimized_model_filepath=str(file))
+        self._session(self.file_input.file, optimized_model_filepath=str(file))
         return type(self)(self.backend, FileInput(file=file), self.example, self.precision)
 
     def close(self) -> None:

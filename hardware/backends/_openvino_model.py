@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 Options = Mapping[str, str]
 
 
-def open_model(exported: Exported, subject: ModelInput, device: str, options: Options) -> OpenedModel:
+def open_model(exported: Exported, model_input: ModelInput, device: str, options: Options) -> OpenedModel:
     """Compile an export for a device. Raises `Unsupported` at the stage `compile` if the runtime refuses it."""
-    name = class_name(subject) if exported.method == EXPORTER else ""
+    name = class_name(model_input) if exported.method == EXPORTER else ""
     with _compile_errors("the model", device):
         if name:
             return ClassModel(exported, name, device, options)
         if exported.decodes:
-            return DecodingModel(exported, subject, device, options)
-        return BareModel(exported, subject, device, options)
+            return DecodingModel(exported, model_input, device, options)
+        return BareModel(exported, model_input, device, options)
 
 
 def open_file(file: Path, device: str, options: Options) -> OpenedModel:
@@ -49,16 +49,16 @@ def _compile_errors(what: str, device: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = f"OpenVINO doesn't compile {what} for {device}: {str(error)[:2000]}"
+        reason = f"OpenVINO can't compile {what} for {device}: {str(error)[:2000]}"
         raise Unsupported(reason, error_type="unknown", stage=Stage.COMPILE) from error
 
 
-def class_name(subject: ModelInput) -> str:
+def class_name(model_input: ModelInput) -> str:
     """Return optimum-intel's class for a model's task, or an empty string."""
-    splits = bool(getattr(getattr(subject.model, "config", None), "is_encoder_decoder", False))
+    splits = bool(getattr(getattr(model_input.model, "config", None), "is_encoder_decoder", False))
     names = openvino_names()
-    found = names["encoder_decoder_classes"].get(subject.task) if splits else None
-    return str(found or names["classes"].get(subject.task, ""))
+    found = names["encoder_decoder_classes"].get(model_input.task) if splits else None
+    return str(found or names["classes"].get(model_input.task, ""))
 
 
 class OpenedModel(ABC):
@@ -137,10 +137,10 @@ class FileModel(OpenedModel):
 class BareModel(OpenedModel):
     """A graph in OpenVINO's own runtime."""
 
-    def __init__(self, exported: Exported, subject: ModelInput, device: str, options: Options) -> None:
+    def __init__(self, exported: Exported, model_input: ModelInput, device: str, options: Options) -> None:
         import openvino
 
-        self.model: Any = subject.model
+        self.model: Any = model_input.model
         self.folder = exported.folder
         self.core = openvino.Core()
         self.forward = Graph(self.core, exported.folder / FORWARD, device, options)
@@ -184,8 +184,8 @@ class DecodingModel(BareModel):
 
     generates = True
 
-    def __init__(self, exported: Exported, subject: ModelInput, device: str, options: Options) -> None:
-        super().__init__(exported, subject, device, options)
+    def __init__(self, exported: Exported, model_input: ModelInput, device: str, options: Options) -> None:
+        super().__init__(exported, model_input, device, options)
         self.graphs = {
             file: Graph(self.core, exported.folder / file, device, options)
             for file in (ENCODER, PROMPT, STEP)
@@ -211,7 +211,7 @@ class ClassModel(OpenedModel):
         missing = len(list(exported.folder.glob("*.xml"))) - len(self.compiled)
         if missing > 0:
             raise Unsupported(
-                f"{missing} graphs inside {name} can't be inspected, so that nothing says where they run",
+                f"{missing} graphs inside {name} can't be inspected, so the device that runs them is unknown",
                 error_type="unknown",
                 stage=Stage.COMPILE,
             )

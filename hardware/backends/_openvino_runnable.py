@@ -28,9 +28,9 @@ _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution"
 _PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8": "int8", "u8": "int8"}
 
 
-def _open_on_cpu(subject: ModelInput) -> Callable[[Exported], OpenedModel]:
+def _open_on_cpu(model_input: ModelInput) -> Callable[[Exported], OpenedModel]:
     """Return the function that opens an export for verification: on OpenVINO's own CPU device, in float32."""
-    return lambda exported: open_model(exported, subject, "CPU", OPENVINO_OPTIONS["float32"])
+    return lambda exported: open_model(exported, model_input, "CPU", OPENVINO_OPTIONS["float32"])
 
 
 def _made_for(inputs: Inputs) -> tuple[object, ...]:
@@ -52,12 +52,12 @@ def _product_precision(facts: Mapping[str, str]) -> str:
 class OpenVINORunnable(Runnable):
     """A model compiled by OpenVINO. Without the exporter's cache it decodes by whole forward passes."""
 
-    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, model_input: ModelInput, example: Inputs, precision: str) -> None:
         self.backend = backend
-        self.subject = subject
+        self.model_input = model_input
         self.example = dict(example)
         self.precision = precision
-        self.exported = self._of_precision(export_openvino(subject, example, _open_on_cpu(subject)))
+        self.exported = self._of_precision(export_openvino(model_input, example, _open_on_cpu(model_input)))
         self._open(self.exported)
         self._by_shape = {_made_for(example): self.opened}
 
@@ -77,7 +77,7 @@ class OpenVINORunnable(Runnable):
         self.actual_dtype = placed.dtype
 
     def _open_one(self, exported: Exported) -> OpenedModel:
-        return open_model(exported, self.subject, self.backend.device, OPENVINO_OPTIONS[self.precision])
+        return open_model(exported, self.model_input, self.backend.device, OPENVINO_OPTIONS[self.precision])
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
         if not self.exported.static and self.opened.takes(inputs):
@@ -90,19 +90,19 @@ class OpenVINORunnable(Runnable):
         self._conditions["shapes"] = "static"
         wanted = _made_for(inputs)
         if wanted not in self._by_shape:
-            again = export_openvino(self.subject, inputs, _open_on_cpu(self.subject), traced_anew=True)
+            again = export_openvino(self.model_input, inputs, _open_on_cpu(self.model_input), traced_anew=True)
             self._by_shape[wanted] = self._open_one(self._of_precision(again))
         return self._by_shape[wanted](inputs)
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         if not self.opened.generates:
-            raise Unsupported("this export doesn't decode", error_type="unsupported_format")
+            raise Unsupported("this export doesn't support decoding", error_type="unsupported_format")
         return self.opened.generate(inputs, steps=steps)
 
     def save_and_reload(self, folder: Path) -> Runnable:
         self.opened.save(folder)
         again = object.__new__(type(self))
-        again.backend, again.subject, again.precision = self.backend, self.subject, self.precision
+        again.backend, again.model_input, again.precision = self.backend, self.model_input, self.precision
         again.example = self.example
         again.exported = replace(self.exported, folder=folder)
         again._open(again.exported)
@@ -121,7 +121,7 @@ class OpenVINORunnable(Runnable):
                 lambda: said.append(what_raises("decoding", lambda: self.generate(self.example, steps=STEPS)))
             )
             unseen = listed(unseen, *said)
-            steps = steps_within(self.subject.model, self.example, STEPS)
+            steps = steps_within(self.model_input.model, self.example, STEPS)
             asked, beside = min(asked, tokens // steps) if not any(said) else asked, beside + decoding
         if not asked:
             return replace(placed, native={}, offloaded={**placed.native, **placed.offloaded, **beside})
@@ -195,12 +195,12 @@ class OpenVINOGraph(OpenVINORunnable):
 
     can = frozenset({"save"})
 
-    def __init__(self, backend: Any, subject: FileInput, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, file_input: FileInput, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.example = dict(example)
         self.precision = precision
         options = OPENVINO_OPTIONS[_of_file(precision, backend.device)]
-        self.opened = open_file(subject.file, backend.device, options)
+        self.opened = open_file(file_input.file, backend.device, options)
         self._by_shape = {}
         self.conditions = {"runtime": "openvino", "optimisation": "O0"}
         self.actual_dtype = self.execution().dtype

@@ -28,12 +28,12 @@ class QNNRunnable(ExportedRunnable):
     """One ONNX file for each shape, strictly on the HTP."""
 
     can = frozenset({"save"})
-    unseen = "what QNN does inside one graph, which it compiles as a whole"
+    unseen = "computation inside a graph, which QNN compiles as a whole"
 
     def __init__(
-        self, backend: Any, subject: ModelInput, example: Inputs, precision: str, file: Path | None = None
+        self, backend: Any, model_input: ModelInput, example: Inputs, precision: str, file: Path | None = None
     ) -> None:
-        super().__init__(backend, subject, example, precision)
+        super().__init__(backend, model_input, example, precision)
         if file is not None:
             self.files[shapes_of(example)] = file
         self.actual_dtype = "int8" if precision == "int8" else backend.arithmetic()
@@ -53,7 +53,7 @@ class QNNRunnable(ExportedRunnable):
         self.backend.ask(
             "precompile", stage=Stage.COMPILE, model=str(file.absolute()), context=str(context.absolute())
         )
-        return type(self)(self.backend, self.subject, self.example, self.precision, context)
+        return type(self)(self.backend, self.model_input, self.example, self.precision, context)
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         """Return the file, quantized for int8 by measured ranges; QNN converts float32 to float16 itself."""
@@ -63,7 +63,7 @@ class QNNRunnable(ExportedRunnable):
         quantised = folder / ONNX
         files = [folder / f"{number}.npz" for number in range(CALIBRATIONS)]
         for number, arrays in enumerate(files):
-            write_arrays(arrays, _drawn(with_positions(self.subject, inputs), number))
+            write_arrays(arrays, _drawn(with_positions(self.model_input, inputs), number))
         names = [str(one) for one in files]
         self.backend.call(
             "quantise", stage=Stage.CONVERT, model=str(file.absolute()), inputs=names, quantised=str(quantised)

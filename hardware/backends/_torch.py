@@ -85,9 +85,9 @@ class TorchRunnable(Runnable):
     can = frozenset({"generate", "backward", "save"})
     gives_all = True
 
-    def __init__(self, backend: TorchBackend, subject: ModelInput, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: TorchBackend, model_input: ModelInput, example: Inputs, precision: str) -> None:
         self.backend = backend
-        self.subject = subject
+        self.model_input = model_input
         self.example = dict(example)
         self.precision = precision
         self.dtype = torch_dtype(precision)
@@ -95,7 +95,7 @@ class TorchRunnable(Runnable):
         self.on_host = self.device.type == "cpu"
         if self.device.type != backend.DEVICE_TYPE:
             raise BackendUnavailable(f"{backend.target} can't be used", why=f"its device is {self.device}")
-        self.model = in_dtype(subject.model.to(device=self.device), self.dtype).eval()
+        self.model = in_dtype(model_input.model.to(device=self.device), self.dtype).eval()
         self.actual_dtype = precision if precision == "tf32" else str(self.dtype).removeprefix("torch.")
         self.conditions = {
             "optimisation": "O0",
@@ -116,11 +116,11 @@ class TorchRunnable(Runnable):
 
     def save_and_reload(self, folder: Path) -> Runnable:
         if not hasattr(self.model, "save_pretrained"):
-            again = saved_and_rebuilt(self.model, self.subject, folder)
-            return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
+            again = saved_and_rebuilt(self.model, self.model_input, folder)
+            return type(self)(self.backend, replace(self.model_input, model=again), self.example, self.precision)
         again = saved_and_loaded(self.model, folder, self.dtype)
-        subject = replace(self.subject, model=again)
-        return type(self)(self.backend, subject, self.example, self.precision)
+        model_input = replace(self.model_input, model=again)
+        return type(self)(self.backend, model_input, self.example, self.precision)
 
     def execution(self) -> Execution:
         trace = operator_trace(self.device.type)
@@ -166,13 +166,13 @@ class TorchRunnable(Runnable):
         """Decode with a cache, if the model does that, and run a backward pass. Return which of them raised; their
         own checks report why."""
         unseen = ""
-        if self.subject.generates != "none":
+        if self.model_input.generates != "none":
             cached = not current_changes().cache
             unseen = what_raises("decoding", lambda: greedy(self.model, tensors, steps=STEPS, use_cache=cached))
         return listed(unseen, what_raises("gradients", lambda: self._gradients(tensors)))
 
     def _gradients(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-        return loss_gradients(self.model, tensors, self.subject.masked_by, training=self.subject.trains_only)
+        return loss_gradients(self.model, tensors, self.model_input.masked_by, training=self.model_input.trains_only)
 
     def _proof(self, trace: Any) -> Execution:
         return Execution(
@@ -196,7 +196,7 @@ class TorchBackend(BaseBackend):
     EXPORTS: ClassVar[bool] = False
     CAN = TorchRunnable.can
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
-    UNSEEN: ClassVar[str] = "what a kernel does on the host without torch's dispatcher"
+    UNSEEN: ClassVar[str] = "host computation inside a kernel that bypasses torch's dispatcher"
     RUNNABLE: ClassVar[type[TorchRunnable]] = TorchRunnable
 
     _taken = False
@@ -286,7 +286,7 @@ class TorchBackend(BaseBackend):
             return reason
         count = self._device_count(torch)
         index = self.target.index or 0
-        return "" if index < count else f"{self.target} isn't there: torch sees {count} device(s)"
+        return "" if index < count else f"{self.target} not found: torch sees {count} device(s)"
 
     def _device_missing(self, torch: Any) -> str:
         """Return the reason why no device of this type can be used by this torch, or an empty string. For a
@@ -320,7 +320,7 @@ class TorchBackend(BaseBackend):
         if not others:
             return "the only device"
         direct = [str(one) for one in others if torch.cuda.can_device_access_peer(device_id, one)]
-        return f"reads {', '.join(direct)} directly" if direct else "reads no other device directly"
+        return f"reads {', '.join(direct)} directly" if direct else "reads no other device directly (no peer access)"
 
     def known_answer(self) -> tuple[float, float, float]:
         import torch
@@ -333,6 +333,6 @@ class TorchBackend(BaseBackend):
         first, second, third = (float(value) for value in answer.cpu())
         return first, second, third
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
-        return self.RUNNABLE(self, subject, example_inputs, precision)
+        return self.RUNNABLE(self, model_input, example_inputs, precision)

@@ -27,15 +27,17 @@ def _load_options(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any
     return {"dtype": dtype, "attn_implementation": _attention_by_part(model.config), **_own_config(model, folder)}
 
 
-def saved_and_rebuilt(model: torch.nn.Module, subject: ModelInput, folder: Path) -> torch.nn.Module:
+def saved_and_rebuilt(model: torch.nn.Module, model_input: ModelInput, folder: Path) -> torch.nn.Module:
     """Return a module that isn't of transformers, rebuilt by its own code with the saved weights."""
     import torch
     from safetensors.torch import load_model, save_model
 
-    if subject.rebuild is None:
-        raise Unsupported("nothing says how to make the module again", error_type="not_implemented")
+    if model_input.rebuild is None:
+        raise Unsupported(
+            "the module can't be rebuilt: its class and arguments are unknown", error_type="not_implemented"
+        )
     save_model(model, str(folder / "model.safetensors"))
-    again = subject.rebuild()
+    again = model_input.rebuild()
     with torch.no_grad():
         for tensor in again.state_dict().values():
             if tensor.is_floating_point():

@@ -115,15 +115,15 @@ class NodesBackend(OnnxWorkerBackend):
             reason = f"{self.RUNTIME} doesn't run the model: {text}"
             raise Unsupported(reason, error_type=kind, stage=stage) from error
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         from ._web_runnable import WebRunnable
 
         self.require(precision)
-        return WebRunnable(self, subject, example_inputs, precision)
+        return WebRunnable(self, model_input, example_inputs, precision)
 
-    def belongs_to(self, subject: str) -> Mapping[str, str]:
+    def belongs_to(self, weights: str) -> Mapping[str, str]:
         """Give each model its own browser, so that no model meets what another broke."""
-        return {"subject": subject}
+        return {"weights": weights}
 
     def numbers(self, array: Array) -> Array:
         import numpy as np
@@ -162,11 +162,11 @@ class WebBackend(NodesBackend):
         """Return whether the browser and the runtime are installed; only the browser reports its device."""
         installed = inventory.packages.get(cls.BROWSER_PACKAGE)
         runtime = inventory.packages.get(f"onnxruntime-web ({cls.BACKEND_NAME})")
-        reason = "" if runtime else as_runnable("onnxruntime-web has no environment here: make setup-web")
+        reason = "" if runtime else as_runnable("onnxruntime-web isn't set up: make setup-web")
         reason = reason or ("" if installed else without_browser(cls.BACKEND_NAME))
         if reason:
             return TargetStatus(target=cls.BACKEND_NAME, expected=False, reason=f"needs a browser: {reason}")
-        here = f"onnxruntime-web {runtime} and Chromium {installed} are installed; only the browser tells its device"
+        here = f"onnxruntime-web {runtime} and Chromium {installed} installed; only the browser can report its device"
         return TargetStatus(target=cls.BACKEND_NAME, expected=True, reason=here, device_name="browser")
 
     @property
@@ -191,7 +191,7 @@ class WebBackend(NodesBackend):
         """Return the environment's files for the worker. Raises `BackendUnavailable` if one is missing."""
         here = self.environment
         if here.python is None or here.browser is None or here.browser.path is None:
-            raise BackendUnavailable(f"{self.target} isn't here", why=self.missing())
+            raise BackendUnavailable(f"{self.target} not found", why=self.missing())
         places = {"runtime": web_folder(here.python), "browser": here.browser.path}
         return {"api": self.API, "software": False, **{name: str(one.absolute()) for name, one in places.items()}}
 

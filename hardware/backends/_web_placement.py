@@ -81,17 +81,19 @@ def placement(report: Mapping[str, Any], nodes: Mapping[str, str], target_provid
 def _require_complete(report: Mapping[str, Any]) -> None:
     """Raise `Incomplete` if a list is shorter than its stated number, as it is when the log lost a line."""
     if not report["providers"]:
-        raise Incomplete("the runtime's log doesn't tell where the nodes ran")
+        raise Incomplete("the runtime's log doesn't show where the nodes ran")
     for provider, one in report["providers"].items():
         if one["all"] and len(report["providers"]) > 1:
-            raise Incomplete(f"the runtime's log is incomplete: {provider} has all nodes, and others have some")
+            raise Incomplete(
+                f"the runtime's log is incomplete: {provider} reports all nodes, but other providers report some too"
+            )
         if not one["all"] and len(one["listed"]) != one["stated"]:
-            said = f"it lists {len(one['listed'])} of {one['stated']} nodes of {provider}"
-            raise Incomplete(f"the runtime's log is incomplete: {said}")
+            listed = f"it lists {len(one['listed'])} of {one['stated']} nodes of {provider}"
+            raise Incomplete(f"the runtime's log is incomplete: {listed}")
     taken = report["taken"]
     if len(taken["listed"]) != taken["stated"]:
-        said = f"it lists {len(taken['listed'])} of {taken['stated']} nodes that are fused"
-        raise Incomplete(f"the runtime's log is incomplete: {said}")
+        listed = f"it lists {len(taken['listed'])} of {taken['stated']} fused nodes"
+        raise Incomplete(f"the runtime's log is incomplete: {listed}")
 
 
 class _Counting:
@@ -118,8 +120,8 @@ class _Counting:
             if name in self.seen:
                 continue
             if not self.beyond[operator]:
-                said = f"it has no place for {operator} ({name})"
-                raise Incomplete(f"the runtime's log is incomplete: {said}")
+                missing = f"it doesn't show where {operator} ({name}) ran"
+                raise Incomplete(f"the runtime's log is incomplete: {missing}")
             self.beyond[operator] -= 1
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class WebRunnable(ExportedRunnable):
     """One ONNX file for each shape, in a browser that runs no other model."""
 
-    def __init__(self, backend: Any, subject: ModelInput, example: Inputs, precision: str) -> None:
-        super().__init__(backend, subject, example, precision)
+    def __init__(self, backend: Any, model_input: ModelInput, example: Inputs, precision: str) -> None:
+        super().__init__(backend, model_input, example, precision)
         self.unseen = backend.UNSEEN
         if precision == "int8":
             self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
@@ -40,13 +40,13 @@ class WebRunnable(ExportedRunnable):
         self.decoded: dict[str, dict[Path, NodePlacement]] = {}
         """Placement of the nodes of each file, by decoding graph."""
 
-        self.graphs = self._decoding() if subject.generates != "none" else {}
+        self.graphs = self._decoding() if model_input.generates != "none" else {}
         self.can = frozenset({"generate"} if self.graphs else ())
 
     def _decoding(self) -> dict[str, Path]:
         """Return the graphs that decode, or none, with the reason among the conditions."""
         try:
-            files = graph_files(export_onnx_decoding(self.subject, self.example))
+            files = graph_files(export_onnx_decoding(self.model_input, self.example))
             return {name: self.prepared(file, {}) for name, file in files.items()}
         except Unsupported as error:
             self.conditions = {**self.conditions, "why_no_cache": str(error)}
@@ -59,7 +59,7 @@ class WebRunnable(ExportedRunnable):
         Raises `Unsupported` if a graph leaves more to the host than is allowed.
         """
         graphs = {name: functools.partial(self._graph, name) for name in self.graphs}
-        return decode(self.subject.model, graphs, inputs, steps=steps)
+        return decode(self.model_input.model, graphs, inputs, steps=steps)
 
     def _graph(self, name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
         file = self.graphs[name]
@@ -68,7 +68,7 @@ class WebRunnable(ExportedRunnable):
         if self.backend.FIXED_SHAPES and any(any(named) for named in axes.values()):
             file = with_sizes(file, {name: array.shape for name, array in given.items()}, self.folder)
         got: dict[str, Any]
-        got, proof = self.backend.run_file(file, given, subject=self.subject.identity)
+        got, proof = self.backend.run_file(file, given, weights=self.model_input.identity)
         placed = self._placed(file, proof)
         self.decoded.setdefault(name, {})[file] = placed
         if left := sorted(set(placed.host) - self.backend.HOST_ALLOWED):
@@ -102,7 +102,7 @@ class WebRunnable(ExportedRunnable):
         )
 
     def compute(self, file: Path, arrays: Inputs) -> tuple[Any, Mapping[str, Any]]:
-        got, proof = self.backend.compute(file, arrays, subject=self.subject.identity)
+        got, proof = self.backend.compute(file, arrays, weights=self.model_input.identity)
         if proof["said"]:
             self.conditions = {**self.conditions, "console": "; ".join(proof["said"])}
         return got, proof

@@ -102,7 +102,7 @@ class WorkerBackend(BaseBackend):
         if self._worker is None:
             environment = self.environment
             if environment.python is None:
-                raise BackendUnavailable(f"{self.target} isn't here", why=environment.reason)
+                raise BackendUnavailable(f"{self.target} not found", why=environment.reason)
             self._worker = self.new_worker(environment.python)
         return self._worker
 
@@ -137,7 +137,7 @@ class OnnxWorkerBackend(WorkerBackend):
     def numbers(self, array: Array) -> Array:
         """Return a floating-point output as float64, with masked entries as minus infinity."""
 
-    def belongs_to(self, subject: str) -> Mapping[str, str]:
+    def belongs_to(self, weights: str) -> Mapping[str, str]:
         """Return further arguments for a worker that separates models."""
         return {}
 
@@ -154,12 +154,12 @@ class OnnxWorkerBackend(WorkerBackend):
         got, proof = self.run_file(file, arrays, **options)
         return {name: self.numbers(array) for name, array in got.items() if array.dtype.kind == "f"}, proof
 
-    def answer_of(self, write: Callable[[Path], None], arrays: Inputs, subject: str) -> dict[str, Array]:
+    def answer_of(self, write: Callable[[Path], None], arrays: Inputs, weights: str) -> dict[str, Array]:
         """Return the outputs of the small file that `write` makes."""
         with tempfile.TemporaryDirectory(prefix="hwcompat-onnx-") as name:
             file = Path(name) / "asked.onnx"
             write(file)
-            return self.compute(file, arrays, **self.belongs_to(subject))[0]
+            return self.compute(file, arrays, **self.belongs_to(weights))[0]
 
     def known_answer(self) -> tuple[float, float, float]:
         from ..known_answer import question
@@ -185,7 +185,7 @@ class OnnxWorkerBackend(WorkerBackend):
         try:
             return self.refused()
         except (WorkerError, Unsupported) as error:
-            return f"{self.PACKAGE or self.RUNTIME} doesn't start: {error}"
+            return f"{self.PACKAGE or self.RUNTIME} failed to start: {error}"
 
 
 def reason_of(error: WorkerError) -> str:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .base import Array, Inputs
 
 UNSEEN = (
-    "what XLA does inside one instruction; what torch.export and the lowering fold into constants; copies between "
-    "device and host around each call, the cache's while decoding among them"
+    "computation inside one XLA instruction; constants folded by torch.export and the lowering; copies between "
+    "device and host around each call, including the cache's while decoding"
 )
 
 ON_DEVICE = frozenset({"TopK", "Sharding", "tpu_custom_call"})
@@ -51,12 +51,12 @@ class XLARunnable(Runnable):
     gives_all = True
 
     def __init__(
-        self, backend: Any, subject: ModelInput, example: Inputs, precision: str, saved: Path | None = None
+        self, backend: Any, model_input: ModelInput, example: Inputs, precision: str, saved: Path | None = None
     ) -> None:
-        self.backend, self.subject, self.precision, self.saved = backend, subject, precision, saved
+        self.backend, self.model_input, self.precision, self.saved = backend, model_input, precision, saved
         self.example = dict(example)
         self.dtype = torch_dtype(precision)
-        self.model: Any = in_dtype(subject.model, self.dtype).eval()
+        self.model: Any = in_dtype(model_input.model, self.dtype).eval()
         self._folder = Path(tempfile.mkdtemp(prefix="hwcompat-xla-"))
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._programs: dict[Shapes, Path] = {}
@@ -74,8 +74,8 @@ class XLARunnable(Runnable):
         self.can = frozenset() if saved else self._abilities()
 
     def _abilities(self) -> frozenset[str]:
-        found = {"save"} if self.subject.trains_only else {"save", "backward"}
-        if self.subject.generates != "none":
+        found = {"save"} if self.model_input.trains_only else {"save", "backward"}
+        if self.model_input.generates != "none":
             try:
                 self._open_decoding()
                 found.add("generate")
@@ -136,12 +136,14 @@ class XLARunnable(Runnable):
         try:
             got = decode(self.model, graphs, self.example, steps=steps)
         except Exception as error:  # whatever the library raises, these programs don't decode
-            reason = f"the exported programs don't decode: {type(error).__name__}: {str(error)[:400]}"
+            reason = f"decoding with the exported programs failed: {type(error).__name__}: {str(error)[:400]}"
             raise Unsupported(reason, error_type="export_failed", stage=Stage.CONVERT) from error
         want = greedy(self.model, to_tensors(self.example, "cpu", self.dtype), steps=steps, use_cache=True)
         if not np.array_equal(got.tokens, want.tokens) and self.dtype == torch.float32:
             raise Unsupported(
-                "the exported programs decode other tokens", error_type="conversion_wrong", stage=Stage.CONVERT
+                "the exported programs decode different tokens than torch",
+                error_type="conversion_wrong",
+                stage=Stage.CONVERT,
             )
 
     def _on_device(self, name: str, program: Program) -> Graph:
@@ -155,7 +157,7 @@ class XLARunnable(Runnable):
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         if "generate" not in self.can:
-            raise Unsupported("this program doesn't decode", error_type="unsupported_format")
+            raise Unsupported("this program doesn't support decoding", error_type="unsupported_format")
         return decode(self.model, self._graphs, inputs, steps=steps)
 
     # Gradients
@@ -163,9 +165,9 @@ class XLARunnable(Runnable):
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
         """Return gradients by reverse differentiation of the lowered program; the loss uses `loss_weights`."""
         if "backward" not in self.can:
-            raise Unsupported("this program has no gradients", error_type="unsupported_format")
+            raise Unsupported("this program doesn't compute gradients", error_type="unsupported_format")
         outputs = self._run(inputs)
-        masks = masks_of(self.subject.masked_by, inputs)
+        masks = masks_of(self.model_input.masked_by, inputs)
         floating = {name: one for name, one in outputs.items() if one.dtype.kind == "f"}
         weights = {name: loss_weights(one.shape, masks.get(name)) for name, one in floating.items()}
         given = {"inputs": self._given(inputs), "cotangents": weights}
@@ -230,7 +232,7 @@ class XLARunnable(Runnable):
             places = {"inputs": str(inputs), "folder": str(folder.absolute())}
             program = str(self._program(self.example).absolute())
             self.backend.ask("save", stage=Stage.CONVERT, program=program, lower_for=platforms, **places)
-        return type(self)(self.backend, self.subject, self.example, self.precision, folder)
+        return type(self)(self.backend, self.model_input, self.example, self.precision, folder)
 
     def close(self) -> None:
         self._clean()

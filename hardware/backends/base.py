@@ -241,7 +241,7 @@ class BaseBackend(ABC):
     @classmethod
     def expected(cls, inventory: HardwareInfo) -> TargetStatus:
         """Return whether the machine of an inventory may have the target. Imports no runtime."""
-        return TargetStatus(target="", expected=True, reason="no rule here knows it; a probe can tell")
+        return TargetStatus(target="", expected=True, reason="unknown; a probe can find out")
 
     @property
     def is_available(self) -> bool:
@@ -269,7 +269,7 @@ class BaseBackend(ABC):
         """Use another device of the target. Raises `BackendUnavailable` if there are fewer devices."""
         count = self.device_count
         if not 0 <= device_id < count:
-            raise BackendUnavailable(f"{self.BACKEND_NAME}:{device_id} isn't there", why=f"there are {count} devices")
+            raise BackendUnavailable(f"{self.BACKEND_NAME}:{device_id} not found", why=f"{count} device(s) found")
         self.target = replace(self.target, index=device_id if self.INDEXED else None)
 
     def get_device_info(self, device_id: int | None = None) -> DeviceInfo:
@@ -345,7 +345,7 @@ class BaseBackend(ABC):
 
     def _runs_no_modules(self) -> Unsupported:
         return Unsupported(
-            f"{self.target} runs no modules of torch: it compiles them in load()", error_type="unsupported_format"
+            f"{self.target} can't run torch modules directly: load() compiles them", error_type="unsupported_format"
         )
 
     @abstractmethod
@@ -353,7 +353,7 @@ class BaseBackend(ABC):
         """Return the answer to `hardware.known_answer.question()`, computed on the target."""
 
     @abstractmethod
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         """Load the model on the target, and take it over: the caller doesn't use it afterwards.
 
         Raises `Unsupported` with a cause, or the runtime's own error.
@@ -364,10 +364,12 @@ class BaseBackend(ABC):
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
 
-    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         """Load a graph file on the target. Raises `Unsupported` if its runtime doesn't read such files."""
         raise Unsupported(
-            f"{self.target} runs no {subject.file.suffix} files", error_type="unsupported_format", stage=Stage.LOAD
+            f"{self.target} doesn't support {file_input.file.suffix} files",
+            error_type="unsupported_format",
+            stage=Stage.LOAD,
         )
 
     def reset(self) -> bool:

@@ -64,9 +64,9 @@ class CPUBackend(TorchBackend):
             topology=f"{cpu.sockets or 1} socket(s), {cpu.usable_threads or cpu.threads} threads",
         )
 
-    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
-        if subject.file.suffix.lower() != ".onnx":
-            return super().load_file(subject, example_inputs, precision)
+    def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
+        if file_input.file.suffix.lower() != ".onnx":
+            return super().load_file(file_input, example_inputs, precision)
         from ._onnx import OnnxRunnable
 
-        return OnnxRunnable(self, subject, example_inputs, precision)
+        return OnnxRunnable(self, file_input, example_inputs, precision)

@@ -43,15 +43,15 @@ class NVIDIABackend(TorchBackend):
         if not torch.version.cuda:
             return "this torch is built without CUDA"
         if not torch.cuda.is_available():
-            return "torch is built for CUDA, but no CUDA device can be used (nvidia-smi tells more)"
+            return "torch is built for CUDA, but no CUDA device can be used (run nvidia-smi for details)"
         return ""
 
-    def load(self, subject: ModelInput, example_inputs: Any, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Any, precision: str) -> Runnable:
         import torch
 
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
-        return super().load(subject, example_inputs, precision)
+        return super().load(model_input, example_inputs, precision)
 
     def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
         from ..inventory.vendors.nvidia import Nvml

@@ -83,7 +83,7 @@ def _checked(target: Target, text: str) -> Target:
     known = ", ".join([target.name, *(f"{target.name}:{variant}" for variant in backend.VARIANTS)])
     spellings = {variant.lower(): variant for variant in backend.VARIANTS}
     if target.variant and target.variant.lower() not in spellings:
-        indexed = f", and with an index: {target.name}:0" if backend.INDEXED and not spellings else ""
+        indexed = f", or with an index: {target.name}:0" if backend.INDEXED and not spellings else ""
         hint = did_you_mean(target.variant, spellings)
         raise UsageError(
             f"unknown device {echo(text)}",
@@ -91,7 +91,9 @@ def _checked(target: Target, text: str) -> Target:
             fix=f"{hint} Known: {known}{indexed}.".strip(),
         )
     if target.index is not None and not backend.INDEXED:
-        raise UsageError(f"unknown device {echo(text)}", why=f"{target.name} takes no index", fix=f"Known: {known}.")
+        raise UsageError(
+            f"unknown device {echo(text)}", why=f"{target.name} doesn't take an index", fix=f"Known: {known}."
+        )
     return replace(target, variant=spellings.get(target.variant.lower(), ""))
 
 
@@ -147,7 +149,7 @@ def get_backend(
 
 
 def get_optimizer(name: str | None = None) -> BaseOptimizer:
-    """The optimiser of a target, on its first device. Raises `UsageError` where nothing optimises models."""
+    """The optimiser of a target, on its first device. Raises `UsageError` if the device has no optimizer."""
     from ..optimization import optimizer_for
 
     backend = get_backend(name)

@@ -40,7 +40,7 @@ class AppleBackend(TorchBackend):
         if not torch.backends.mps.is_built():
             return "this torch is built without MPS"
         if not torch.backends.mps.is_available():
-            return "torch is built for MPS, but this machine has no Metal device (macOS 12.3 or later)"
+            return "torch is built for MPS, but no Metal device was found (needs macOS 12.3 or later)"
         return ""
 
     def _device_count(self, torch: Any) -> int:

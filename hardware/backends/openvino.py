@@ -51,7 +51,7 @@ class OpenVINOBackend(BaseBackend):
     @classmethod
     def expected(cls, inventory: HardwareInfo) -> TargetStatus:
         version = inventory.packages.get("openvino")
-        reason = f"openvino {version} is installed; only the library itself tells its devices"
+        reason = f"openvino {version} is installed; only the library can list its devices"
         if version is None:
             reason = "openvino isn't installed: pip install openvino"
         return TargetStatus(target=cls.BACKEND_NAME, expected=version is not None, reason=reason)
@@ -90,7 +90,7 @@ class OpenVINOBackend(BaseBackend):
             return as_runnable("openvino isn't installed (pip install -r requirements.txt)")
         devices = openvino.Core().available_devices
         if self.is_choice:
-            return "" if devices else f"{self.target} chooses between devices, and OpenVINO sees none"
+            return "" if devices else f"{self.target} selects a device automatically, but OpenVINO sees none"
         if not any(name == self.device or name.split(".")[0] == self.device for name in devices):
             return f"OpenVINO sees no {self.device}; it sees {', '.join(devices) or 'nothing'}"
         return ""
@@ -141,14 +141,14 @@ class OpenVINOBackend(BaseBackend):
         answer = compiled([left])[0]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._openvino_runnable import OpenVINORunnable
 
-        return OpenVINORunnable(self, subject, example_inputs, precision)
+        return OpenVINORunnable(self, model_input, example_inputs, precision)
 
-    def load_file(self, subject: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._openvino_runnable import OpenVINOGraph
 
-        return OpenVINOGraph(self, subject, example_inputs, precision)
+        return OpenVINOGraph(self, file_input, example_inputs, precision)

@@ -32,7 +32,7 @@ EMULATED_OPTIONS: Mapping[str, str] = {"soc_model": "60", "htp_arch": "73"}
 STRICT: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
 RECORD: Mapping[str, str] = {"session.record_ep_graph_assignment_info": "1"}
 OPTIMIZATION = "ORT_DISABLE_ALL"
-"""The file is run as it is: constants were folded in the export."""
+"""The file runs without optimization: constants were folded in the export."""
 
 _REAL_MACHINES = ("aarch64", "arm64")
 _SDK_FOLDERS = {
@@ -75,7 +75,7 @@ class QNNBackend(OnnxWorkerBackend):
     def expected(cls, inventory: HardwareInfo) -> TargetStatus:
         version = inventory.packages.get(cls.PACKAGE)
         if version is None:
-            reason = as_runnable(f"{cls.PACKAGE} has no environment here: make setup-qnn")
+            reason = as_runnable(f"{cls.PACKAGE} isn't set up: make setup-qnn")
             return TargetStatus(target=cls.BACKEND_NAME, expected=False, reason=reason)
         emulated = inventory.host.machine.lower() not in _REAL_MACHINES
         return TargetStatus(
@@ -137,7 +137,7 @@ class QNNBackend(OnnxWorkerBackend):
     # The device
 
     def refused(self) -> str:
-        return "" if self.described["devices"] else "onnxruntime-qnn offers no device"
+        return "" if self.described["devices"] else "onnxruntime-qnn lists no device"
 
     def describe(self) -> Mapping[str, Any]:
         return self.call("describe", stage=Stage.LOAD, module="onnxruntime_qnn")
@@ -179,7 +179,7 @@ class QNNBackend(OnnxWorkerBackend):
             answer = self.known_answer()
             if not agrees(answer):
                 raise Unsupported(
-                    f"QNN takes a graph and doesn't compute it: known numbers came out as {answer}",
+                    f"QNN accepts a graph but computes it wrongly: the known-answer test returned {answer}",
                     error_type="numerical_mismatch",
                     stage=Stage.RUN,
                 )
@@ -187,11 +187,11 @@ class QNNBackend(OnnxWorkerBackend):
             self._arithmetic = precision_of(copy)
         return self._arithmetic
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._qnn_runnable import QNNRunnable
 
-        return QNNRunnable(self, subject, example_inputs, precision)
+        return QNNRunnable(self, model_input, example_inputs, precision)
 
 
 def _listed(counts: Mapping[str, int]) -> str:

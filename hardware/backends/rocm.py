@@ -39,7 +39,7 @@ class AMDBackend(TorchBackend):
         if not torch.version.hip:
             return "this torch is built without ROCm"
         if not torch.cuda.is_available():
-            return "torch is built for ROCm, but no device can be used (rocminfo tells more)"
+            return "torch is built for ROCm, but no device can be used (run rocminfo for details)"
         return ""
 
     def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:

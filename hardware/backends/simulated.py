@@ -55,7 +55,7 @@ class SimulatedFault:
         match = _FAULT.fullmatch(text)
         if match is None or match["kind"] not in FAULT_KINDS:
             raise UsageError(
-                f"{echo(text)} is no fault of the simulated device",
+                f"the simulated device has no fault {echo(text)}",
                 fix=f"{did_you_mean(text.partition(':')[0], FAULT_KINDS)} Known: {', '.join(FAULT_KINDS)}.".strip(),
             )
         operator = match["operator"] or ""
@@ -145,8 +145,8 @@ class SimulatedRunnable(LaunchLogRunnable):
 
     backend: SimulatedBackend
 
-    def __init__(self, backend: Any, subject: ModelInput, example: Any, precision: str) -> None:
-        super().__init__(backend, subject, example, precision)
+    def __init__(self, backend: Any, model_input: ModelInput, example: Any, precision: str) -> None:
+        super().__init__(backend, model_input, example, precision)
         self.conditions = {**self.conditions, "device": "simulated"}
         if backend.driver.fault:
             self.conditions["fault"] = str(backend.driver.fault)
@@ -160,7 +160,7 @@ class SimulatedBackend(LaunchLogBackend):
     SIMULATED: ClassVar[bool] = True
     INDEXED = False
     EXPIRES_ON: ClassVar[tuple[str, ...]] = (*TorchBackend.EXPIRES_ON, "simulated_fault")
-    UNSEEN = "everything physical: the device is simulated with the host's kernels"
+    UNSEEN = "physical hardware: this device is simulated with host kernels"
     RUNNABLE = SimulatedRunnable
 
     @classmethod
@@ -168,7 +168,7 @@ class SimulatedBackend(LaunchLogBackend):
         return TargetStatus(
             target=cls.BACKEND_NAME,
             expected=inventory.torch.version is not None,
-            reason=inventory.torch.reason or "simulated: proves plumbing, never numerics or speed",
+            reason=inventory.torch.reason or "simulated: tests the tool itself, not numerics or speed",
         )
 
     def _setup_environment(self) -> None:

@@ -74,9 +74,9 @@ class TPUBackend(WorkerBackend):
         devices = [one for one in inventory.accelerators if one.vendor == cls.VENDOR]
         here = f"; {cls.BACKEND_NAME}:{XLA_CPU} (torchax {version}) is {NOT_A_TPU}" if version else ""
         if version is None:
-            reason = as_runnable("torchax has no environment here: make setup-xla")
+            reason = as_runnable("torchax isn't set up: make setup-xla")
         else:
-            reason = facts.reason if facts is not None else "nothing here tells whether there is a TPU"
+            reason = facts.reason if facts is not None else "can't tell whether this machine has a TPU"
         return TargetStatus(
             target=cls.BACKEND_NAME,
             expected=not reason,
@@ -114,16 +114,16 @@ class TPUBackend(WorkerBackend):
         try:
             return self._why_not()
         except Unsupported as error:
-            return f"PJRT offers no {self.platform}: {error}"
+            return f"PJRT has no {self.platform} client: {error}"
 
     def _why_not(self) -> str:
         from importlib import metadata
 
         here = self.described
         if here["torch"] != (own := metadata.version("torch")):
-            return f"programs of torch {own} are read by torch {here['torch']} in its environment"
+            return f"its environment has torch {here['torch']}, but programs are exported with torch {own}"
         wrong = sorted({one["platform"] for one in here["devices"]} - {self.platform})
-        return f"PJRT gives {', '.join(wrong)} where {self.platform} was asked for" if wrong else ""
+        return f"PJRT returned {', '.join(wrong)} instead of {self.platform}" if wrong else ""
 
     def describe(self) -> Mapping[str, Any]:
         return self.ask("describe", stage=Stage.LOAD)
@@ -173,11 +173,11 @@ class TPUBackend(WorkerBackend):
             answer = self.compute("run", program.file, {"inputs": {"left": left}})[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
-    def load(self, subject: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         from ._xla_model import XLARunnable
 
-        return XLARunnable(self, subject, example_inputs, precision)
+        return XLARunnable(self, model_input, example_inputs, precision)
 
 
 def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> str:
@@ -188,9 +188,9 @@ def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> 
     machine = machine or LiveMachine()
     google = GoogleAccelerators(machine)
     chips = [one for one in google.list_devices() if one.extra_info["family"] == CLOUD]
-    said = [] if chips else [google.facts().reason]
-    said += [str(one.extra_info["reason"]) for one in chips[:1] if one.seen_by != "driver"]
+    reasons = [] if chips else [google.facts().reason]
+    reasons += [str(one.extra_info["reason"]) for one in chips[:1] if one.seen_by != "driver"]
     named = machine.variable(LIBRARY_VARIABLE)
     if "libtpu" not in versions and (named is None or machine.may_open(named) is None):
-        said.append("no libtpu in its environment")
-    return ", ".join(said)
+        reasons.append("libtpu isn't installed in its environment")
+    return ", ".join(reasons)

@@ -35,7 +35,7 @@ class WebGPUBackend(WebBackend):
     BUNDLE = "ort.webgpu.min.mjs"
     WASM = "ort-wasm-simd-threaded.asyncify.wasm"
     PROVIDER = "WebGpuExecutionProvider"
-    UNSEEN = "what the browser does with a shader, and what a kernel does inside itself"
+    UNSEEN = "shader compilation in the browser; computation inside a kernel"
     COARSE_OPERATORS = ("Sin", "Cos")
 
     @classmethod
@@ -72,9 +72,9 @@ class WebGPUBackend(WebBackend):
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         return self.device_info("webgpu", f"{self.device} through {self._runtime_name()}", **self.adapter)
 
-    def load(self, subject: ModelInput, example_inputs: Any, precision: str) -> Any:
+    def load(self, model_input: ModelInput, example_inputs: Any, precision: str) -> Any:
         if precision == "float16" and _F16 not in self.adapter["features"]:
             raise Unsupported(
                 f"the adapter has no {_F16}: {self.device}", error_type="unsupported_dtype", stage=Stage.LOAD
             )
-        return super().load(subject, example_inputs, precision)
+        return super().load(model_input, example_inputs, precision)

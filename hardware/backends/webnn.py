@@ -30,7 +30,7 @@ class WebNNBackend(WebBackend):
     BUNDLE = "ort.all.min.mjs"
     WASM = "ort-wasm-simd-threaded.jsep.wasm"
     PROVIDER = "WebNNExecutionProvider"
-    UNSEEN = "what the browser does with a graph of WebNN, and what a kernel does inside itself"
+    UNSEEN = "WebNN graph compilation in the browser; computation inside a kernel"
 
     @property
     def device_type(self) -> str:

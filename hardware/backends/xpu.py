@@ -38,7 +38,7 @@ class IntelBackend(TorchBackend):
         if not (hasattr(torch, "xpu") and torch.xpu._is_compiled()):
             return "this torch is built without XPU"
         if not torch.xpu.is_available():
-            return "torch is built for XPU, but no Intel GPU can be used (sycl-ls tells more)"
+            return "torch is built for XPU, but no Intel GPU can be used (run sycl-ls for details)"
         return ""
 
     def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
@@ -46,5 +46,5 @@ class IntelBackend(TorchBackend):
             "driver": found.driver_version or None,
             "bf16": bool(found.has_bfloat16_conversions),
             "architecture": str(found.version),
-            "topology": "integrated" if found.is_integrated_gpu else "a card of its own",
+            "topology": "integrated" if found.is_integrated_gpu else "a discrete GPU",
         }

@@ -46,18 +46,18 @@ def parse_address(text: str) -> Address:
     """Return the address in a text. Raises `UsageError`, which repeats nothing that may be a secret."""
     found = _ADDRESS.fullmatch(text)
     if found is None or "::" in text:
-        raise UsageError("that is no address of evidence", fix="For example: s3://bucket/prefix")
+        raise UsageError("not an evidence address", fix="For example: s3://bucket/prefix")
     protocol, rest = found["protocol"].lower(), found["rest"].rstrip("/")
     user, at, _ = rest.partition("/")[0].rpartition("@")
     if "?" in rest or "#" in rest or ":" in user or (at and protocol not in _CONTAINER_BEFORE_HOST):
         raise UsageError(
-            f"the address {shown(text)} holds more than a place",
-            why="credentials and signatures don't belong in it: notes show it, and commands are kept",
-            fix="Give them to the store's own variables or files, for example AWS_PROFILE or AWS_ACCESS_KEY_ID.",
+            f"the address {shown(text)} contains more than a location",
+            why="credentials and signatures don't belong in an address: it is printed and stored in commands",
+            fix="Set them in the store's own variables or files, for example AWS_PROFILE or AWS_ACCESS_KEY_ID.",
         )
     parts = rest.split("/")
     if (not parts[0] and protocol not in ("memory", "file", "local")) or ".." in parts or not _PLAIN.fullmatch(rest):
-        raise UsageError(f"{shown(text)} is no address of evidence", fix="For example: s3://bucket/prefix")
+        raise UsageError(f"{shown(text)} is not an evidence address", fix="For example: s3://bucket/prefix")
     return Address(protocol=protocol, rest=rest)
 
 

@@ -77,9 +77,9 @@ def mirror(
             for _ in range(_TRIES):
                 listing = store.listing()
                 if not (listing.found or may_be_empty):
-                    raise BrokenInput(f"{address} holds no evidence", why=_what_else(listing), fix=_FIX)
+                    raise BrokenInput(f"no evidence in {address}", why=_what_else(listing), fix=_FIX)
                 try:
-                    return _brought_home(store, listing, folder, wanted)
+                    return _mirror_listed(store, listing, folder, wanted)
                 except ChangedObjectError as error:
                     changed = error
             raise changed
@@ -87,14 +87,14 @@ def mirror(
         raise OutputError(f"{address} can't be copied to {folder}", why=error.strerror or str(error)) from error
 
 
-_FIX = "Put some there with: hwcompat evidence publish ADDRESS --evidence FOLDER"
+_FIX = "Publish evidence there: hwcompat evidence publish ADDRESS --evidence FOLDER"
 
 
 def _what_else(listing: Listing) -> str:
-    return f"{listing.others} other object(s) lie there, {listing.example!r} among them" if listing.others else ""
+    return f"it has {listing.others} other object(s), for example {listing.example!r}" if listing.others else ""
 
 
-def _brought_home(store: ObjectStore, listing: Listing, folder: Path, wanted: Callable[[str], bool]) -> Mirrored:
+def _mirror_listed(store: ObjectStore, listing: Listing, folder: Path, wanted: Callable[[str], bool]) -> Mirrored:
     before = _read_index(folder)
     found = {name: one for name, one in listing.found.items() if wanted(name)}
     new = [one for name, one in found.items() if not _is_same(folder / name, one, before.get(name))]
@@ -136,7 +136,7 @@ def _check_room(address: Address, folder: Path, size: int) -> None:
     if size > free - _FREE:
         raise OutputError(
             f"{address} can't be copied",
-            why=f"{size_text(size)} are new there, and {folder} has {size_text(free)} free",
+            why=f"{size_text(size)} must be copied, but {folder} has only {size_text(free)} free",
         )
 
 
@@ -207,7 +207,7 @@ def publish(folder: Path, address: Address) -> tuple[Published, ...]:
     paths |= {path.relative_to(folder).as_posix(): path for path in compacted_files(folder)}
     for name in paths:
         if not is_name(name):
-            raise BrokenInput(f"{echo(name)} is not the name of an evidence file", fix="Take it out of the folder.")
+            raise BrokenInput(f"{echo(name)} is not a valid evidence file name", fix="Remove it from the folder.")
     store = ObjectStore(address)
     mirror(address, lambda name: name in paths, may_be_empty=True)
     there = store.listing().found
@@ -231,7 +231,7 @@ def _finished(folder: Path) -> tuple[dict[str, Path], list[Published]]:
     left = []
     for name, path in list(found.items()):
         why = refused.get(name) or ("it is a link" if path.is_symlink() else "")
-        why = why or ("" if run_of(name) in ended else "its run has no end")
+        why = why or ("" if run_of(name) in ended else "its run has not ended")
         if why:
             left.append(Published(name=name, state="left", why=why))
             del found[name]
@@ -244,14 +244,14 @@ def _state(path: Path, copy: Path, is_there: bool, address: Address) -> str:
     if not is_there:
         return "put"
     if not copy.exists():
-        why = f"somebody put {path.name} there just now"
-        raise OutputError(f"{address} is written to by others", why=why, fix="Publish again.")
+        why = f"another process wrote {path.name} at the same time"
+        raise OutputError(f"{address} was changed during publishing", why=why, fix="Publish again.")
     own, other = path.stat().st_size, copy.stat().st_size
     length = min(own, other)
     if _beginning(path, length) != _beginning(copy, length) or (path.suffix != ".jsonl" and own != other):
         raise BrokenInput(
-            f"{echo(path.name)} is in {address} already and holds something else",
-            why="evidence is only ever appended to, so that one of the two was changed",
+            f"{echo(path.name)} already exists in {address} with different content",
+            why="evidence is append-only, so one of the two files was modified",
         )
     return "known" if own <= other else "longer"
 
@@ -272,7 +272,9 @@ def _check(folder: Path, uploads: list[_Upload]) -> None:
         read: dict[str, Lines] = {path.name: whole_lines_of(path) for path in own}
         cut = next((name for name, (_, _, is_cut) in read.items() if is_cut), None)
         if cut is not None:
-            raise BrokenInput(f"{echo(cut)} is refused", why=f"its last line was cut off, though {run_id} has ended")
+            raise BrokenInput(
+                f"{echo(cut)} is refused", why=f"its last line is truncated, although run {run_id} has ended"
+            )
         check_lines(read)
     packed = [one.path for one in uploads if one.path.suffix != ".jsonl"]
     with connected() as connection:
@@ -283,7 +285,7 @@ def _check(folder: Path, uploads: list[_Upload]) -> None:
             )
             with reading(path):
                 if unusual := unusual_paths(connection, "columns"):
-                    raise ValueError(f"{min(unusual)} has lines that are none of this version")
+                    raise ValueError(f"{min(unusual)} has lines that this version can't read")
 
 
 def _put(store: ObjectStore, one: _Upload) -> Published:

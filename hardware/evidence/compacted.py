@@ -44,7 +44,7 @@ larger group would save 5 % of the space."""
 _COPY = f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
 _PART = ".part"
 
-_DAMAGED_RUN = "another file of its run was changed, added or lost after the run had ended"
+_DAMAGED_RUN = "another file of its run was changed, added or removed after the run ended"
 """Why a file is left: with the end of its run in Parquet, the damage could no longer be detected."""
 
 _RESUMES = re.compile(rb'"resumes": ?\[([^\]]*)\]')
@@ -73,7 +73,7 @@ def compact(folder: Path) -> Compacted:
     import duckdb
 
     if not folder.is_dir():
-        raise BrokenInput(f"{echo(str(folder))} is no folder of evidence", fix="Name one with --evidence.")
+        raise BrokenInput(f"{echo(str(folder))} is not an evidence folder", fix="Give one with --evidence.")
     try:
         with one_at_a_time(folder):
             _remove_leftovers(folder)
@@ -177,11 +177,11 @@ def _chosen_of(
     left = {}
     for path in paths:
         if path.name in unusual:
-            left[path.name] = "not all of its lines are whole lines of this version"
+            left[path.name] = "it has incomplete lines, or lines that this version can't read"
         elif path.is_symlink() or path.name not in runs:
-            left[path.name] = "it is a link or empty"
+            left[path.name] = "it is a symbolic link or empty"
         elif not ended >= set(runs[path.name]):
-            left[path.name] = "its run has no end"
+            left[path.name] = "its run has not ended"
     return [path for path in paths if path.name not in left], left
 
 
@@ -216,7 +216,7 @@ def _write_verified(
     `wanted`. Raises `OSError`, `duckdb.Error`."""
     month.mkdir(exist_ok=True)
     if month.is_symlink():
-        raise OSError(f"{month.name} is a link to another folder")
+        raise OSError(f"{month.name} is a symbolic link")
     made = month / f"part-{hashlib.sha256(of.encode()).hexdigest()[:16]}{SUFFIX}"
     part = made.with_suffix(_PART)
     total = "SELECT count(*), bit_xor(hash(file, number, line)), sum(hash(number, file, line)) FROM"
@@ -225,7 +225,7 @@ def _write_verified(
         before = connection.execute(f"{total} ({wanted})").fetchall()
         found = connection.execute(f"{total} {PARQUET}", [str(part)]).fetchall()
         if before != found:
-            raise OSError("what was written isn't what was read")
+            raise OSError("the written file differs from its source")
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(made)

@@ -138,23 +138,23 @@ def contradiction(line: CheckLine, *, weights: Collection[str] = (), run_started
     if cell is None:
         return f"its cell_id {echo(line.cell_id)} is not the id of a cell"
     if line.model != cell.model:
-        return f"its model is {line.model!r}, and that of its cell is {cell.model!r}"
+        return f"its model is {line.model!r}, but its cell's model is {cell.model!r}"
     if line.task != cell.task:
-        return f"its task is {line.task!r}, and that of its cell is {cell.task!r}"
+        return f"its task is {line.task!r}, but its cell's task is {cell.task!r}"
     if line.precision != cell.precision:
-        return f"its precision is {line.precision!r}, and that of its cell is {cell.precision!r}"
+        return f"its precision is {line.precision!r}, but its cell's precision is {cell.precision!r}"
     if not _means(line.requested_target, line.cell_id):
-        return f"its requested_target is {line.requested_target!r}, and its cell's target is {str(cell.target)!r}"
+        return f"its requested_target is {line.requested_target!r}, but its cell's target is {str(cell.target)!r}"
     if weights and line.subject not in weights:
-        return f"its weights are {line.subject!r}, and its run planned {' or '.join(map(repr, sorted(weights)))}"
+        return f"its weights are {line.subject!r}, but its run planned {' or '.join(map(repr, sorted(weights)))}"
     if line.max_rel_error is not None and line.max_rel_error < 0:
-        return f"its max_rel_error is {line.max_rel_error}, and no error is negative"
+        return f"its max_rel_error is negative: {line.max_rel_error}"
     if line.native_ops and not any(line.native_ops.values()):
-        return "its native_ops name operators, none of which ran"
+        return "its native_ops list operators, but all counts are 0"
     if line.outcome is Outcome.PASSED and (error := line.error_type or line.stage or line.traceback):
-        return f"it passed, and has an error type, a stage or a traceback: {one_line(error, longest=40)}"
+        return f"it passed, but has an error type, a stage or a traceback: {one_line(error, longest=40)}"
     if line.started_at < run_started_at:
-        return f"it is dated {line.started_at}, before its run, which started at {run_started_at}"
+        return f"it is dated {line.started_at}, before the start of its run at {run_started_at}"
     return ""
 
 

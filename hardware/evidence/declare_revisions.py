@@ -63,7 +63,7 @@ def check() -> None:
     """Report parts of the checking code that changed and weren't declared."""
     changed = changed_parts()
     for name in changed:
-        click.echo(f"{name}: its files changed since they were declared", err=True)
+        click.echo(f"{name}: its files changed since their last declaration", err=True)
     if changed:
         names = " ".join(map(_quoted, changed))
         click.echo(f"Decides as before?    {_COMMAND} same {names} --reason TEXT", err=True)
@@ -86,7 +86,7 @@ def same(parts: Sequence[str], reason: str, verified: str) -> None:
         for name, command in VERIFICATION:
             click.echo(f"Running {name}: python {' '.join(command)}", err=True)
             if run([sys.executable, *command], limit_s=None, cwd=ROOT, stdout=None, stderr=None).returncode:
-                raise click.ClickException(f"{name} failed: these parts don't decide as before. Fix them, or bump.")
+                raise click.ClickException(f"{name} failed: these parts decide differently. Fix them, or run bump.")
         verified = " and ".join(name for name, _ in VERIFICATION)
     _declare(wanted, bump=False, reason=f"{reason} (verified: {verified})" if verified else reason)
 
@@ -102,7 +102,7 @@ def bump(parts: Sequence[str], reason: str) -> None:
 def _wanted(names: Sequence[str]) -> list[RevisionPart]:
     known = {part.name: part for part in load_revisions().parts}
     if unknown := [name for name in names if name not in known and name != ALL]:
-        raise click.UsageError(f"no part is called {unknown[0]!r}. Known: {', '.join(known)}, {ALL}.")
+        raise click.UsageError(f"unknown part {unknown[0]!r}. Known: {', '.join(known)}, {ALL}.")
     return [known[name] for name in (changed_parts() if ALL in names else dict.fromkeys(names))]
 
 

@@ -37,8 +37,8 @@ def fetch_remote(address: Address) -> Path:
     from .bucket import mirror
 
     done = mirror(address)
-    others = f"; {done.others} other object(s) are left out, {done.example!r} among them" if done.others else ""
-    note(f"{address}: {done.objects} object(s), {done.copied} of them copied now, read in {address.copy}{others}")
+    others = f"; skipped {done.others} other object(s), for example {done.example!r}" if done.others else ""
+    note(f"{address}: {done.objects} object(s), {done.copied} copied now to {address.copy}{others}")
     return address.copy
 
 
@@ -51,7 +51,7 @@ def read_only_location(address: Address) -> UsageError:
     """Return the error for a run that would write to object storage, with the two commands to use instead."""
     return UsageError(
         f"a run can't write to {address}",
-        why="evidence is kept line by line as it is measured, and an object only appears as a whole",
+        why="evidence is written line by line during a run, and object storage only stores whole objects",
         fix=f"Run with a folder, then publish it: hwcompat run --evidence FOLDER; "
         f"hwcompat evidence publish {address} --evidence FOLDER",
     )

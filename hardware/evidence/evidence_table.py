@@ -219,18 +219,18 @@ class EvidenceTable:
         files = f"SELECT DISTINCT place // {_FILE}, run_id FROM (SELECT place, run_id FROM"
         found = self.connection.execute(f"{files} checks UNION ALL SELECT place, run_id FROM runs)").fetchall()
         if any(is_foreign(run_id, self._files[number], runs) for number, run_id in found):
-            raise UnusualEvidenceError("a file holds lines of another run")
+            raise UnusualEvidenceError("a file contains lines of another run")
         (others,) = self.connection.execute(
             "SELECT count(*) FROM checks JOIN (SELECT run_id, any_value(origin) AS its FROM runs GROUP BY run_id) "
             "USING (run_id) WHERE origin <> its"
         ).fetchone() or (1,)
         if others:
-            raise UnusualEvidenceError("a line is of another origin than its run")
+            raise UnusualEvidenceError("a line and its run have different origins")
         twice = self.connection.execute(
             "SELECT place FROM runs WHERE run_id IN (SELECT run_id FROM runs GROUP BY run_id HAVING count(*) > 1)"
         ).fetchall()
         if differing(line for line in self.lines(place for (place,) in twice).values() if isinstance(line, RunLine)):
-            raise UnusualEvidenceError("two lines describe one run differently")
+            raise UnusualEvidenceError("two lines describe the same run differently")
 
     def _parquet(self, paths: Iterable[Path] = ()) -> str:
         """Return SQL for the rows of Parquet files, by default of all that lines are read from, each with its file as

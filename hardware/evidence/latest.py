@@ -153,7 +153,7 @@ def _reduced(table: EvidenceTable, is_wanted: Callable[[str], bool]) -> tuple[li
         if not gone:
             return reduced, lines
         table.remove_checks(gone)
-    raise UnusualEvidenceError("line upon line is broken")
+    raise UnusualEvidenceError("too many broken lines")
 
 
 def _fetched(checks: Sequence[CheckLine]) -> frozenset[str]:
@@ -189,7 +189,7 @@ def _with_details(found: Latest, table: EvidenceTable, places: Mapping[str, int]
     ]
     lines = table.lines({*places.values(), *newest})
     if len(lines) != len({*places.values(), *newest}):
-        raise UnusualEvidenceError("the line of a run is broken")
+        raise UnusualEvidenceError("a run line is broken")
     predictions: dict[str, Mapping[str, object]] = {}
     for place in dict.fromkeys(places.values()):
         run = lines[place]
@@ -247,7 +247,7 @@ def _runs(table: EvidenceTable) -> tuple[dict[str, Mapping[str, str]], dict[str,
     for run_id, text, _ in rows:
         versions[run_id] = json.loads(text)
         if not all(isinstance(value, str) for value in versions[run_id].values()):
-            raise UnusualEvidenceError("a version of a run is no text")
+            raise UnusualEvidenceError("a version of a run isn't a string")
     return versions, {run_id: machine for run_id, _, machine in rows}
 
 
@@ -261,9 +261,9 @@ def _placed(
         if not isinstance(line, CheckLine) or expected != tuple(
             as_unicode(text) for text in (line.run_id, line.cell_id, line.check_name, line.requested_target)
         ):
-            raise UnusualEvidenceError("a line isn't what the table says")
+            raise UnusualEvidenceError("a line differs from its table row")
         if as_unicode(line.accelerator or "") not in ("", row.accelerator):
-            raise UnusualEvidenceError("a line names another accelerator than the table")
+            raise UnusualEvidenceError("a line has a different accelerator than its table row")
         yield row, line
 
 

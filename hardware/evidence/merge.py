@@ -60,7 +60,7 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
     else:
         raise BrokenInput(
             f"{echo(str(source))}: no such file or folder",
-            fix="Name the folder evidence of a bundle, or the file that a page saved.",
+            fix="Give the `evidence` folder of a bundle, or the file that a page saved.",
         )
     check_lines(read)
     for name, (_, objects, _) in read.items():
@@ -77,7 +77,7 @@ def _read_all(source: Path) -> tuple[dict[str, Lines], dict[str, Path | bytes]]:
     Raises `BrokenInput`."""
     paths = sorted(source.glob("*.jsonl"))
     if not paths and not compacted_files(source):
-        raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
+        raise BrokenInput(f"no evidence in {echo(str(source))}", why="it contains no .jsonl file")
     size = sum(path.stat().st_size for path in paths if is_plain_file(path))
     if size > LARGEST_MERGE:  # all lines stay in memory until each was checked
         raise _too_much(source, size_text(size))
@@ -112,7 +112,7 @@ def _check_runs(read: Read, files: Mapping[str, Path | bytes], folder: Path) -> 
         others = any(name not in read and run_of(name) == run.run_id for name in there)
         home = read_run(folder, run.run_id) if others or compacted_files(folder, run.run_id) else Evidence()
         if isinstance(run, RunLine) and differing([run, *home.runs, *home.other_runs]):
-            raise BrokenInput(f"run {run.run_id} is in {folder} already and is described otherwise there")
+            raise BrokenInput(f"run {run.run_id} already exists in {folder} with a different description")
 
 
 def _size(file: Path | bytes) -> int:
@@ -122,8 +122,8 @@ def _size(file: Path | bytes) -> int:
 def _too_much(source: Path, size: str) -> BrokenInput:
     return BrokenInput(
         f"{echo(str(source))} is refused",
-        why=f"it holds {size} of evidence, and {size_text(LARGEST_MERGE)} are taken in at once",
-        fix="Merge its files in several folders.",
+        why=f"it contains {size} of evidence; one merge takes at most {size_text(LARGEST_MERGE)}",
+        fix="Split its files into several folders and merge each.",
     )
 
 
@@ -132,12 +132,14 @@ def _check_alone(name: str, read: Mapping[str, object]) -> None:
     run_id = run_of(name)
     other = next((one for one in read if one != name and one.startswith(f"{run_id}-")), None)
     if other is not None:
-        raise BrokenInput(f"{other} is refused", why=f"{name} is what a page saved, and a page saves one file")
+        raise BrokenInput(
+            f"{other} is refused", why=f"{name} was saved by a page, and a page saves only one file per run"
+        )
 
 
 def _right_name(path: Path) -> str:
     if path.is_symlink() or not is_evidence_name(path.name):
-        raise BrokenInput(f"{echo(path.name)} is not the name of an evidence file", fix="Take it out of the folder.")
+        raise BrokenInput(f"{echo(path.name)} is not a valid evidence file name", fix="Remove it from the folder.")
     return path.name
 
 
@@ -148,7 +150,7 @@ def _own_name(path: Path, objects: list[Any]) -> str:
     first = objects[0] if objects else None
     name = f"{first.get('run_id')}-1.jsonl" if isinstance(first, dict) else ""
     if not is_evidence_name(name):
-        raise BrokenInput(f"{echo(path.name)} is no file of evidence", why="its first line names no run")
+        raise BrokenInput(f"{echo(path.name)} is not an evidence file", why="its first line has no run id")
     return name
 
 
@@ -162,8 +164,8 @@ def _present(there: Path, data: bytes) -> bytes | None:
         raise OutputError(f"{there} cannot be read", why=error.strerror or str(error)) from error
     if not before.startswith(data) and not data.startswith(before):
         raise BrokenInput(
-            f"{there.name} is in {there.parent} already and holds something else",
-            why="evidence is only ever appended to, so that one of the two was changed",
+            f"{there.name} already exists in {there.parent} with different content",
+            why="evidence is append-only, so one of the two files was modified",
         )
     return before
 
@@ -181,16 +183,16 @@ def parsed_lines(name: str, data: bytes) -> Lines:
     """Return the same for the bytes of a file. Raises `BrokenInput`."""
     if data.startswith(b"PK\x03\x04") or data.lstrip()[:1] == b"<":
         raise BrokenInput(
-            f"{echo(name)} is no evidence",
-            why="it is a page or a bundle itself, not what came of it",
-            fix="Name the file that the page saved where it was opened, or the folder evidence of the bundle.",
+            f"{echo(name)} is not evidence",
+            why="it is a page or a bundle itself, not its results",
+            fix="Give the file that the page saved on the other device, or the `evidence` folder of the bundle.",
         )
     whole, _, rest = data.rpartition(b"\n")
     objects = []
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
         where = f"line {number} of {echo(name)}"
         if len(line) > LONGEST_LINE or line.count(b"{") + line.count(b"[") > MOST_BRACKETS:
-            raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB, or has too many lists and tables")
+            raise BrokenInput(f"{where} is refused", why="it exceeds 16 MiB, or has too many lists and objects")
         try:
             text = line.decode("utf-8")  # json.loads would accept UTF-16 too
             found = json.loads(
@@ -210,7 +212,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{echo(name)} stands there twice")
+        raise ValueError(f"duplicate key {echo(name)}")
     return found
 
 
@@ -230,16 +232,16 @@ def check_lines(read: Read) -> None:
             where = f"line {number} of {name}"
             wrong = _reason(validators, plain)
             if wrong:
-                raise BrokenInput(f"{where} doesn't fit the schema of evidence", why=wrong)
+                raise BrokenInput(f"{where} doesn't match the evidence schema", why=wrong)
             try:
                 line = from_dict(plain)
             except HwCompatError as error:
                 raise BrokenInput(f"{where} is broken", why=str(error)) from error
             if not name.startswith(f"{line.run_id}-"):
-                raise BrokenInput(f"{where} is of another run", why=f"it names {echo(line.run_id)}")
+                raise BrokenInput(f"{where} belongs to another run", why=f"it names {echo(line.run_id)}")
             if isinstance(line, RunLine):
                 if line.run_id in runs:
-                    raise BrokenInput(f"{where} plans a run for the second time", why=f"run {line.run_id}")
+                    raise BrokenInput(f"{where} is a duplicate run line", why=f"run {line.run_id}")
                 runs[line.run_id] = line
                 if ids := [cell.cell_id for cell in line.plan if cell_named(cell.cell_id) is None]:
                     raise BrokenInput(f"{where} is broken", why=f"{echo(ids[0])} is not the id of a cell")
@@ -247,20 +249,20 @@ def check_lines(read: Read) -> None:
     planned = {run_id: {cell.cell_id: cell for cell in run.plan} for run_id, run in runs.items()}
     for where, line in lines:
         if line.run_id not in runs:
-            raise BrokenInput(f"{where} has no plan", why=f"no file holds the run line of {line.run_id}")
+            raise BrokenInput(f"{where} has no plan", why=f"no file contains the run line of {line.run_id}")
         if isinstance(line, CheckLine):
             run = runs[line.run_id]
             _check_planned(where, line, planned[run.run_id].get(line.cell_id), run)
             if line.origin is not run.origin:
-                why = f"the check is of {line.origin}, the run of {run.origin}"
-                raise BrokenInput(f"{where} is of another origin than its run", why=why)
+                why = f"the check's origin is {line.origin}, the run's is {run.origin}"
+                raise BrokenInput(f"{where} has a different origin than its run", why=why)
 
 
 def _check_planned(where: str, line: CheckLine, cell: PlannedCell | None, run: RunLine) -> None:
     if cell is None or line.check_name not in cell.checks:
-        raise BrokenInput(f"{where} is of no planned check", why=echo(f"{line.cell_id} {line.check_name}"))
+        raise BrokenInput(f"{where} is not a planned check", why=echo(f"{line.cell_id} {line.check_name}"))
     if line.suite_hash != cell.suite_hash:
-        raise BrokenInput(f"{where} is of another suite than the one planned", why=f"{cell.suite} has another hash")
+        raise BrokenInput(f"{where} is from a different suite than planned", why=f"the hash of {cell.suite} differs")
     contradicts = contradiction(line, weights=[cell.subject], run_started_at=run.started_at)
     if contradicts and run.origin is Origin.HWCOMPAT:
         raise BrokenInput(f"{where} contradicts itself or its run", why=contradicts)
@@ -270,7 +272,7 @@ def _reason(validators: Mapping[str, Any], plain: Any) -> str:
     """Return why an object isn't a line of evidence, or an empty text."""
     kind = plain.get("kind") if isinstance(plain, dict) else None
     if not isinstance(kind, str) or kind not in validators:
-        return f"its kind is none of {', '.join(validators)}"
+        return f"its kind must be one of {', '.join(validators)}"
     for error in validators[kind].iter_errors(plain):
         place = ".".join(str(part) for part in error.absolute_path) or "the line"
         return f"{place}: {error.message[:160]}"

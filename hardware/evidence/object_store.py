@@ -76,7 +76,9 @@ class ObjectStore:
             self._files.invalidate_cache()
             rows = self._files.find(self._root, maxdepth=2, detail=True)
         if len(rows) > MOST_OBJECTS:
-            raise BrokenInput(f"{self.address} holds more than {MOST_OBJECTS:,} objects", fix="Name a folder in it.")
+            raise BrokenInput(
+                f"{self.address} has more than {MOST_OBJECTS:,} objects", fix="Give a prefix inside it."
+            )
         found: dict[str, StoredObject] = {}
         others: list[str] = []
         for key, entry in rows.items():
@@ -125,7 +127,7 @@ class ObjectStore:
                 self._files.mv(f"{key}.part", key)
             self._files.invalidate_cache(self._files._parent(key))
             if self._files.cat_file(key) != data:
-                raise OSError("what is there now isn't what was written")
+                raise OSError("the stored object differs from what was written")
 
     def _put_whole(self, key: str, data: bytes, before: StoredObject | None) -> None:
         if before is None:
@@ -133,7 +135,7 @@ class ObjectStore:
             return
         self._files.invalidate_cache(self._files._parent(key))
         if _stamp(self._files.info(key)) != before.stamp:
-            raise OSError("somebody else has written it meanwhile")
+            raise OSError("another process wrote it in the meantime")
         self._files.pipe_file(key, data)
 
     @contextmanager
@@ -145,16 +147,16 @@ class ObjectStore:
         except HwCompatError:
             raise
         except FileExistsError as error:
-            raise kind(f"can't {what} {self.address}", why="something lies there already") from error
+            raise kind(f"can't {what} {self.address}", why="an object already exists there") from error
         except FileNotFoundError as error:
-            raise kind(f"can't {what} {self.address}", why="there is no such bucket or object") from error
+            raise kind(f"can't {what} {self.address}", why="no such bucket or object") from error
         except Exception as error:  # implementations share no other base class
             if getattr(error, "errno", None) == _EXPIRED:
                 raise ChangedObjectError(f"an object in {self.address} changed while it was read") from error
             why = one_line(redact(f"{type(error).__name__}: {error}"), longest=200)
             fix = ""
             if isinstance(error, PermissionError) or "redential" in type(error).__name__ + str(error):
-                fix = "Give credentials by the store's own variables or files, for example AWS_PROFILE."
+                fix = "Set credentials in the store's own variables or files, for example AWS_PROFILE."
             raise kind(f"can't {what} {self.address}", why=why, fix=fix) from error
 
 
@@ -197,13 +199,17 @@ def _filesystem(address: Address) -> tuple[Any, str]:
         files, root = fsspec.url_to_fs(str(address))
     except ImportError as error:
         entry = known_implementations.get(address.protocol, {})
-        fix = _install() if address.protocol in _OURS else f"{entry.get('err', 'Install what fsspec names')}."
-        why = f"what reads {address.protocol}:// isn't installed"
+        fix = (
+            _install()
+            if address.protocol in _OURS
+            else f"{entry.get('err', 'Install the package for this protocol')}."
+        )
+        why = f"the fsspec package for {address.protocol}:// isn't installed"
         raise UsageError(f"{address} can't be reached", why=why, fix=fix) from error
     except ValueError as error:
         raise UsageError(
             f"{address} can't be reached",
-            why=f"fsspec knows no {address.protocol}://",
+            why=f"fsspec doesn't support {address.protocol}://",
             fix=did_you_mean(address.protocol, known_implementations),
         ) from error
     return files, str(root).rstrip("/")

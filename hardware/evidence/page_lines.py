@@ -28,8 +28,8 @@ Line = Mapping[str, Any]
 
 _CPU = "cpu"
 _AS_REQUESTED = {
-    "stands_in": "its adapter is software, and it doesn't say that it stands for no GPU",
-    "requested": "it doesn't say that what was asked for was only requested",
+    "stands_in": "its adapter is software, but its conditions don't say so",
+    "requested": "its conditions don't say that the context was only requested",
 }
 
 _OUTCOMES = ("passed", "failed", "timeout", "out_of_memory", "not_run")
@@ -82,7 +82,7 @@ def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
     """
     run = lines[0] if lines else {}
     if run.get("kind") != "run":
-        raise BrokenInput(f"line 1 of {name} is refused", why="a page's evidence begins with its run")
+        raise BrokenInput(f"line 1 of {name} is refused", why="a page's evidence starts with its run line")
     _check_shapes(name, lines)
     page = run["page"]
     page_id = str(page.get("id"))
@@ -101,7 +101,7 @@ def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
         number = len(lines)
         _check_whole(lines, lines[1:-1], page, seal)
     except WrongLine as error:
-        raise BrokenInput(f"line {number} of {name} isn't what page {page_id[:12]} writes", why=str(error)) from error
+        raise BrokenInput(f"line {number} of {name} doesn't match page {page_id[:12]}", why=str(error)) from error
 
 
 def _check_shapes(name: str, lines: Sequence[Line]) -> None:
@@ -114,30 +114,30 @@ def _check_shapes(name: str, lines: Sequence[Line]) -> None:
         if error is not None:
             place = ".".join(str(part) for part in error.absolute_path) or "the line"
             why = f"{place}: {error.message[:160]}"
-            raise BrokenInput(f"line {number} of {name} doesn't fit the schema of a page's evidence", why=why)
+            raise BrokenInput(f"line {number} of {name} doesn't match the schema of page evidence", why=why)
 
 
 def _check_run(run: Line, page: Line, seal: Line) -> None:
     sealed: Line = seal["run"]
     for key, value in sealed.items():
         if key != "versions" and run.get(key) != value:
-            raise WrongLine(f"its {key} isn't the one recorded in the page")
+            raise WrongLine(f"its {key} differs from the page's")
     versions = _mapping(run.get("versions"))
     if {key: one for key, one in versions.items() if key != BROWSER_OF_PAGE} != sealed["versions"]:
-        raise WrongLine("its versions aren't those recorded in the page")
+        raise WrongLine("its versions differ from the page's")
     if not versions.get(BROWSER_OF_PAGE):
-        raise WrongLine("it doesn't say in which browser the page was opened")
+        raise WrongLine("it doesn't name the browser")
     if run.get("resumes"):
-        raise WrongLine("a page goes on with no run")
+        raise WrongLine("a page can't resume a run")
     hashes = _mapping(page.get("hashes"))
     if hashes and (changed := sorted(name for name, one in _hashes(seal).items() if hashes.get(name) != one)):
-        raise WrongLine(f"the page's files aren't those recorded in it: {', '.join(changed)}")
+        raise WrongLine(f"the page's files were changed: {', '.join(changed)}")
     if more := sorted(set(hashes) - set(_hashes(seal))):
         raise WrongLine(f"the page has no file {echo(more[0])}")
     started_at = str(run["started_at"])
     _check_moment(started_at, str(seal["sealed_at"]))
     if not str(run["run_id"]).startswith(f"{re.sub('[-:]', '', started_at[:19])}Z-"):
-        raise WrongLine(f"it began at {started_at}, and its run is named {echo(str(run['run_id']))}")
+        raise WrongLine(f"it started at {started_at}, but its run id is {echo(str(run['run_id']))}")
 
 
 def _hashes(seal: Line) -> dict[str, str]:
@@ -157,44 +157,44 @@ def _check_moment(text: str, sealed_at: str) -> None:
     except ValueError:
         moment = None
     if moment is None or not _MOMENT.fullmatch(text):
-        raise WrongLine(f"{echo(text)} is no moment in UTC")
+        raise WrongLine(f"{echo(text)} is not a UTC time")
     if moment < sealed - _CLOCK_BEHIND:
         raise WrongLine(f"it is dated {text}, before the page was made")
     if moment > datetime.datetime.now(datetime.UTC) + _CLOCK_AHEAD:
-        raise WrongLine(f"it is dated {text}, which is yet to come by the clock of this machine")
+        raise WrongLine(f"it is dated {text}, which is in the future by this machine's clock")
 
 
 def _check_check(line: Line, seal: Line) -> None:
     if line["kind"] != "check":
-        raise WrongLine(f"a line of kind {echo(str(line['kind']))} stands where a check's belongs")
+        raise WrongLine(f"a check line was expected, not one of kind {echo(str(line['kind']))}")
     for key, value in seal["check"].items():
         if line.get(key) != value:
-            raise WrongLine(f"its {key} is {echo(str(line.get(key)))}, and the page records {echo(str(value))}")
+            raise WrongLine(f"its {key} is {echo(str(line.get(key)))}, but the page's is {echo(str(value))}")
     if line.get("outcome") not in _OUTCOMES:
-        raise WrongLine(f"no page ends a check as {echo(str(line.get('outcome')))}")
+        raise WrongLine(f"a page can't record the outcome {echo(str(line.get('outcome')))}")
     if line.get("substitution_reason"):
-        raise WrongLine("a page substitutes no target")
+        raise WrongLine("a page can't substitute a target")
     _check_moment(str(line["started_at"]), str(seal["sealed_at"]))
     if line.get("actual_dtype") not in (None, seal["check"]["precision"]):
-        raise WrongLine(f"it ran in {echo(str(line['actual_dtype']))}, not in the precision recorded in the page")
+        raise WrongLine(f"it ran in {echo(str(line['actual_dtype']))}, not in the page's precision")
     if line["outcome"] == "not_run" and (line.get("actual_target"), line.get("actual_dtype")) != (None, None):
-        raise WrongLine("it names where it ran, and says that it didn't")
+        raise WrongLine("it names a target, but its outcome is not_run")
     given = [(one.get("batch"), one.get("sequence_length")) for one in seal["passes"]]
     if (line.get("batch"), line.get("sequence_length")) not in [(None, None), *given]:
-        raise WrongLine("its inputs have a batch or length that the page doesn't record")
+        raise WrongLine("the batch size or length of its inputs differs from the page's")
 
 
 def _check_pass(line: Line, seal: Line) -> None:
     name = line["check_name"]
     if name in seal["not_captured"] or (name != BUILDS and name not in seal["steps"]):
-        raise WrongLine(f"the page has no way of asking {echo(str(name))}, so that it can't have passed")
+        raise WrongLine(f"the page can't run {echo(str(name))}, so it can't have passed")
     if line.get("actual_target") != seal["check"]["requested_target"]:
-        raise WrongLine("a pass says on which target")
+        raise WrongLine("it passed, but its target is missing or wrong")
     if line.get("actual_dtype") != seal["check"]["precision"] or line.get("error_type"):
-        raise WrongLine("a pass is in the precision recorded in the page, and has no error")
+        raise WrongLine("it passed, but in another precision or with an error type")
     offloaded = _mapping(line.get("offloaded_ops"))
     if beyond := sorted(set(offloaded) - set(seal["target"]["host_allowed"])):
-        raise WrongLine(f"it passed, and {echo(', '.join(beyond))} ran on the host")
+        raise WrongLine(f"it passed, but {echo(', '.join(beyond))} ran on the host")
     steps: Sequence[Line] = seal["steps"].get(name, ())
     if any(step["what"] == "execution" for step in steps):
         _check_proof(line, offloaded, seal, steps)
@@ -212,7 +212,7 @@ def _check_proof(line: Line, offloaded: Line, seal: Line, steps: Sequence[Line])
     moving = {f"onnx.{name}{end}" for name in rules["rearranging"] for end in ("", rules["whole"])}
     others = [name for name in ran.keys() | nodes.keys() if ran[name] != nodes[name] and name not in moving]
     if not native or others or any(offloaded[name] > nodes[name] for name in offloaded):
-        raise WrongLine("the operators of its proof aren't those of the model's file")
+        raise WrongLine("its operators differ from those of the model file")
 
 
 def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
@@ -221,20 +221,20 @@ def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
     if not comparing:
         return
     if not isinstance(measured, list) or len(measured) != len(comparing):
-        raise WrongLine(f"it passed with {len(measured)} of {len(comparing)} numbers")
+        raise WrongLine(f"it passed with {len(measured)} of {len(comparing)} measured errors")
     for value, step in zip(measured, comparing, strict=True):
         if not _is_number(value):
-            raise WrongLine(f"it passed with {echo(str(value))}, which is no error")
+            raise WrongLine(f"it passed, but {echo(str(value))} is not a valid error")
         if not (value <= step["at_most"] if "at_most" in step else value > step["more_than"]):
-            raise WrongLine(f"it passed with {value:g}, which isn't what the page requires: {_said(step)}")
+            raise WrongLine(f"it passed with {value:g}, but the page requires {_said(step)}")
     held = [value for value, step in zip(measured, comparing, strict=True) if step["what"] != "difference"]
     error = line.get("max_rel_error")
     if not held and error is None:
         return  # it compares nothing with a reference
     if not _is_number(error) or not error <= limit or line.get("tolerance") != limit:
-        raise WrongLine(f"it passed with an error of {echo(str(error))}, and the recorded tolerance is {limit:g}")
+        raise WrongLine(f"it passed with an error of {echo(str(error))}, but the tolerance is {limit:g}")
     if error != max(held, default=None):
-        raise WrongLine("its error isn't the largest of those that it measured")
+        raise WrongLine("its error isn't the largest of its measured errors")
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
@@ -249,18 +249,18 @@ def _check_whole(lines: Sequence[Line], checks: Sequence[Line], page: Line, seal
     """Check that there is a line for each check, and an end that counts them: a page saves everything at once."""
     end = lines[-1]
     if end["kind"] != "end":
-        raise WrongLine("it was cut off: it has no end")
+        raise WrongLine("it is truncated: its end line is missing")
     planned = [name for cell in seal["run"]["plan"] for name in cell["checks"]]
     if [line["check_name"] for line in checks] != planned:
-        raise WrongLine(f"its checks aren't those of the plan, each once: {', '.join(planned)}")
+        raise WrongLine(f"it must have each planned check exactly once: {', '.join(planned)}")
     counts = dict(Counter(str(line["outcome"]) for line in checks))
     if end.get("counts") != counts:
-        raise WrongLine("its end counts other outcomes than its checks have")
+        raise WrongLine("the counts in its end line differ from its checks")
     _check_moment(str(end["ended_at"]), str(seal["sealed_at"]))
     if end["ended_at"] < lines[0]["started_at"]:
-        raise WrongLine("it ended before it began")
+        raise WrongLine("it ended before it started")
     if not page.get("hashes") and set(counts) - {"not_run"}:
-        raise WrongLine("it says of no file what it was, and yet something ran")
+        raise WrongLine("checks ran, but it has no file hashes")
 
 
 def _mapping(value: Any) -> Line:
@@ -303,7 +303,7 @@ def _described(adapter: Line, target: Line) -> tuple[str, dict[str, str], list[d
         return name, adapter_conditions(adapter, software), [listed]
     kind = target["device_type"]
     if adapter["kind"] != kind:
-        raise WrongLine(f"its context is of kind {adapter['kind']}, and {kind} was asked for")
+        raise WrongLine(f"its context is of kind {adapter['kind']}, but {kind} was requested")
     name = f"WebNN's {kind} context{'' if kind == _CPU else ', as requested'}"
     wish = f"a context of kind {kind}; the browser doesn't tell what executed"
     said = {} if kind == _CPU else {"requested": wish}
@@ -313,23 +313,23 @@ def _described(adapter: Line, target: Line) -> tuple[str, dict[str, str], list[d
 def _check_described(run: Line, device: _PageDevice, browser: object) -> None:
     """Check machine, `browser` and accelerators of a run line against its device."""
     if run["inventory"]["accelerators"] != device.accelerators:
-        raise WrongLine("its accelerators aren't the adapter that it describes")
+        raise WrongLine("its accelerators don't match its adapter")
     if browser != device.browser:
-        raise WrongLine(f"its versions name another browser than its inventory: {device.browser}")
+        raise WrongLine(f"its versions and its inventory ({device.browser}) name different browsers")
     if run["machine"] != device.machine:
-        raise WrongLine("its machine isn't named by its browser and device, as a page names it")
+        raise WrongLine("its machine name doesn't match its browser and device")
 
 
 def _check_ran_there(line: Line, device: _PageDevice) -> None:
     """Check what a check's line states about the device."""
     if device.reason and line["outcome"] != "not_run":
-        raise WrongLine(f"its inventory says that nothing runs here, and the check is {line['outcome']}")
+        raise WrongLine(f"its inventory says that nothing can run there, but the check is {line['outcome']}")
     conditions = line["conditions"]
     for key, value in device.conditions.items():
         if conditions.get(key) != value:
-            why = f"its condition {key!r} is another than seal and device make it"
+            why = f"its condition {key!r} doesn't match the page and the device"
             raise WrongLine(why if key in conditions else _AS_REQUESTED.get(key, why))
     if more := sorted(set(conditions) - set(device.conditions)):
-        raise WrongLine(f"no page states {', '.join(more)} among its conditions")
+        raise WrongLine(f"a page can't record the condition {', '.join(more)}")
     if line["accelerator"] != device.accelerator:
-        raise WrongLine("its accelerator isn't the device that its inventory describes")
+        raise WrongLine("its accelerator doesn't match the device in its inventory")

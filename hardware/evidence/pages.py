@@ -43,7 +43,9 @@ def keep_seal(folder: Path, text: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
     except OSError as error:
-        raise OutputError(f"the page's seal cannot be kept in {folder}", why=error.strerror or str(error)) from error
+        raise OutputError(
+            f"the page's seal cannot be written to {folder}", why=error.strerror or str(error)
+        ) from error
     return path
 
 
@@ -51,28 +53,28 @@ def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
     """Return the seal of a page. Raises `BrokenInput` if it is missing in `folder`, was changed or isn't valid."""
     path = folder / SEALS / f"{page_id}.json"
     if not (len(page_id) == 64 and set(page_id) <= set("0123456789abcdef")):
-        raise BrokenInput("a page's evidence names no page", why="a page's name has 64 hexadecimal digits")
+        raise BrokenInput("the evidence has no valid page id", why="a page id has 64 hexadecimal digits")
     try:
         data = read_bytes(path, longest=_LARGEST)
     except OSError as error:
         raise BrokenInput(
-            f"the seal of page {page_id[:12]} isn't known here",
-            why="evidence of a page is held against the seal that was kept when the page was made",
-            fix=f"Merge it where the page was made, or bring {SEALS}/{page_id[:12]}….json of its evidence folder "
-            f"into {folder / SEALS}.",
+            f"the seal of page {page_id[:12]} was not found",
+            why="evidence of a page is checked against the seal that was stored when the page was made",
+            fix=f"Merge it on the machine that made the page, or copy {SEALS}/{page_id[:12]}….json of its evidence "
+            f"folder into {folder / SEALS}.",
         ) from error
     if hashlib.sha256(data).hexdigest() != page_id:
-        raise BrokenInput(f"the seal of page {page_id[:12]} was changed", why="its hash isn't its name any more")
+        raise BrokenInput(f"the seal of page {page_id[:12]} was changed", why="its hash differs from its name")
     try:
         found: Mapping[str, Any] = parsed_json(data)
     except ValueError as error:
-        raise BrokenInput(f"the seal of page {page_id[:12]} is no JSON", why=reason_of(error)) from error
+        raise BrokenInput(f"the seal of page {page_id[:12]} is not valid JSON", why=reason_of(error)) from error
     if isinstance(found, Mapping) and found.get("schema_version") != SEAL_VERSION:
         raise BrokenInput(
-            f"the seal of page {page_id[:12]} is of another version", why=f"this one reads {SEAL_VERSION}"
+            f"the seal of page {page_id[:12]} has another version", why=f"this hwcompat reads version {SEAL_VERSION}"
         )
     if why := _wrong_in(found):
-        raise BrokenInput(f"the seal of page {page_id[:12]} is none that a page could have", why=why)
+        raise BrokenInput(f"the seal of page {page_id[:12]} is invalid", why=why)
     return found
 
 
@@ -88,9 +90,9 @@ def _wrong_in(seal: Mapping[str, Any]) -> str:
     for name, steps in seal["steps"].items():
         for step in steps:
             if step["pass"] >= len(seal["passes"]) or step.get("want", 0) >= max(len(seal["wanted"]), 1):
-                return f"a step of {echo(name)} names a pass or a reference that it doesn't have"
+                return f"a step of {echo(name)} names a pass or a reference that doesn't exist"
     if any(one["file"] >= len(seal["files"]) for one in seal["passes"]):
-        return "a pass names a file that it doesn't have"
+        return "a pass names a file that doesn't exist"
     return ""
 
 

@@ -80,8 +80,8 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (duckdb.Error, OSError, ValueError) as error:
         why = str(error).splitlines()[0][:160]
-        fix = "Take it out of the folder."
-        raise BrokenInput(f"{echo(str(path))} is no compacted evidence", why=why, fix=fix) from error
+        fix = "Remove it from the folder."
+        raise BrokenInput(f"{echo(str(path))} is not compacted evidence", why=why, fix=fix) from error
 
 
 # Content of files
@@ -105,9 +105,9 @@ def held(
         wrong = next((name for name in found[path] if partition_of(name) != path.parent.name), None)
         if wrong is not None and PARTITION.fullmatch(path.parent.name):
             raise BrokenInput(
-                f"{echo(str(path))} lies in the wrong folder",
-                why=f"{echo(wrong)} is of {partition_of(wrong)}",
-                fix=f"Move it out of {path.parent.name}, into the folder of evidence itself.",
+                f"{echo(str(path))} is in the wrong folder",
+                why=f"{echo(wrong)} belongs to {partition_of(wrong)}",
+                fix=f"Move it from {path.parent.name} to the evidence folder itself.",
             )
     return found
 
@@ -232,7 +232,7 @@ def _wrong_with(connection: duckdb.DuckDBPyConnection, path: str) -> str:
     kinds: dict[str, Any] = {name: kind for name, kind, *_ in names}
     for name, kind in _OWN.items():
         if str(kinds.get(name)) != kind:
-            return f"it has no column {name} of {kind}"
+            return f"it has no column {name} of type {kind}"
     (rows,) = connection.execute("SELECT sum(num_rows) FROM parquet_file_metadata(?)", [path]).fetchone() or (0,)
     if not 0 <= int(rows or 0) <= MOST_ROWS:
         return f"it has more than {MOST_ROWS:,} lines"
@@ -240,14 +240,14 @@ def _wrong_with(connection: duckdb.DuckDBPyConnection, path: str) -> str:
     try:
         sizes = ", ".join(f"coalesce(sum({_length(name, kinds[name])}), 0)::HUGEINT" for name in read)
     except KeyError as error:
-        return f"it has a column of {error.args[0]}"
+        return f"it has a column of type {error.args[0]}"
     (longest, *found) = connection.execute(
         f"SELECT max(strlen(line)), {sizes} FROM {PARQUET}", [path]
     ).fetchone() or (0,)
     if (longest or 0) > LONGEST_LINE:
         return f"it has a line of {size_text(longest)}"
     total = sum(map(int, found))
-    return f"its text comes to {size_text(total)}" if total > LARGEST_TEXT else ""
+    return f"its text has {size_text(total)} in total" if total > LARGEST_TEXT else ""
 
 
 def _length(name: str, kind: Any, depth: int = 0) -> str:

@@ -275,7 +275,7 @@ def from_dict(data: Mapping[str, Any]) -> Line:
             return _build(EndLine, data)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BrokenInput(f"a {kind!r} line of evidence is broken", why=f"{type(error).__name__}: {error}") from error
-    raise BrokenInput(f"{kind!r} is no kind of evidence line", fix="Known: run, check, end.")
+    raise BrokenInput(f"{kind!r} is not a kind of evidence line", fix="Known: run, check, end.")
 
 
 def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -> _Built:
@@ -305,7 +305,7 @@ def _origin(data: Mapping[str, Any]) -> Origin:
 def _names(value: Any) -> tuple[str, ...]:
     """Return a list of strings as a tuple. Lines are untrusted: raises `TypeError` for anything else."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise TypeError("what should be a list of texts is none")
+        raise TypeError("a list of strings was expected")
     return tuple(value)
 
 
@@ -319,5 +319,5 @@ def _typed(name: str, text: str, kind: type | None, value: Any) -> Any:
         raise TypeError(f"{name} is {type(value).__name__}, not {text}")
     values = _VALUE_TYPES.get(text, object)
     if isinstance(value, Mapping) and not all(isinstance(item, values) for item in value.values()):
-        raise TypeError(f"{name} holds something else than {values.__name__}")
+        raise TypeError(f"{name} has values that aren't {values.__name__}")
     return value

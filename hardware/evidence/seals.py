@@ -26,11 +26,11 @@ _MOST_BRACKETS = 8
 """An end has three: the line, its counts and its files."""
 _EMPTY = hashlib.sha256().hexdigest()
 
-CHANGED = "it was changed after its run had ended"
+CHANGED = "it was changed after its run ended"
 """The reason if a file's digest isn't the one in the end of its run."""
-ADDED = "it was added after its run had ended"
+ADDED = "it was added after its run ended"
 """The reason if the end of a run doesn't name the file."""
-MISSING = "it is missing, and the end of its run names it"
+MISSING = "it is listed in the end line of its run, but missing"
 
 _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}-[0-9]+\.jsonl")
 

@@ -46,10 +46,12 @@ def read_shipped(path: Path) -> list[Line]:
             while data := file.readline(LONGEST_LINE + 1):
                 size += len(data)
                 if len(data) > LONGEST_LINE or len(lines) >= _MOST_LINES or size > _LARGEST:
-                    raise ValueError(f"more than {_MOST_LINES} lines, or more than {size_text(_LARGEST)} unpacked")
+                    raise ValueError(
+                        f"it has more than {_MOST_LINES} lines, or more than {size_text(_LARGEST)} unpacked"
+                    )
                 lines.append(read_line(data))
     except (OSError, EOFError, ValueError, zlib.error, HwCompatError) as error:
-        raise BrokenInput(f"{echo(path.name)} is no kept evidence", why=reason_of(error)) from error
+        raise BrokenInput(f"{echo(path.name)} is not shipped evidence", why=reason_of(error)) from error
     return lines
 
 

@@ -49,7 +49,7 @@ def sign_evidence(folder: Path, key: Path) -> int:
     """
     digests = _digests(folder)
     if not digests:
-        raise UsageError(f"there is no evidence in {echo(str(folder))}", fix="Name the folder that --evidence names.")
+        raise UsageError(f"no evidence in {echo(str(folder))}", fix="Give the evidence folder.")
     manifest = folder / MANIFEST
     write_whole(manifest, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
     (folder / SIGNATURE).unlink(missing_ok=True)
@@ -67,7 +67,7 @@ def check_evidence(folder: Path, signers: Path, identity: str) -> Checked:
     try:
         text = read_text(manifest, longest=_LONGEST)
     except (OSError, ValueError) as error:
-        why = "it was never signed" if isinstance(error, FileNotFoundError) else reason_of(error)
+        why = "the folder was never signed" if isinstance(error, FileNotFoundError) else reason_of(error)
         raise BrokenInput(f"{echo(str(folder))} has no signature", why=why) from error
     signature = ["-f", str(signers), "-I", identity, "-n", NAMESPACE, "-s", str(folder / SIGNATURE)]
     try:
@@ -100,8 +100,8 @@ def _ssh_keygen(words: list[str], given: str = "") -> None:
         command = ["ssh-keygen", "-Y", *words]
         done = run(command, limit_s=_LIMIT_S, given=given.encode(), own_session=False)
     except FileNotFoundError as error:
-        raise HwCompatError("ssh-keygen is not here", fix="Install OpenSSH 8.0 or later.") from error
+        raise HwCompatError("ssh-keygen was not found", fix="Install OpenSSH 8.0 or later.") from error
     if done.timed_out:
-        raise HwCompatError("ssh-keygen did not answer", why=f"within {_LIMIT_S} s: it may ask for a passphrase")
+        raise HwCompatError(f"ssh-keygen took longer than {_LIMIT_S} s", why="it may be waiting for a passphrase")
     if done.returncode:
         raise HwCompatError("ssh-keygen failed", why=" ".join((done.stderr or done.stdout).split())[:300])

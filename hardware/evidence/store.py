@@ -90,7 +90,9 @@ def evidence_files(folder: Path) -> tuple[dict[str, Path], list[BrokenLine]]:
     """Return the files of JSON lines in a folder by name, and irregular files with such a name."""
     found = {path.name: path for path in sorted(folder.glob("*.jsonl"))}
     plain = {name: path for name, path in found.items() if is_plain_file(path)}
-    wrong = [BrokenLine(file=name, number=1, reason="it is no regular file") for name in found if name not in plain]
+    wrong = [
+        BrokenLine(file=name, number=1, reason="it is not a regular file") for name in found if name not in plain
+    ]
     return plain, wrong
 
 
@@ -141,7 +143,7 @@ def read_line(data: bytes) -> Line:
         raise ValueError("longer than 16 MiB")
     brackets = data.count(b"{") + data.count(b"[")
     if brackets > MOST_BRACKETS:  # 2 bytes each in the file, 60 in memory
-        raise ValueError(f"more than {MOST_BRACKETS:,} lists and tables")
+        raise ValueError(f"more than {MOST_BRACKETS:,} lists and objects")
     try:
         parsed = _DECODER.decode(data.decode("utf-8"))
     except RecursionError as error:
@@ -154,7 +156,7 @@ def read_line(data: bytes) -> Line:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a valid JSON number")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
@@ -171,11 +173,11 @@ def read_folder(*folders: Path) -> Evidence:
 def check_folder(folder: Path) -> None:
     """Raise `BrokenInput` if there is no such folder, or if all evidence in it is packed."""
     if not folder.is_dir():
-        raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with hwcompat run first.")
+        raise BrokenInput(f"evidence folder {folder} not found", fix="Run suites first: hwcompat run --model bert")
     if any(folder.glob("*.jsonl.gz")) and not any(folder.glob("*.jsonl")) and not compacted_files(folder):
         raise BrokenInput(
-            f"the evidence in {folder} is packed and isn't read as it is",
-            fix=f"Unpack it into a folder of its own, for example: "
+            f"the evidence in {folder} is compressed and can't be read directly",
+            fix=f"Unpack it into a separate folder, for example: "
             f"mkdir unpacked && gunzip --stdout {folder}/cpu.jsonl.gz > unpacked/cpu.jsonl",
         )
 
@@ -244,11 +246,11 @@ def _gather(files: Iterable[_Read]) -> Evidence:
         for number, line in enumerate(one.lines, start=1):
             foreign = is_foreign(line.run_id, one.name, names)
             if foreign:
-                why = f"it is of run {line.run_id}, and {one.name} isn't one of its files"
+                why = f"it belongs to run {line.run_id}, but {one.name} isn't a file of that run"
             elif line.run_id in doubtful:
-                why = f"run {line.run_id} has several run lines, and they differ"
+                why = f"run {line.run_id} has several run lines that differ"
             elif isinstance(line, CheckLine) and origins.get(line.run_id, line.origin) is not line.origin:
-                why = f"its origin is {line.origin}, and that of its run is {origins[line.run_id]}"
+                why = f"its origin is {line.origin}, but its run's origin is {origins[line.run_id]}"
             else:
                 lines.append(line)
                 continue
@@ -314,7 +316,7 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
     try:
         if any(one.type != duckdb.StatementType.SELECT for one in connection.extract_statements(sql)):
-            raise UsageError("evidence is asked, and never changed", fix="Ask with a SELECT over the view lines.")
+            raise UsageError("only SELECT statements are allowed", fix="Query the view `lines` with a SELECT.")
         connection.execute(f"SET allowed_paths={files}")
         connection.execute("SET enable_external_access=false")
         connection.execute(

@@ -65,7 +65,7 @@ class EvidenceWriter:
             raise OutputError(
                 f"evidence cannot be written to {folder}",
                 why=error.strerror or str(error),
-                fix="Give a folder that can be written with --evidence.",
+                fix="Give a writable folder with --evidence.",
             ) from error
 
     def write(self, line: Line) -> None:
@@ -80,7 +80,7 @@ class EvidenceWriter:
             raise self._unwritable(error) from error
         if written != len(data):
             self._take_back(written)
-            raise OutputError(f"evidence in {self.path} was cut short", why="the disk is full")
+            raise OutputError(f"writing evidence to {self.path} failed", why="the disk is full")
         self._is_torn = False
 
     def _take_back(self, written: int) -> None:

@@ -24,13 +24,13 @@ Compute = Callable[[Tensors], dict[str, "torch.Tensor"]]
 
 
 def with_convert_model(
-    subject: ModelInput, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
+    model_input: ModelInput, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
 ) -> Exported:
     """Trace the bare forward pass, without a cache, with all axes that follow batch or length dynamic.
 
     With `held`, even if it is empty, the inputs of these names and all sizes are constants of the trace.
     """
-    model = subject.model
+    model = model_input.model
     tensors, positions, compute = bare_forward(model, example)
     with traceable(model):
         dynamic = {name: 2 if follows_length(array) else 1 for name, array in example.items()}
@@ -62,10 +62,10 @@ def bare_forward(
     return tensors, host_positions(model, tensors), compute
 
 
-def holding_numbers(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def holding_numbers(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace for the shapes of the example only, with integers that belong to no token as constants: sizes and places
     of images, from which a model makes loops and lists in Python that no trace can follow."""
-    return with_convert_model(subject, example, folder, held=held_inputs(example))
+    return with_convert_model(model_input, example, folder, held=held_inputs(example))
 
 
 def convert(

@@ -69,13 +69,13 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
     return list(vars(value).items()) if type(value).__module__ == "transformers.cache_utils" else []
 
 
-def write_decoding(subject: ModelInput, example: Inputs, folder: Path, forward: Exported) -> None:
+def write_decoding(model_input: ModelInput, example: Inputs, folder: Path, forward: Exported) -> None:
     """Write the graphs beside the forward pass.
 
     If that is static, the prompt keeps the shapes of the example too, and held inputs are constants here as well.
     Raises the errors of the library or the converter.
     """
-    with contextlib.closing(decoding_graphs(subject.model, example)) as graphs:
+    with contextlib.closing(decoding_graphs(model_input.model, example)) as graphs:
         for graph in graphs:
             fixed = forward.static and graph.file != STEP  # a cache grows with every token
             axes = {name: 0 if fixed else _free_axes(name, tensor, example) for name, tensor in graph.given.items()}
@@ -169,7 +169,7 @@ def recorded_calls(model: Any, tensors: Tensors, *, steps: int) -> tuple[list[tu
     prepared = [(encoder, ENCODER, call) for encoder, calls in encoded for call in calls]
     if len(seen) < steps or len(prepared) > 1:
         raise Unsupported(
-            f"{type(model).__name__} decodes in a way of its own, whose calls can't be told apart",
+            f"{type(model).__name__} uses a custom decoding loop, whose calls can't be assigned to graphs",
             error_type="not_applicable",
             stage=Stage.EXPORT,
         )
@@ -270,7 +270,7 @@ def without_torch_modules(model: Any, *replaced: Any) -> Iterator[None]:
 
     def refuse(module: Any, _: Any) -> None:
         if id(module) in parts and id(module) not in allowed:
-            reason = f"{parts[id(module)]} would run in torch while the graphs decode"
+            reason = f"{parts[id(module)]} would run in torch during decoding"
             raise Unsupported(reason, error_type="silent_offload", stage=Stage.RUN)
 
     hook = register_module_forward_pre_hook(refuse)

@@ -32,7 +32,7 @@ _METHOD = "torchscript, decoding"
 _RUNTIME = "ONNX Runtime's CPU provider"
 
 
-def export_onnx_decoding(subject: ModelInput, example: Inputs) -> Exported:
+def export_onnx_decoding(model_input: ModelInput, example: Inputs) -> Exported:
     """Return the decoding graphs of a model, from the cache or made now.
 
     On ONNX Runtime's CPU provider they decode the same tokens as torch. Raises `Unsupported` with the reason
@@ -47,23 +47,23 @@ def export_onnx_decoding(subject: ModelInput, example: Inputs) -> Exported:
         best=_METHOD,
         decodes=True,
     )
-    return export_once(subject, example, lambda exported: DecodingOnnx(exported, subject), route)
+    return export_once(model_input, example, lambda exported: DecodingOnnx(exported, model_input), route)
 
 
 class DecodingOnnx:
     """An export on ONNX Runtime's CPU provider, called by the library's decoding loop."""
 
-    def __init__(self, exported: Exported, subject: ModelInput) -> None:
-        self.subject = subject
+    def __init__(self, exported: Exported, model_input: ModelInput) -> None:
+        self.model_input = model_input
         self.graphs = {
             name: functools.partial(_run, session_on_host(file)) for name, file in graph_files(exported).items()
         }
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        raise NotImplementedError("these graphs decode, and the forward pass is a file of its own")
+        raise NotImplementedError("these graphs only decode; the forward pass is in a separate file")
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        return decode(self.subject.model, self.graphs, inputs, steps=steps)
+        return decode(self.model_input.model, self.graphs, inputs, steps=steps)
 
 
 def graph_files(exported: Exported) -> dict[str, Path]:
@@ -107,11 +107,11 @@ def _run(session: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {output_name(name): np.asarray(value) for name, value in found}
 
 
-def _write(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def _write(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     with (
         arithmetic_masks(),
         exportable_operators(),
-        contextlib.closing(decoding_graphs(subject.model, example, tokens=2)) as graphs,
+        contextlib.closing(decoding_graphs(model_input.model, example, tokens=2)) as graphs,
     ):
         for graph in graphs:
             _write_one(graph, folder / FILES[graph.file])

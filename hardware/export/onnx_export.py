@@ -49,10 +49,10 @@ def missing_packages() -> str:
 
     missing = [name for name in PACKAGES if find_spec(name) is None]
     how = as_runnable("pip install -r requirements-onnx.txt")
-    return f"{' and '.join(missing)} missing here ({how})" if missing else ""
+    return f"{' and '.join(missing)} not installed ({how})" if missing else ""
 
 
-def export_onnx(subject: ModelInput, example: Inputs) -> Exported:
+def export_onnx(model_input: ModelInput, example: Inputs) -> Exported:
     """Return the ONNX file of a torch module for the shapes of `example`, from the cache or made now.
 
     It agrees with torch on ONNX Runtime's CPU provider, for the example and for other values of the same shapes.
@@ -66,7 +66,7 @@ def export_onnx(subject: ModelInput, example: Inputs) -> Exported:
         refused=OPERATORS_REFUSED,
         best=_METHOD,
     )
-    return export_once(subject, example, lambda exported: OnnxModel(exported.folder / ONNX, subject), route)
+    return export_once(model_input, example, lambda exported: OnnxModel(exported.folder / ONNX, model_input), route)
 
 
 def session_on_host(file: Path) -> Any:
@@ -82,13 +82,13 @@ def session_on_host(file: Path) -> Any:
 class OnnxModel:
     """A model's file on ONNX Runtime's CPU provider."""
 
-    def __init__(self, file: Path, subject: ModelInput) -> None:
+    def __init__(self, file: Path, model_input: ModelInput) -> None:
         self.session = session_on_host(file)
-        self.subject = subject
+        self.model_input = model_input
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the floating-point outputs of one forward pass, by name, as float64."""
-        given = with_positions(self.subject, inputs)
+        given = with_positions(self.model_input, inputs)
         named = {one.name: np.ascontiguousarray(given[one.name]) for one in self.session.get_inputs()}
         names = [one.name for one in self.session.get_outputs()]
         found = zip(names, self.session.run(names, named), strict=True)
@@ -103,14 +103,14 @@ def output_name(name: str) -> str:
     return name.removeprefix(RESULT)
 
 
-def with_positions(subject: ModelInput, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def with_positions(model_input: ModelInput, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return a graph's inputs: floating-point ones in float32, and positions that Python computes."""
     import torch
 
     from ..model.calls import to_tensors
 
     tensors = to_tensors(inputs, "cpu", torch.float32)
-    found = {**tensors, **host_positions(subject.model, tensors)}
+    found = {**tensors, **host_positions(model_input.model, tensors)}
     return {name: tensor.numpy() for name, tensor in found.items()}
 
 
@@ -121,16 +121,16 @@ def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, f
     return made, error
 
 
-def _within_float16(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def _within_float16(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace with constants within float16, which masks of a model's own code often exceed."""
-    made = traced(subject, example, folder)
+    made = traced(model_input, example, folder)
     _clip_constants(folder / ONNX)
     return made
 
 
-def _own_operators(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def _own_operators(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace with torch's own operators, for models that the replacements don't suit."""
-    made = traced(subject, example, folder, operators=_repeated_heads)
+    made = traced(model_input, example, folder, operators=_repeated_heads)
     _clip_constants(folder / ONNX)
     return made
 
@@ -152,7 +152,7 @@ def _exportable() -> Iterator[None]:
 
 
 def traced(
-    subject: ModelInput,
+    model_input: ModelInput,
     example: Inputs,
     folder: Path,
     *,
@@ -164,9 +164,9 @@ def traced(
     from ..model.calls import without_cache
     from ..model.outputs import nested
 
-    model = subject.model
+    model = model_input.model
     options = without_cache(model)
-    arrays = with_positions(subject, example)
+    arrays = with_positions(model_input, example)
     names = list(arrays)
 
     def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -289,6 +289,6 @@ def _differs(dims: list[int], full: list[int]) -> bool:
 _METHOD = "torchscript"
 _WAYS: tuple[tuple[str, Way], ...] = (
     ("within float16", _within_float16),
-    ("as it is", traced),
+    ("plain trace", traced),
     ("by its own operators", _own_operators),
 )

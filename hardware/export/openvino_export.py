@@ -31,7 +31,7 @@ _OPERATORS = {
 
 
 def export_openvino(
-    subject: ModelInput, example: Inputs, open_on_cpu: Opener, *, traced_anew: bool = False
+    model_input: ModelInput, example: Inputs, open_on_cpu: Opener, *, traced_anew: bool = False
 ) -> Exported:
     """Return the OpenVINO model of a torch module, from the cache or made now.
 
@@ -44,9 +44,9 @@ def export_openvino(
     """
     changes = current_changes()
     if traced_anew or changes.cache:
-        subject = replace(subject, generates="none")
+        model_input = replace(model_input, generates="none")
     route = Route(
-        ways=changed_ways(changes) or (_TRACES if traced_anew else tuple(_ways(subject))),
+        ways=changed_ways(changes) or (_TRACES if traced_anew else tuple(_ways(model_input))),
         prove=_proven,
         runtime="OpenVINO's own CPU device",
         packages=("openvino", "optimum-intel", "nncf"),
@@ -54,7 +54,7 @@ def export_openvino(
         best=EXPORTER,
         decodes=True,
     )
-    return export_once(subject, example, open_on_cpu, route)
+    return export_once(model_input, example, open_on_cpu, route)
 
 
 def changed_ways(changes: AppliedFix) -> tuple[tuple[str, Way], ...]:
@@ -69,17 +69,17 @@ def changed_ways(changes: AppliedFix) -> tuple[tuple[str, Way], ...]:
     return found.get(changes.export, ())
 
 
-def _for_these_shapes(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def _for_these_shapes(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace as usual with every size a constant, for each shape anew."""
-    return convert_model.with_convert_model(subject, example, folder, held=frozenset())
+    return convert_model.with_convert_model(model_input, example, folder, held=frozenset())
 
 
-def _over_onnx(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def _over_onnx(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Read torch's ONNX file of the forward pass with OpenVINO's converter, for the shapes of the example.
 
     Raises the errors of both.
     """
-    onnx_export.traced(subject, example, folder)
+    onnx_export.traced(model_input, example, folder)
     import onnx as library
     import openvino
 
@@ -91,7 +91,7 @@ def _over_onnx(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
     return Exported(folder=folder, method="onnx", static=True)
 
 
-def _over_program(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def _over_program(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Read the program of torch.export with OpenVINO's converter, for the shapes of the example.
 
     Raises the errors of both.
@@ -99,7 +99,7 @@ def _over_program(subject: ModelInput, example: Inputs, folder: Path) -> Exporte
     import openvino
     import torch
 
-    model = subject.model
+    model = model_input.model
     tensors, positions, compute = convert_model.bare_forward(model, example)
     given = {**tensors, **positions}
     file = folder / "forward.pt2"
@@ -112,9 +112,9 @@ def _over_program(subject: ModelInput, example: Inputs, folder: Path) -> Exporte
     return Exported(folder=folder, method="torch.export", static=True)
 
 
-def _ways(subject: ModelInput) -> Iterator[tuple[str, Way]]:
+def _ways(model_input: ModelInput) -> Iterator[tuple[str, Way]]:
     yield EXPORTER, optimum_exporter.with_exporter
-    if optimum_exporter.limit_of(subject):
+    if optimum_exporter.limit_of(model_input):
         yield "optimum-intel beyond its limit", optimum_exporter.beyond_limit
     yield from _TRACES
 
@@ -134,11 +134,11 @@ def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Ex
             proof.of_other_shapes(trace, made)
     except Unsupported:  # the runtime refuses shapes that the trace froze, or computes with frozen values
         made = replace(made, static=True)
-    if proof.subject.generates == "none":
+    if proof.model_input.generates == "none":
         return made, error
     decodes = replace(made, decodes=True)
     try:
-        decoding_graphs.write_decoding(proof.subject, proof.example, made.folder, made)
+        decoding_graphs.write_decoding(proof.model_input, proof.example, made.folder, made)
         proof.of_decoding(open_on_cpu(decodes), decodes)
     except MemoryError:
         raise

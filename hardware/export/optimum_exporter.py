@@ -24,43 +24,43 @@ _METHOD = "optimum-intel"
 _LIMIT = "MAX_TRANSFORMERS_VERSION"
 
 
-def with_exporter(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def with_exporter(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Export with optimum-intel. Raises the exporter's own errors."""
-    _export(subject, folder)
-    return Exported(folder=folder, method=_METHOD, decodes=subject.generates != "none")
+    _export(model_input, folder)
+    return Exported(folder=folder, method=_METHOD, decodes=model_input.generates != "none")
 
 
-def beyond_limit(subject: ModelInput, example: Inputs, folder: Path) -> Exported:
+def beyond_limit(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Export a type whose exporter states a newest transformers and refuses this newer one.
 
     The limit is only stated; whether the export is right is measured afterwards.
     """
-    with mock.patch.object(_exporter_class(subject), _LIMIT, None):
-        _export(subject, folder)
-    limit = f"transformers {limit_of(subject)}"
-    return Exported(folder=folder, method=_METHOD, exporter_limit=limit, decodes=subject.generates != "none")
+    with mock.patch.object(_exporter_class(model_input), _LIMIT, None):
+        _export(model_input, folder)
+    limit = f"transformers {limit_of(model_input)}"
+    return Exported(folder=folder, method=_METHOD, exporter_limit=limit, decodes=model_input.generates != "none")
 
 
-def limit_of(subject: ModelInput) -> str:
+def limit_of(model_input: ModelInput) -> str:
     """Return the newest transformers that the exporter allows for this type, if this one is newer; else empty."""
     try:
         import transformers
 
-        limit = getattr(_exporter_class(subject), _LIMIT, None)
+        limit = getattr(_exporter_class(model_input), _LIMIT, None)
     except ImportError:  # there is no exporter, as the first way has reported
         return ""
     return str(limit) if limit is not None and Version(transformers.__version__) > Version(str(limit)) else ""
 
 
-def _export(subject: ModelInput, folder: Path) -> None:
+def _export(model_input: ModelInput, folder: Path) -> None:
     from optimum.exporters.openvino import export_from_model
 
-    model = _copy_of(subject.model)
+    model = _copy_of(model_input.model)
     config: Any = model.config
     config.architectures = [type(model).__name__]  # save_pretrained would write it; loading needs it
     if not hasattr(config, "pad_token_id"):  # in a checkpoint's own file, and read by the exporter
         config.pad_token_id = getattr(config.get_text_config(), "pad_token_id", None)
-    export_from_model(model, folder, task=exporter_task(subject))
+    export_from_model(model, folder, task=exporter_task(model_input))
 
 
 def _copy_of(model: torch.nn.Module) -> Any:
@@ -69,12 +69,12 @@ def _copy_of(model: torch.nn.Module) -> Any:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in weights})
 
 
-def exporter_task(subject: ModelInput) -> str:
+def exporter_task(model_input: ModelInput) -> str:
     """Return the exporter's name of a model's task, with a cache if possible: the first name that it knows."""
-    known = set(_supported(subject))
-    names = (subject.task, *openvino_names()["exporter_tasks"].get(subject.task, ()))
-    wanted = [f"{name}-with-past" for name in names] if subject.generates != "none" else []
-    return next((name for name in (*wanted, *names) if name in known), subject.task)
+    known = set(_supported(model_input))
+    names = (model_input.task, *openvino_names()["exporter_tasks"].get(model_input.task, ()))
+    wanted = [f"{name}-with-past" for name in names] if model_input.generates != "none" else []
+    return next((name for name in (*wanted, *names) if name in known), model_input.task)
 
 
 @functools.cache
@@ -84,12 +84,12 @@ def openvino_names() -> Mapping[str, Any]:
         return tomllib.load(file)
 
 
-def _supported(subject: ModelInput) -> Mapping[str, Any]:
+def _supported(model_input: ModelInput) -> Mapping[str, Any]:
     """Return the exporter's configurations for this model type, by task; empty for an unknown type."""
     import optimum.exporters.openvino  # noqa: F401 - registers the configurations
     from optimum.exporters.tasks import TasksManager
 
-    model_type: Any = getattr(getattr(subject.model, "config", None), "model_type", "")
+    model_type: Any = getattr(getattr(model_input.model, "config", None), "model_type", "")
     try:
         return dict(
             TasksManager.get_supported_tasks_for_model_type(model_type, "openvino", library_name="transformers")
@@ -98,6 +98,6 @@ def _supported(subject: ModelInput) -> Mapping[str, Any]:
         return {}
 
 
-def _exporter_class(subject: ModelInput) -> Any:
-    found = _supported(subject).get(exporter_task(subject))
+def _exporter_class(model_input: ModelInput) -> Any:
+    found = _supported(model_input).get(exporter_task(model_input))
     return getattr(found, "func", found)

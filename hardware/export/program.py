@@ -64,7 +64,7 @@ def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Pro
         with traceable_parts(model):
             encoded, seen = recorded_calls(model, tensors, steps=3)
     except Exception as error:  # of the library, for a model that decodes in an unknown way
-        raise _refused(f"decoding can't be recorded: {_reason(error)}", Stage.EXPORT) from error
+        raise _refused(f"decoding can't be captured: {_reason(error)}", Stage.EXPORT) from error
     decoder = decoder_of(model)
     found: dict[str, Program] = {}
     for part, name, call in [*encoded, (decoder, PROMPT, seen[0]), (decoder, STEP, seen[1])]:
@@ -100,7 +100,7 @@ def export_function(
                     by_position(part, compute, names), tuple(tensors.values()), dynamic_shapes=shapes, strict=False
                 )
         except Exception as error:  # the exporter raises any error; its reason is kept
-            raise _refused(f"torch.export doesn't take the model: {_reason(error)}", Stage.EXPORT) from error
+            raise _refused(f"torch.export failed: {_reason(error)}", Stage.EXPORT) from error
     outputs = list(want)
     language = json.dumps({"inputs": names, "outputs": outputs})
     torch.export.save(made, str(file), extra_files={LANGUAGE: language})
@@ -123,7 +123,7 @@ def _compare_with_module(got: Tensors, want: Tensors) -> None:
     half = any(str(one.dtype) == "torch.bfloat16" for one in want.values())
     comparison = compare(to_arrays(got), to_arrays(want))
     if not comparison.max_rel_error <= LIMITS["bfloat16" if half else "float32"]:
-        raise _refused(f"the program gives other numbers than torch: {comparison}", Stage.CONVERT)
+        raise _refused(f"the exported program gives different numbers than torch: {comparison}", Stage.CONVERT)
 
 
 def _refused(reason: str, stage: Stage) -> Unsupported:

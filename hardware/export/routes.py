@@ -61,7 +61,7 @@ class Route:
     decodes: bool = False
 
 
-def export_once(subject: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
+def export_once(model_input: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
     """Return the export of a torch module, from the cache or made now.
 
     Raises `Unsupported` with every way's reason if none is right; stage and error type are the last way's:
@@ -72,18 +72,18 @@ def export_once(subject: ModelInput, example: Inputs, open_on_cpu: Opener, route
 
     from ..model.calls import in_dtype
 
-    in_dtype(subject.model, torch.float32)  # a library may build parts of a model wider than the rest
-    kept = cache_folder("exports") / _key(subject, example, route)
+    in_dtype(model_input.model, torch.float32)  # a library may build parts of a model wider than the rest
+    kept = cache_folder("exports") / _key(model_input, example, route)
     found = _read(kept)
-    if found is not None and not was_of(kept, subject):
-        log.info("%s isn't of the module as it is in memory now", kept.name)
+    if found is not None and not was_of(kept, model_input):
+        log.info("%s was exported from another version of the module", kept.name)
         with one_at_a_time(kept.parent):
             shutil.rmtree(kept, ignore_errors=True)
         found = None
-    return found if found is not None else _export_into(kept, subject, example, open_on_cpu, route)
+    return found if found is not None else _export_into(kept, model_input, example, open_on_cpu, route)
 
 
-def _key(subject: ModelInput, example: Inputs, route: Route) -> str:
+def _key(model_input: ModelInput, example: Inputs, route: Route) -> str:
     numbers = held_inputs(example)
     shapes = {name: array.tolist() if name in numbers else list(array.shape) for name, array in example.items()}
     files = (path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in (".py", ".toml"))
@@ -96,7 +96,7 @@ def _key(subject: ModelInput, example: Inputs, route: Route) -> str:
         [name for name, _ in route.ways],
         sources,
     ]
-    text = json.dumps([subject.identity, subject.task, shapes, how], sort_keys=True)
+    text = json.dumps([model_input.identity, model_input.task, shapes, how], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -146,11 +146,11 @@ def _read(folder: Path) -> Exported | None:
         return None
 
 
-def _export_into(kept: Path, subject: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
+def _export_into(kept: Path, model_input: ModelInput, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
     with work_folder(kept.parent, "export-") as work:
         started = time.perf_counter()
         with contextlib.redirect_stdout(None), _quiet_logging():
-            proof = Proof.of(subject, example, route.runtime, decodes=route.decodes)
+            proof = Proof.of(model_input, example, route.runtime, decodes=route.decodes)
             made, error = _first_right(proof, open_on_cpu, work, route)
         keep_passes(made.folder, proof)
         took = time.perf_counter() - started
@@ -164,7 +164,7 @@ def _export_into(kept: Path, subject: ModelInput, example: Inputs, open_on_cpu: 
             found = _read(kept)
         if found is None:
             raise OutputError(
-                f"the export could not be kept in {kept}", fix=f"Name another folder in {CACHE_VARIABLE}."
+                f"the export could not be saved in {kept}", fix=f"Set {CACHE_VARIABLE} to another folder."
             )
         return found
 
@@ -202,7 +202,7 @@ def _first_right(proof: Proof, open_on_cpu: Opener, work: Path, route: Route) ->
 
 def _made(way: Way, proof: Proof, folder: Path, refused: Mapping[str, str]) -> Exported:
     try:
-        return way(proof.subject, proof.example, folder)
+        return way(proof.model_input, proof.example, folder)
     except (Unsupported, MemoryError):
         raise
     except ImportError as error:

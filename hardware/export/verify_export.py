@@ -36,7 +36,7 @@ class Proof:
     `convert`: `export_failed` if the export doesn't run, `conversion_wrong` if it gives other numbers.
     """
 
-    subject: ModelInput
+    model_input: ModelInput
     example: Inputs
     outputs: Mapping[str, Array]
     other: tuple[Inputs, Mapping[str, Array]] | None
@@ -46,15 +46,15 @@ class Proof:
     why_not_decoded: str = ""
 
     @classmethod
-    def of(cls, subject: ModelInput, example: Inputs, runtime: str, *, decodes: bool) -> Self:
+    def of(cls, model_input: ModelInput, example: Inputs, runtime: str, *, decodes: bool) -> Self:
         """Run the model in every way in which its export has to run; with `decodes`, token by token too."""
-        decoded, why_not = decoded_by_torch(subject, example) if decodes else (None, "")
+        decoded, why_not = decoded_by_torch(model_input, example) if decodes else (None, "")
         return cls(
-            subject=subject,
+            model_input=model_input,
             example=example,
-            outputs=torch_outputs(subject, example),
-            other=_other_shapes(subject, example),
-            values=_other_values(subject, example),
+            outputs=torch_outputs(model_input, example),
+            other=_other_shapes(model_input, example),
+            values=_other_values(model_input, example),
             decoded=decoded,
             runtime=runtime,
             why_not_decoded=why_not,
@@ -76,7 +76,7 @@ class Proof:
     def of_other_shapes(self, opened: Opened, made: Exported) -> None:
         """Verify another batch size and length."""
         if self.other is None:
-            raise self._wrong(f"nothing says whether the {made.method} export is right for other shapes")
+            raise self._wrong(f"the {made.method} export can't be checked with other shapes")
         self._compare(opened, made, *self.other, " for other shapes")
 
     def of_other_values(self, opened: Opened, made: Exported) -> None:
@@ -90,15 +90,15 @@ class Proof:
 
         if self.decoded is None:
             why = f": {self.why_not_decoded}" if self.why_not_decoded else ""
-            what = f"torch decodes nothing to hold the {made.method} export against{why} ({self.runtime})"
+            what = f"torch has no decoding result to compare the {made.method} export with{why} ({self.runtime})"
             raise Unsupported(what, error_type="unknown", stage=Stage.RUN)  # the model's own failure
         try:
             got = opened.generate(self.example, steps=self.decoded.tokens.shape[1])
         except Exception as error:
-            raise self._broken(f"the {made.method} export doesn't decode", error) from error
+            raise self._broken(f"decoding with the {made.method} export failed", error) from error
         comparison = compare({"logits": got.logits}, {"logits": self.decoded.logits})
         if not (comparison.max_rel_error <= LIMIT and np.array_equal(got.tokens, self.decoded.tokens)):
-            raise self._wrong(f"the {made.method} export decodes with other numbers than torch: {comparison}")
+            raise self._wrong(f"decoding with the {made.method} export gives different numbers: {comparison}")
         return comparison.max_rel_error
 
     def _compare(
@@ -110,10 +110,10 @@ class Proof:
         try:
             got = opened(dict(inputs))
         except Exception as error:  # errors of the runtime, and of the library around it
-            raise self._broken(f"the {made.method} export doesn't run{where}", error) from error
-        comparison = compare(got, want, masks=masks_of(self.subject.masked_by, inputs))
+            raise self._broken(f"the {made.method} export failed to run{where}", error) from error
+        comparison = compare(got, want, masks=masks_of(self.model_input.masked_by, inputs))
         if not comparison.max_rel_error <= LIMIT:
-            raise self._wrong(f"the {made.method} export gives other numbers than torch{where}: {comparison}")
+            raise self._wrong(f"the {made.method} export gives different numbers than torch{where}: {comparison}")
         return comparison.max_rel_error
 
     def _broken(self, what: str, error: Exception) -> Unsupported:
@@ -134,7 +134,7 @@ def keep_passes(folder: Path, proof: Proof) -> None:
         np.savez(folder / _DECODED, tokens=proof.decoded.tokens, logits=proof.decoded.logits)
 
 
-def was_of(folder: Path, subject: ModelInput) -> bool:
+def was_of(folder: Path, model_input: ModelInput) -> bool:
     """Return whether the module gives the outputs that the export in `folder` was compared with: code changed in
     memory, or in a file that defines no class of the module, has the same identity."""
     from ..compare import compare
@@ -145,22 +145,22 @@ def was_of(folder: Path, subject: ModelInput) -> bool:
             continue
         with np.load(file) as kept:
             inputs, want = ({n[len(p) :]: kept[n] for n in kept.files if n.startswith(p)} for p in (_GIVEN, _GOT))
-        outputs = _outputs_if_taken(subject, inputs)
-        masks = masks_of(subject.masked_by, inputs)
+        outputs = _outputs_if_taken(model_input, inputs)
+        masks = masks_of(model_input.masked_by, inputs)
         if outputs is None or not compare(outputs, want, masks=masks).max_rel_error <= LIMIT:
             return False
-        if number == 0 and not _decodes_as_kept(folder / _DECODED, subject, inputs):
+        if number == 0 and not _decodes_as_kept(folder / _DECODED, model_input, inputs):
             return False
     return True
 
 
-def _decodes_as_kept(file: Path, subject: ModelInput, inputs: Inputs) -> bool:
+def _decodes_as_kept(file: Path, model_input: ModelInput, inputs: Inputs) -> bool:
     """Return whether the module decodes the tokens that an export was compared with; True if there are none."""
     from ..compare import compare
 
     if not file.is_file():
         return True
-    decoded, _ = decoded_by_torch(subject, inputs)
+    decoded, _ = decoded_by_torch(model_input, inputs)
     with np.load(file) as kept:
         tokens, logits = kept["tokens"], kept["logits"]
     if decoded is None or not np.array_equal(decoded.tokens, tokens):
@@ -172,26 +172,26 @@ _DECODED = "decoded.npz"
 _PASS, _GIVEN, _GOT = "pass-{}.npz", "given.", "got."
 
 
-def torch_outputs(subject: ModelInput, inputs: Inputs) -> dict[str, Array]:
+def torch_outputs(model_input: ModelInput, inputs: Inputs) -> dict[str, Array]:
     """Return the outputs of the torch module in float32 on CPU, without a cache."""
     import torch
 
     from ..model.calls import forward, to_arrays, to_tensors
 
     with torch.no_grad():
-        return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
+        return to_arrays(forward(model_input.model, to_tensors(inputs, "cpu", torch.float32)))
 
 
-def decoded_by_torch(subject: ModelInput, example: Inputs) -> tuple[Generation | None, str]:
+def decoded_by_torch(model_input: ModelInput, example: Inputs) -> tuple[Generation | None, str]:
     """Return `STEPS` tokens that torch decodes with a cache, or None and the reason why it doesn't."""
     import torch
 
     from ..model.calls import to_tensors
     from ..model.greedy_decoding import greedy
 
-    if subject.generates == "none":
+    if model_input.generates == "none":
         return None, ""
-    model: Any = subject.model
+    model: Any = model_input.model
     try:
         return greedy(model, to_tensors(example, "cpu", torch.float32), steps=STEPS, use_cache=True), ""
     except MemoryError:
@@ -200,7 +200,7 @@ def decoded_by_torch(subject: ModelInput, example: Inputs) -> tuple[Generation |
         return None, f"{type(error).__name__}: {str(error)[:300]}"
 
 
-def _other_shapes(subject: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+def _other_shapes(model_input: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
     """Return inputs of another batch size and length, with torch's outputs; None if the model takes none.
 
     All rows twice, then without padding, and two positions less; or two more, if the first ones belong to an image;
@@ -210,12 +210,12 @@ def _other_shapes(subject: ModelInput, example: Inputs) -> tuple[dict[str, Array
     for changes in (follows_length, _whole_numbers):
         for change in (_shortened, _lengthened):
             inputs = {name: change(array) if changes(array) else array for name, array in twice.items()}
-            if (outputs := _outputs_if_taken(subject, inputs)) is not None:
+            if (outputs := _outputs_if_taken(model_input, inputs)) is not None:
                 return inputs, outputs
     return None
 
 
-def _other_values(subject: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+def _other_values(model_input: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
     """Return other values of the same shapes, with torch's outputs; None if the model takes none of ours.
 
     The rows of a batch in reverse, so that tokens, masks and related inputs stay together, and floating-point values
@@ -227,20 +227,20 @@ def _other_values(subject: ModelInput, example: Inputs) -> tuple[dict[str, Array
             inputs = {name: change(array) for name, array in inputs.items()}
         if all(np.array_equal(inputs[name], example[name]) for name in example):
             continue
-        if (outputs := _outputs_if_taken(subject, inputs)) is not None:
+        if (outputs := _outputs_if_taken(model_input, inputs)) is not None:
             return inputs, outputs
     return None
 
 
-def _outputs_if_taken(subject: ModelInput, inputs: Inputs) -> dict[str, Array] | None:
+def _outputs_if_taken(model_input: ModelInput, inputs: Inputs) -> dict[str, Array] | None:
     """Return torch's outputs, or None if the model fails on these inputs or returns no meaningful number."""
     from ..compare import is_meant
 
     try:
-        outputs = torch_outputs(subject, inputs)
+        outputs = torch_outputs(model_input, inputs)
     except Exception as error:  # whatever a model raises, it doesn't take these
         shapes = {name: tuple(array.shape) for name, array in inputs.items()}
-        log.debug("%s doesn't take %s: %s", type(subject.model).__name__, shapes, error)
+        log.debug("%s doesn't take %s: %s", type(model_input.model).__name__, shapes, error)
         return None
     return outputs if all(is_meant(array) for array in outputs.values()) else None
 

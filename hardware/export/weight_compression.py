@@ -54,7 +54,7 @@ def _compress_into(kept: Path, folder: Path) -> None:
             elif not (file.suffix == ".bin" and file.with_suffix(".xml").exists()):
                 shutil.copy2(file, work / file.name)
         if not compressed:
-            reason = "NNCF leaves every weight of this model as it is"
+            reason = "NNCF compresses no weight of this model"
             raise Unsupported(reason, error_type="unsupported_dtype", stage=Stage.CONVERT)
         with contextlib.suppress(OSError):  # another process was faster
             os.replace(work, kept)
@@ -87,7 +87,7 @@ def with_int8_weights_in(file: Path, folder: Path) -> Path:
     scope = nncf.IgnoredScope(names=left, types=["Conv", "ConvTranspose"], validate=False)
     model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM, ignored_scope=scope)
     if not any(node.op_type == "DequantizeLinear" for node in model.graph.node):
-        reason = "NNCF leaves every weight of this model as it is"
+        reason = "NNCF compresses no weight of this model"
         raise Unsupported(reason, error_type="unsupported_dtype", stage=Stage.CONVERT)
     return _saved(model, file, folder)
 

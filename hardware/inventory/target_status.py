@@ -80,7 +80,7 @@ def _no_device(inventory: HardwareInfo, vendor: str, devices: list[AcceleratorIn
         listed = any(one.seen_by == "driver" for one in devices)
         return "" if listed else f"no {vendor} GPU is seen by a driver ({facts.state}): {facts.reason}"
     if inventory.on_bus is None:
-        return f"nothing here tells whether there is an {vendor} GPU"
+        return f"can't tell whether this machine has an {vendor} GPU"
     on_bus = any(one.vendor_id == _PCI_VENDORS[vendor] for one in inventory.on_bus)
     return "" if on_bus else f"no {vendor} GPU is on the bus"
 

@@ -197,7 +197,7 @@ class _Vendor:
         """Return why a device reports nothing, from its vendor's description of the device or the driver."""
         mine = [one for one in self.backend.list_devices() if one.index == index]
         if not mine:
-            return self.backend.facts().reason or "the driver doesn't list it any more"
+            return self.backend.facts().reason or "the driver no longer lists it"
         return str(mine[0].extra_info.get("reason") or self.backend.told(index, "temperature").reason)
 
 

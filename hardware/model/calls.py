@@ -27,7 +27,7 @@ def torch_dtype(precision: str) -> torch.dtype:
         "float64": torch.float64,
     }
     if precision not in table:
-        raise Unsupported(f"{precision} needs a quantised model", error_type="unsupported_dtype")
+        raise Unsupported(f"{precision} needs a quantized model", error_type="unsupported_dtype")
     return table[precision]
 
 

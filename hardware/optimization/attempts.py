@@ -54,14 +54,14 @@ class OptimizationRun:
             for one in steps:
                 done.append((one, one.apply(self._setting)))
             in_force = all(one.is_applied(model) for one in steps)
-            why = self._why_not(done, measured) if in_force else "it isn't in force in the model"
+            why = self._why_not(done, measured) if in_force else "it had no effect on the model"
         except Exception as error:  # a compiler or a kernel may raise anything; the model continues unchanged
             why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
             self._success = False
         name = " with ".join(one.name for one in steps)
         if why:
             together([change for _, change in done]).off()
-            self.warn(f"{name}: taken back, {why}")
+            self.warn(f"{name}: reverted, {why}")
         else:
             self._applied += done
             self._error = measured.get("max_rel_error")
@@ -80,7 +80,7 @@ class OptimizationRun:
         timing = compared(whole, self._pass.call, clock_of(self._setting.device))
         if all(one.speeds_up for one, _ in self._applied) and not timing.pays:
             whole.off()
-            self.warn(f"all of it: taken back, {_times(timing)}")
+            self.warn(f"all steps: reverted, {_times(timing)}")
             self._applied, self._metrics = [], {}
             return
         self._metrics |= {
@@ -117,7 +117,7 @@ class OptimizationRun:
         error = measured["max_rel_error"] = compare(outputs, self._before).max_rel_error
         limit = max(one.limit for one, _ in (*self._applied, *done))
         if not error <= limit:
-            return f"outputs move by {error:.1e} of their scale ({limit:g} is allowed)"
+            return f"outputs change by {error:.1e} of their scale (the limit is {limit:g})"
         if not any(one.speeds_up for one, _ in done):
             return self._why_no_memory(measured)
         timing = compared(together([change for _, change in done]), self._pass.call, clock_of(self._setting.device))
@@ -130,16 +130,16 @@ class OptimizationRun:
         assert self._pass is not None
         kept = self._pass.kept_bytes()
         if kept is None or self._kept_bytes is None:
-            return "nothing is kept for a backward pass"
+            return "nothing is stored for a backward pass"
         measured["kept_bytes"] = float(kept)
         if kept < self._kept_bytes:
             return ""
-        return f"a step keeps {kept / 1e6:.2f} MB for its backward pass, {self._kept_bytes / 1e6:.2f} MB without it"
+        return f"a step stores {kept / 1e6:.2f} MB for its backward pass, {self._kept_bytes / 1e6:.2f} MB without it"
 
 
 def _times(timing: Timing) -> str:
     faster = sum(one < 1 for one in timing.ratios)
     return (
         f"a call takes {timing.after * 1e3:.2f} ms, {timing.before * 1e3:.2f} ms without it (faster in {faster} of "
-        f"{len(timing.ratios)} rounds; {FASTER} of {ROUNDS}, and {1 - WORTH_KEEPING:.0%} in the median, are needed)"
+        f"{len(timing.ratios)} rounds; {FASTER} of {ROUNDS}, and {1 - WORTH_KEEPING:.0%} in the median, are required)"
     )

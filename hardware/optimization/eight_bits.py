@@ -151,7 +151,7 @@ def float8_of(device: torch.device) -> torch.dtype | str:
     import torch
 
     if device.type == "cpu":
-        return "no processor multiplies float8 itself: torch's kernel there widens it first"
+        return "processors can't multiply float8: torch's CPU kernel widens it first"
     if device.type != "cuda":
         return f"torch has no float8 products for {device.type}"
     if torch.version.hip:
@@ -161,7 +161,7 @@ def float8_of(device: torch.device) -> torch.dtype | str:
         if not architecture.startswith(("gfx95", "gfx12")):
             return f"{architecture.partition(':')[0]} doesn't multiply float8"
     elif (found := torch.cuda.get_device_capability(device)) < (8, 9):
-        return f"compute capability {found[0]}.{found[1]} doesn't multiply float8; 8.9 does"
+        return f"compute capability {found[0]}.{found[1]} doesn't multiply float8 (8.9 or later does)"
     return torch.float8_e4m3fn
 
 
@@ -178,7 +178,7 @@ class EightBits(Strategy):
         if why := self._missing(setting):
             return why
         if kinds_of(setting.model):
-            return "its linear layers are in 8 bits already"
+            return "its linear layers are already in 8 bits"
         return "" if products(setting.model) else "it has no linear layers"
 
     def _missing(self, setting: StrategySetting) -> str:
@@ -194,7 +194,7 @@ class Int8Kernels(EightBits):
 
     name = "int8_kernels"
     kind = "Int8Linear"
-    description = "oneDNN's int8 kernels for the host: weights of linear layers, and activations while it runs"
+    description = "oneDNN's int8 kernels for the host: weights of linear layers, and activations at run time"
 
     def _missing(self, setting: StrategySetting) -> str:
         import torch
@@ -217,7 +217,7 @@ class Float8(EightBits):
 
     name = "float8_dynamic"
     kind = "Float8Linear"
-    description = "torch's float8 products: weights of linear layers, and activations while it runs"
+    description = "torch's float8 products: weights of linear layers, and activations at run time"
     limit = FLOAT8_LIMIT
     compiled_only = True
 
@@ -228,7 +228,7 @@ class Float8(EightBits):
             return why
         given = (torch.float32, torch.bfloat16, torch.float16)
         if any(weight.dtype not in given for weight, _ in products(setting.model).values()):
-            return "its weights are in no precision that float8 products give"
+            return "float8 products don't give the precision of its weights"
         return ""
 
     def _missing(self, setting: StrategySetting) -> str:
@@ -247,7 +247,7 @@ class Int8(EightBits):
 
     name = "int8_dynamic"
     kind = "Int8Tensor"
-    description = "torchao: weights of linear layers in int8, activations made so while it runs"
+    description = "torchao: weights of linear layers in int8, activations quantized at run time"
     compiled_only = True
 
     def obstacle(self, setting: StrategySetting) -> str:
@@ -256,7 +256,7 @@ class Int8(EightBits):
         if why := super().obstacle(setting):
             return why
         linear = any(type(module) is torch.nn.Linear for module in setting.model.modules())
-        return "" if linear else "it has no linear layers that torchao knows"
+        return "" if linear else "it has no linear layers that torchao supports"
 
     def _missing(self, setting: StrategySetting) -> str:
         import importlib.util

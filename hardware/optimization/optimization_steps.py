@@ -31,7 +31,7 @@ class OptimizationLevel(StrEnum):
         if found is None:
             known = ", ".join(f"{level} ({', '.join(names)})" for level, names in _ALIASES.items())
             raise UsageError(
-                f"unknown optimisation level {echo(text)}",
+                f"unknown optimization level {echo(text)}",
                 fix=f"{did_you_mean(name, _NAMES)} Known: {known}.".strip(),
             )
         return found

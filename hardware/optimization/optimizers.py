@@ -106,7 +106,7 @@ class BaseOptimizer:
         measured = TrainingStep(setting) if training else ForwardPass(setting)
         run = OptimizationRun(setting, level, None if why else measured)
         if why:
-            run.warn(f"{'not measured' if training else 'left alone: nothing can be measured'}, since {why}")
+            run.warn(f"{'not measured' if training else 'not optimized: nothing can be measured'}, because {why}")
         if training or not why:
             for steps in self._plan(level, training):
                 run.attempt(steps)
@@ -141,14 +141,17 @@ def _usable_sample(
     if isinstance(given, torch.Tensor):
         given = {next(iter(inspect.signature(model.forward).parameters)): given}
     if not isinstance(given, Mapping):
-        return {}, "no sample_input was given" if sample_input is None else "sample_input is no tensor and no mapping"
+        return (
+            {},
+            "no sample_input was given" if sample_input is None else "sample_input is neither a tensor nor a mapping",
+        )
     sample = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in given.items()}
     if sample_input is None:
         try:
             with torch.no_grad():
                 model(**sample)
         except Exception as error:  # inputs of another kind of model; the error is up to the model
-            return {}, f"no sample_input was given, and it doesn't take inputs of its own ({type(error).__name__})"
+            return {}, f"no sample_input was given, and the model's dummy inputs fail ({type(error).__name__})"
     return sample, ""
 
 
@@ -192,7 +195,7 @@ def optimizer_for(name: str, device: torch.device) -> BaseOptimizer:
     """Return the optimizer of a target. Raises `UsageError` for a target without one."""
     if name not in _OPTIMIZERS:
         raise UsageError(
-            f"nothing optimises models for {echo(name)}",
+            f"no optimizer for {echo(name)}",
             fix=f"{did_you_mean(name, _OPTIMIZERS)} Known: {', '.join(_OPTIMIZERS)}.".strip(),
         )
     return _OPTIMIZERS[name](device)

@@ -88,7 +88,7 @@ class TrainingStep(ForwardPass):
         outputs = floating_outputs(self._setting.model(**self._setting.sample))
         weighed = [(one.float() * _cosines(one)).sum() for one in outputs.values() if one.grad_fn is not None]
         if not weighed:
-            raise ValueError("no output depends on a parameter that learns")
+            raise ValueError("no output depends on a trainable parameter")
         return sum(weighed[1:], weighed[0])
 
 

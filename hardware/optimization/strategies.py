@@ -88,15 +88,15 @@ class MixedPrecision(Strategy):
     """Matrix products in half precision, everything else that is sensitive in float32."""
 
     name = "mixed_precision"
-    description = "autocast: products and convolutions in half precision, where the hardware computes in it"
+    description = "autocast: products and convolutions in half precision, if the hardware supports it"
     level = OptimizationLevel.O1
     limit = HALF_LIMIT
 
     def obstacle(self, setting: StrategySetting) -> str:
         if setting.dtype is not None and setting.dtype.itemsize > 2:
-            return f"{str(setting.dtype).removeprefix('torch.')} was asked for"
+            return f"{str(setting.dtype).removeprefix('torch.')} was requested"
         if any(p.is_floating_point() and p.dtype.itemsize < 4 for p in setting.model.parameters()):
-            return "its weights are in half precision already"
+            return "its weights are already in half precision"
         return "" if _half(setting.device) else f"this {setting.device.type} doesn't compute in half precision"
 
     def apply(self, setting: StrategySetting) -> ModuleChange:
@@ -133,7 +133,7 @@ class TrainingPrecision(MixedPrecision):
         if why := super().obstacle(setting):
             return why
         if (setting.dtype or _half(setting.device)) is torch.float16:
-            return "small gradients are 0 in float16, unless the training loop scales its loss"
+            return "small gradients become 0 in float16 unless the training loop scales the loss"
         return ""
 
 
@@ -141,7 +141,7 @@ class ChannelsLast(Strategy):
     """Convolutions on memory with a pixel's channels side by side."""
 
     name = "channels_last"
-    description = "channels-last memory for models with convolutions over images"
+    description = "channels-last memory format for models with 2-D convolutions"
     level = OptimizationLevel.O1
 
     def obstacle(self, setting: StrategySetting) -> str:
@@ -198,16 +198,16 @@ class FoldedBatchNorms(Strategy):
     """Batch normalizations with fixed statistics, folded into the convolution before them."""
 
     name = "folded_batch_norms"
-    description = "batch normalisations folded into the convolutions whose outputs they alone take"
+    description = "batch normalizations folded into the convolutions before them"
     level = OptimizationLevel.O1
 
     def obstacle(self, setting: StrategySetting) -> str:
         import torch
 
         if not any(isinstance(module, torch.nn.BatchNorm2d) for module in setting.model.modules()):
-            return "it has no batch normalisations"
+            return "it has no batch normalizations"
         if not foldable_pairs(setting.model, setting.sample, self.limit):
-            return "no batch normalisation is all that takes a convolution's output"
+            return "no convolution's output goes to a batch normalization alone"
         return ""
 
     def apply(self, setting: StrategySetting) -> ModuleChange:
@@ -221,7 +221,7 @@ class Compiled(Strategy):
     """torch.compile."""
 
     name = "torch_compile"
-    description = "torch.compile with its default back end"
+    description = "torch.compile with its default backend"
     level = OptimizationLevel.O2
     mode: ClassVar[str] = "default"
 
@@ -233,7 +233,7 @@ class Compiled(Strategy):
         if not torch._dynamo.is_dynamo_supported():
             return "torch.compile doesn't support this Python"
         if setting.device.type == "cpu" and not _has_compiler():
-            return "torch.compile needs a C++ compiler, and there is none"
+            return "torch.compile needs a C++ compiler, which was not found"
         return ""
 
     def apply(self, setting: StrategySetting) -> ModuleChange:
@@ -263,7 +263,7 @@ class GradientCheckpointing(Strategy):
     """Recompute activations in the backward pass instead of keeping them."""
 
     name = "gradient_checkpointing"
-    description = "activations are computed again in the backward pass: less memory, more time"
+    description = "activations are recomputed in the backward pass: less memory, more time"
     level = OptimizationLevel.O2
     training = True
     speeds_up = False

@@ -97,33 +97,38 @@ def chosen(
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="run.py",
-        description="Runs the suites of this bundle here and records what was seen.",
+        description="Run the suites of this bundle on this machine and record the results.",
         epilog="For example: python run.py --device cuda:0 --resume. Exit codes: 0 passed, 1 failed or the device "
-        "isn't here, 2 interrupted, 4 usage, 5 nothing to run.",
+        "was not found, 2 interrupted, 4 usage, 5 nothing to run.",
     )
     parser.add_argument("--device", action="append", default=[], metavar="TARGET", help="default: all in the bundle")
-    parser.add_argument("--select", action="append", default=[], metavar="PATTERN", help="only cells that fit")
-    parser.add_argument("--skip", action="append", default=[], metavar="PATTERN", help="leave out cells that fit")
-    parser.add_argument("--list", action="store_true", help="print the cells and do nothing else")
-    parser.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
+    parser.add_argument("--select", action="append", default=[], metavar="PATTERN", help="run only cells that match")
+    parser.add_argument("--skip", action="append", default=[], metavar="PATTERN", help="skip cells that match")
+    parser.add_argument("--list", action="store_true", help="print the cells and exit")
+    parser.add_argument("--resume", action="store_true", help="resume an interrupted run")
     parser.add_argument(
-        "--jobs", type=_at_least_one, metavar="N", help="suites at a time; default: what suits the machine"
+        "--jobs", type=_at_least_one, metavar="N", help="suites to run at a time (default: chosen for this machine)"
     )
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds a check (default: the target's)")
-    parser.add_argument("--allow-fallback", action="store_true", help="a device that isn't here is no failure")
-    parser.add_argument("--checkpoint", action="append", default=[], metavar="DIR", help="folder of real weights")
-    parser.add_argument("--evidence", type=Path, metavar="DIR", help="default: the folder evidence beside run.py")
-    parser.add_argument("--machine", default="", metavar="NAME", help="a name for this machine in the evidence")
-    parser.add_argument("--on-request", action="store_true", help="run what is asked for on standard input (a fleet)")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds per check (default: the target's)")
+    parser.add_argument("--allow-fallback", action="store_true", help="don't fail if the device was not found")
+    parser.add_argument("--checkpoint", action="append", default=[], metavar="DIR", help="folder with real weights")
+    parser.add_argument("--evidence", type=Path, metavar="DIR", help="default: the folder `evidence` next to run.py")
+    parser.add_argument("--machine", default="", metavar="NAME", help="name of this machine in the evidence")
     parser.add_argument(
-        "--result", type=Path, metavar="FILE.json", help="write to a file which run's result counts for each cell"
+        "--on-request", action="store_true", help="run cells requested on standard input (used by a fleet)"
+    )
+    parser.add_argument(
+        "--result",
+        type=Path,
+        metavar="FILE.json",
+        help="write the run whose results count for each cell to this file",
     )
     return parser
 
 
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of suites")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
@@ -139,7 +144,7 @@ def main(root: Path, arguments: Sequence[str]) -> int:
         print(f"error: {one_line(str(error), longest=2000)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("error: interrupted; --resume goes on from here", file=sys.stderr)
+        print("error: interrupted; continue with --resume", file=sys.stderr)
         return _INTERRUPTED
 
 
@@ -159,7 +164,7 @@ def _do(root: Path, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
     if missing:
         raise UsageError(
             f"{', '.join(missing)} isn't installed in {sys.executable}",
-            fix="Install it for this machine's hardware; nothing is installed from here.",
+            fix="Install it for this machine's hardware; the bundle installs nothing.",
         )
     os.environ.setdefault(CACHE_VARIABLE, str(root / "cache"))
     os.environ[DEVICES_VARIABLE] = ",".join(str(device) for device in devices if device.index is not None)
@@ -191,7 +196,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
     lines = read_cells(evidence, runs, also=[session.run_id]).checks
     for one in kept:
         print(_summary(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))
-    print(f"Evidence    {evidence}: copy it to your machine and import it with hwcompat evidence merge")
+    print(f"Evidence    {evidence}: copy it to your machine and run: hwcompat evidence merge DIR")
     if session.interrupted:
         raise KeyboardInterrupt
     required = {one.suite.cell.id for one in kept if one.required or asked.device}

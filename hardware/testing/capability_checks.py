@@ -136,7 +136,9 @@ class CapabilityChecks:
                 self.measured.stage = failed.stage or (Stage.RUN if failed.error_type == "unknown" else Stage.CONVERT)
                 raise failed
             why = runnable.conditions.get("why_no_cache", "")
-            raise NotApplicable(f"this model cannot {ability} on {self.actual_target}" + (f": {why}" if why else ""))
+            raise NotApplicable(
+                f"this model doesn't support {ability} on {self.actual_target}" + (f": {why}" if why else "")
+            )
         return runnable
 
     # Decoding
@@ -208,7 +210,7 @@ def memory_left() -> int:
     """
     available = read_memory().available_bytes
     if available is None:
-        raise NotApplicable("how much memory is free can't be read here")
+        raise NotApplicable("the amount of free memory is unknown on this machine")
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return available if limit == resource.RLIM_INFINITY else max(0, min(available, limit - _data_bytes()))
 
@@ -217,7 +219,7 @@ def require_memory(needed: int, purpose: str) -> None:
     """Raise `NotApplicable` with both figures if `purpose` needs more bytes than are available."""
     room = memory_left()
     if needed > room:
-        raise NotApplicable(f"{purpose} takes {needed / _GIB:.1f} GiB, and {room / _GIB:.1f} GiB are free")
+        raise NotApplicable(f"{purpose} needs {needed / _GIB:.1f} GiB, but only {room / _GIB:.1f} GiB are free")
 
 
 def _data_bytes() -> int:
@@ -239,9 +241,9 @@ def different_tokens(got: Generation, want: Generation, tolerance: float) -> lis
     than the tolerance: either choice is correct there.
     """
     if got.tokens.shape != want.tokens.shape:
-        return [f"tokens of shape {got.tokens.shape}, float64's {want.tokens.shape}"]
+        return [f"the tokens have shape {got.tokens.shape}, float64's {want.tokens.shape}"]
     if not is_meant(got.logits):
-        return ["logits that are no numbers"]
+        return ["the logits contain NaN"]
     different = got.tokens != want.tokens
     scale = scale_of(want.logits)
     found = []
@@ -251,7 +253,7 @@ def different_tokens(got: Generation, want: Generation, tolerance: float) -> lis
         if not (want.logits[row, step, right] - want.logits[row, step, chosen]) / scale <= 2 * tolerance:
             found.append(f"row {row}, step {step}: token {chosen}, float64's {right}")
     if different.any() and not found:
-        raise Ambiguous("tokens differ where float64's logits of both are closer together than the tolerance")
+        raise Ambiguous("tokens differ only where float64's logits of both tokens differ by less than the tolerance")
     return found
 
 

@@ -27,12 +27,12 @@ def with_attention(model: torch.nn.Module, name: str) -> torch.nn.Module:
         return model
     choose: Any = getattr(model, "set_attn_implementation", None)
     if choose is None:
-        raise NotApplicable("its library offers no choice of attention")
+        raise NotApplicable("its library can't select an attention implementation")
     before = _implementations(model)
     try:
         choose(name)
     except (ValueError, ImportError) as error:
-        raise NotApplicable(f"it has no attention {name}: {error}") from error
+        raise NotApplicable(f"it doesn't support attention {name}: {error}") from error
     if _implementations(model) == before:
         raise NotApplicable(f"its attention stays {', '.join(sorted(set(before))) or 'its own'}")
     return model
@@ -43,18 +43,18 @@ def _implementations(model: torch.nn.Module) -> list[str]:
     return [str(found) for one in configs if (found := getattr(one, "_attn_implementation", None))]
 
 
-def load(backend: BaseBackend, subject: ModelInput, inputs: Inputs, precision: str) -> Runnable:
+def load(backend: BaseBackend, model_input: ModelInput, inputs: Inputs, precision: str) -> Runnable:
     """Return `backend.load(...)`, or a runnable that computes one row at a time if the batch is changed."""
     if not current_changes().batch:
-        return backend.load(subject, inputs, precision)
-    return RowByRow(backend.load(subject, next(rows_of(inputs)), precision))
+        return backend.load(model_input, inputs, precision)
+    return RowByRow(backend.load(model_input, next(rows_of(inputs)), precision))
 
 
 def rows_of(inputs: Inputs) -> Iterator[dict[str, Array]]:
     """Yield each row of a batch as a batch of one. Raises `NotApplicable` if the inputs have no common first axis."""
     sizes = {int(array.shape[0]) if array.ndim else 0 for array in inputs.values()}
     if len(sizes) != 1 or 0 in sizes:
-        raise NotApplicable("its inputs have no row for each example, so that no batch can be taken apart")
+        raise NotApplicable("its inputs have no common batch axis, so the batch can't be split")
     for row in range(sizes.pop()):
         yield {name: array[row : row + 1] for name, array in inputs.items()}
 

@@ -42,8 +42,8 @@ def weight_files(folder: Path) -> list[Path]:
     if strange := [path.name for path in files if not is_plain_file(path)]:
         raise ModelRefused(
             f"the checkpoint {echo(str(folder))} cannot be read",
-            why=f"{echo(strange[0])} is no regular file, or a link to nowhere",
-            fix="Fetch the whole checkpoint.",
+            why=f"{echo(strange[0])} is not a regular file, or a broken link",
+            fix="Download the whole checkpoint.",
         )
     index = folder / _INDEX
     if not is_plain_file(index):
@@ -54,13 +54,13 @@ def weight_files(folder: Path) -> list[Path]:
         raise ModelRefused(
             f"the checkpoint {echo(str(folder))} cannot be read",
             why=f"{_INDEX} is corrupt: {type(error).__name__}",
-            fix="Fetch it again.",
+            fix="Download it again.",
         ) from error
     if missing := sorted(str(name) for name in named - {path.name for path in files}):
         raise ModelRefused(
-            f"the checkpoint {echo(str(folder))} is not complete",
-            why=f"{_INDEX} names {len(missing)} file(s) that aren't there, the first is {echo(missing[0])}",
-            fix="Fetch the whole checkpoint: hf download NAME --local-dir FOLDER goes on where it ended.",
+            f"the checkpoint {echo(str(folder))} is incomplete",
+            why=f"{len(missing)} file(s) in {_INDEX} are missing, the first is {echo(missing[0])}",
+            fix="Download the whole checkpoint: hf download NAME --local-dir FOLDER resumes a partial download.",
         )
     return [*files, index]
 
@@ -119,14 +119,14 @@ def checkpoint_folder(
             if is_folder(place) and weights_hash(place) == revision:
                 if config in ("", hash_of_config(read_config(place) or {})):
                     return place
-                another = f"{echo(place.name)} holds these weights with another config.json"
+                another = f"{echo(place.name)} has these weights with a different config.json"
         except BrokenInput as error:  # another folder may have them
             unusable = f"; {error.what}: {error.why}"
-    looked = f"{len(named)} folder(s) hold other weights or none" if named else "no folder was named"
+    looked = f"{len(named)} folder(s) have other weights or none" if named else "no folder was given"
     raise ModelMissing(
         f"the checkpoint {echo(Cell.parse(cell).model)} wasn't found",
         why=another or looked + unusable,
-        fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if its files have changed.",
+        fix=f"Set {CHECKPOINTS_VARIABLE} to its folder, or generate the suite again if its files changed.",
     )
 
 
@@ -240,12 +240,12 @@ def open_files(
     if missing := sorted(map(str, info["missing_keys"])):
         packed = any(str(name).endswith(_PACKED) for name in info["unexpected_keys"])
         raise ModelRefused(
-            f"the checkpoint {where} is not complete",
+            f"the checkpoint {where} is incomplete",
             why=f"{len(missing)} weights of {model_class.__name__} are missing, the first is {echo(missing[0])}"
-            + ("; the names of others are those of quantized weights" if packed else ""),
-            fix="Test the checkpoint that it was quantized from."
+            + ("; other weights have names of quantized weights" if packed else ""),
+            fix="Test the checkpoint before quantization."
             if packed
-            else "Fetch config.json and all weights again, from one revision.",
+            else "Download config.json and all weights again, from one revision.",
             error_type="unsupported_format" if packed else "corrupt_checkpoint",
         )
     loaded: torch.nn.Module = model.eval()
@@ -270,8 +270,8 @@ def _configuration(model_class: type[Any], folder: Path) -> tuple[Any, list[str]
     if not any(_ELSEWHERE.fullmatch(one) for one in asked):
         return config, []
     config._attn_implementation = None  # of its parts too; the library then chooses
-    said = f"config.json sets attn_implementation to {', '.join(map(echo, asked))}"
-    return config, [f"{said}, which the CPU's reference doesn't have: the library's own choice is tested instead"]
+    setting = f"config.json sets attn_implementation to {', '.join(map(echo, asked))}"
+    return config, [f"{setting}, which the CPU reference doesn't support; the library's default is tested instead"]
 
 
 def _attention_of(config: Any) -> Iterator[str]:
@@ -290,8 +290,8 @@ def _not_loaded(
         if path.stat().st_size < 1024 and read_bytes(path, longest=1024).startswith(_LFS):
             return ModelRefused(
                 f"the checkpoint {echo(str(folder))} has no weights",
-                why=f"{echo(path.name)} is a pointer of Git LFS, not the file itself",
-                fix="Fetch the files with: git lfs pull",
+                why=f"{echo(path.name)} is a Git LFS pointer, not the file itself",
+                fix="Download the files: git lfs pull",
             )
     try:
         with torch.device("meta"):
@@ -301,16 +301,16 @@ def _not_loaded(
     return ModelRefused(
         f"the checkpoint {echo(str(folder))} cannot be loaded as {model_class.__name__}",
         why=_message(error),
-        fix="Fetch it again.",
+        fix="Download it again.",
     )
 
 
 def _config_invalid(model_class: type[Any], folder: Path, error: Exception) -> ModelRefused:
     field = _field_of(error, read_json(folder / "config.json", longest=_LONGEST_CONFIG, finite=False))
     return ModelRefused(
-        f"config.json in {echo(str(folder))} makes no {model_class.__name__}",
+        f"{model_class.__name__} can't be built from config.json in {echo(str(folder))}",
         why=f"{field}: {_message(error)}" if field else _message(error),
-        fix=f"Correct {field or 'it'}, or fetch it again.",
+        fix=f"Correct {field or 'it'}, or download it again.",
         error_type="config_invalid",
     )
 
@@ -343,10 +343,10 @@ def _not_fitting(where: str, config: Any, others: Sequence[tuple[str, Sequence[i
     fields = [f"{field} {value}" for field, value in settings_of(config.to_dict()) if value in sizes and value != 1]
     because = f" ({', '.join(dict.fromkeys(fields))})" if fields else ""
     return ModelRefused(
-        f"the weights of the checkpoint {where} don't fit its config.json",
-        why=f"{len(others)} have other sizes, the first is {echo(name)}: {tuple(kept)} in the file, {tuple(made)} by "
-        f"config.json{because}",
-        fix="Fetch both from one revision, or save the model again after it was changed.",
+        f"the weights of the checkpoint {where} don't match its config.json",
+        why=f"{len(others)} weights have other sizes, the first is {echo(name)}: {tuple(kept)} in the file, "
+        f"{tuple(made)} by config.json{because}",
+        fix="Download both from one revision, or save the model again.",
         error_type="config_invalid",
     )
 
@@ -355,6 +355,6 @@ def _unused(model_class: type[Any], names: Sequence[str]) -> Iterator[str]:
     if found := sorted(map(str, names)):
         more = ", …" if len(found) > _SHOWN else ""
         yield (
-            f"{len(found)} weight(s) of the checkpoint aren't used by {model_class.__name__} and aren't tested: "
+            f"{len(found)} weight(s) of the checkpoint aren't used by {model_class.__name__}, and aren't tested: "
             f"{', '.join(found[:_SHOWN])}{more}"
         )

@@ -163,7 +163,7 @@ class ChildWatch:
     def _last(self, status: int) -> ChildEnding:
         """Return how the current suite ended, given the child's exit code (a signal's number is negative)."""
         if self._full:
-            return self._ending(Outcome.NOT_RUN, f"nothing can be written: {self._full}")
+            return self._ending(Outcome.NOT_RUN, f"writing failed: {self._full}")
         if self._timed_out:
             where = self._running or "the start"
             return self._ending(Outcome.TIMEOUT, f"no sign of life for {self.timeout_s:g} s in {where}")
@@ -171,12 +171,12 @@ class ChildWatch:
             name = _name_of(-status)
             oom_killed = -status == signal.SIGKILL and _oom_kills() > self._kills_before
             if oom_killed or "bad_alloc" in self._log():
-                return self._ending(Outcome.OUT_OF_MEMORY, f"ended by {name} for want of memory")
+                return self._ending(Outcome.OUT_OF_MEMORY, f"ended by {name}, out of memory")
             return self._ending(Outcome.CRASHED, f"ended by {name}")
         if self._code is None and "INTERNALERROR> MemoryError" in self._log():
             return self._ending(Outcome.OUT_OF_MEMORY, "pytest ended with MemoryError")
         if self._code is None:
-            return self._ending(Outcome.CRASHED, f"ended with exit code {status} before pytest was over")
+            return self._ending(Outcome.CRASHED, f"ended with exit code {status} before pytest finished")
         return self._ending(None, pytest_ran=self._code in _PYTEST_RAN)
 
     def _ending(self, outcome: Outcome | None, message: str = "", *, pytest_ran: bool = True) -> ChildEnding:

@@ -69,14 +69,14 @@ class Probe:
 
     def _found(self, code: int | None) -> Probed:
         if code is None:
-            return Probed(state=DeviceState.LOST, reason=f"the known-answer probe hung for {self.timeout_s:.0f} s")
+            return Probed(state=DeviceState.LOST, reason=f"the known-answer test hung for {self.timeout_s:.0f} s")
         if code == 0:
             return Probed(state=DeviceState.ANSWERS)
         if code == _ABSENT_CODE:
             return Probed(state=DeviceState.ABSENT)
         lines = end_of(self._stderr).strip().splitlines()
         last = (lines or [f"exit code {code}"])[-1]
-        return Probed(state=DeviceState.LOST, reason=f"the known-answer probe failed: {last[:300]}")
+        return Probed(state=DeviceState.LOST, reason=f"the known-answer test failed: {last[:300]}")
 
 
 def _code(target: Target, *, reset: bool) -> str:
@@ -86,7 +86,7 @@ def _code(target: Target, *, reset: bool) -> str:
         "from hardware.known_answer import agrees\n"
         f"backend = get_backend({str(target)!r})\n"
         f"if backend.unavailable(): sys.exit({_ABSENT_CODE})\n"
-        f"if {reset!r} and not backend.reset(): sys.exit('it cannot be reset from here')\n"
+        f"if {reset!r} and not backend.reset(): sys.exit('the device can't be reset')\n"
         "got = backend.known_answer()\n"
-        "sys.exit(0 if agrees(got) else f'it computed {got}')\n"
+        "sys.exit(0 if agrees(got) else f'it returned {got}')\n"
     )

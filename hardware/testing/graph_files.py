@@ -33,8 +33,8 @@ def graph_file(cell: str, revision: str, *, suite: str = "", folder: str = "") -
                 return file
     raise ModelMissing(
         f"the graph file of {echo(Cell.parse(cell).model)} wasn't found",
-        why=f"no file in {len(folders)} folder(s) has its hash",
-        fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if the file has changed.",
+        why=f"no file in {len(folders)} folder(s) has the expected hash",
+        fix=f"Set {CHECKPOINTS_VARIABLE} to its folder, or generate the suite again if the file changed.",
     )
 
 

@@ -49,7 +49,7 @@ class GraphReference(ABC):
         outputs = {name: value for name, value in self.evaluate(inputs).items() if value.dtype.kind == "f"}
         for name, value in outputs.items():
             if not np.isfinite(value).all():
-                raise ReferenceNotFinite(f"the reference is not finite in {name}: nothing can be concluded")
+                raise ReferenceNotFinite(f"the reference is not finite in {name}: nothing can be compared")
         return {name: value.astype(np.float64) for name, value in outputs.items()}
 
 
@@ -71,7 +71,8 @@ class OnnxReference(GraphReference):
         chance = sorted({node.op_type for node in parts_of(self._model.graph, onnx.NodeProto)} & set(_RANDOM))
         if chance:
             raise ModelError(
-                f"{echo(file.name)} gives another result each time it is run", why=f"it holds {chance[0]}"
+                f"{echo(file.name)} gives different results each time",
+                why=f"it contains the random operator {chance[0]}",
             )
         try:
             known = _in_known_versions(self._model)
@@ -95,7 +96,9 @@ class OnnxReference(GraphReference):
                 continue
             kind = given.type.tensor_type
             if not given.type.HasField("tensor_type") or kind.elem_type == 0:
-                raise ModelError(f"the input {echo(given.name)} is no tensor", why="only tensors can be drawn")
+                raise ModelError(
+                    f"the input {echo(given.name)} is not a tensor", why="only tensor inputs are supported"
+                )
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
             shape = [dimension(axis, one.dim_param or one.dim_value) for axis, one in enumerate(kind.shape.dim)]
             found[given.name] = (dtype.name, tuple(shape), _index_range(self._model.graph, given.name))
@@ -107,7 +110,7 @@ class OnnxReference(GraphReference):
             outputs = dict(zip(self._names, self._wide.run(None, wide), strict=True))
             self.said = _narrowed(outputs)
         except Exception as error:  # operators that require float32 may raise any class
-            self.said = f"float32, because in float64 it fails with {type(error).__name__}"
+            self.said = f"float32, because float64 fails with {type(error).__name__}"
             outputs = dict(zip(self._names, self._plain.run(None, dict(inputs)), strict=True))
         return {name: np.asarray(value) for name, value in outputs.items()}
 
@@ -118,7 +121,7 @@ def _narrowed(outputs: Mapping[str, Array]) -> str:
     for name, value in floating.items():
         exact = value.size > 8 and (value.astype(np.float32) == value).all() and len(np.unique(value)) > 8
         if value.dtype != np.float64 or exact:
-            return f"float32 in part: {name} holds no more digits"
+            return f"partly float32: {name} has no more digits"
     return ""
 
 
@@ -153,12 +156,12 @@ def _precision_of(model: Any) -> str:
 def _checked(file: Path) -> Any:
     import onnx
 
-    broken = "it is corrupt, truncated, or no ONNX file"
+    broken = "it is corrupt, truncated, or not an ONNX file"
     try:
         if file.stat().st_size >= _LARGEST_PROTOBUF:
             raise BrokenInput(
                 f"{echo(file.name)} cannot be read",
-                why="a file of this kind ends at 2 GB",
+                why="an ONNX file can have at most 2 GB",
                 fix="Save it with its weights as external data.",
             )
         weight_files(file)
@@ -239,6 +242,8 @@ def _index_range(graph: Any, name: str) -> int:
             axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
             shape = tables[node.input[0]]
             if not -len(shape) <= axis < len(shape):
-                raise ModelError("its graph can't be run", why=f"a Gather takes axis {axis} of {len(shape)}")
+                raise ModelError(
+                    "its graph can't be run", why=f"a Gather has axis {axis}, but its table has {len(shape)} axes"
+                )
             sizes.append(shape[axis])
     return min(sizes, default=0)

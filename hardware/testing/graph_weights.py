@@ -37,22 +37,23 @@ def weight_files(file: Path) -> tuple[Path, ...]:
     names = {_location(one) for one in parts_of(model, onnx.TensorProto) if uses_external_data(one)}
     if not all(isinstance(name, str) for name in names):  # protobuf returns bytes for invalid UTF-8
         raise BrokenInput(
-            f"{echo(file.name)} names its weights in no text", fix="Save it again with its data beside it."
+            f"{echo(file.name)} has an invalid name of a weight file",
+            fix="Save it again with its data in the same folder.",
         )
     found = []
     for name in sorted(names):
         path = file.parent / name
         if Path(name).is_absolute() or not is_inside(path, file.parent):
             raise BrokenInput(
-                f"{echo(file.name)} keeps weights outside its folder",
+                f"{echo(file.name)} has weights outside its folder",
                 why=f"it names {echo(name)}",
-                fix="Save it again with its data beside it.",
+                fix="Save it again with its data in the same folder.",
             )
         if not is_plain_file(path):
             raise BrokenInput(
                 f"the weights of {echo(file.name)} are missing",
-                why=f"{echo(name)} does not lie beside it",
-                fix="Copy it there: it was written together with the .onnx file.",
+                why=f"{echo(name)} is not in the same folder",
+                fix="Copy it there; it was written together with the .onnx file.",
             )
         found.append(path)
     return tuple(found)

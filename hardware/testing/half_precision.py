@@ -281,14 +281,14 @@ class HalfPrecision:
         found = {}
         if self._changed:
             found[CHOICES] = (
-                f"scores lie closer together than {self.precision} rounds, and the target chose another expert or "
-                "token than float64; the rest was compared under the same choices"
+                f"scores differ by less than {self.precision} rounding, and the target chose another expert or token "
+                "than float64; everything else was compared with the same choices"
             )
         if self._rounding:
             times = math.ceil(self._rounding / self.limit)
             found[ROUNDING] = (
-                f"{self.precision} alone moves a result by up to {times * self.limit:g} of its scale, with every "
-                "operator exact; what is beyond was compared"
+                f"{self.precision} rounding alone changes a result by up to {times * self.limit:g} of its scale, "
+                "even with exact operators; errors beyond that were compared"
             )
         self._rounding, self._changed = 0.0, False
         return found

@@ -118,9 +118,9 @@ class ModelTest(CapabilityChecks):
             return backend, ""
         if not measurement.active:
             raise BackendUnavailable(
-                f"{self.requested_target} isn't here, and nothing would say so",
+                f"{self.requested_target} not found, and the substitution would not be recorded",
                 why=reason,
-                fix="Load hardware.testing.pytest_plugin in this folder's conftest.py: it marks what ran elsewhere.",
+                fix="Load hardware.testing.pytest_plugin in this folder's conftest.py; it records the substitution.",
             )
         return get_backend("cpu"), reason
 
@@ -181,7 +181,7 @@ class ModelTest(CapabilityChecks):
             raise
 
     def _load(self) -> Runnable:
-        subject = ModelInput(
+        model_input = ModelInput(
             model=self._changed(),
             task=self.cell.task,
             identity=self._identity,
@@ -191,7 +191,7 @@ class ModelTest(CapabilityChecks):
             rebuild=self._changed,
         )
         with self._at(Stage.LOAD):
-            return load(self.backend, subject, self.inputs, self.cell.precision)
+            return load(self.backend, model_input, self.inputs, self.cell.precision)
 
     @contextmanager
     def _at(self, stage: Stage) -> Iterator[None]:
@@ -281,7 +281,7 @@ class ModelTest(CapabilityChecks):
             natural, lambda: self._half.settle_outputs(replace(got, arrays=arrays), want, self._required(want))
         )
         if math.isinf(comparison.max_rel_error) and self._is_undecided(arrays, want):
-            raise Ambiguous(f"{comparison.worst}: float64 gives others for inputs that differ as little")
+            raise Ambiguous(f"{comparison.worst}: float64 also changes for inputs that differ this little")
         return self.measured.keep(comparison)
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
@@ -346,7 +346,7 @@ class ModelTest(CapabilityChecks):
         found |= {name: text for name, text in texts.items() if text} | self._conditions_of_check
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
-            found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"
+            found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, no reason given'}"
         return found
 
     def facts(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _CHANCE = {"RandomUniform", "Multinomial"}
 class OpenVINOReference(GraphReference):
     """An `.xml` file in OpenVINO's own kernels, without device plugins and fused kernels."""
 
-    said = "float32 by the plain kernels of OpenVINO's core, which no plug-in uses"
+    said = "float32 with OpenVINO's reference kernels, which no plugin uses"
 
     def __init__(self, file: Path) -> None:
         try:
@@ -37,15 +37,15 @@ class OpenVINOReference(GraphReference):
         if not file.with_suffix(".bin").is_file():
             raise BrokenInput(
                 f"the weights of {echo(file.name)} are missing",
-                why=f"{echo(file.with_suffix('.bin').name)} does not lie beside it",
-                fix="Copy it there: it was written together with the .xml file.",
+                why=f"{echo(file.with_suffix('.bin').name)} is not in the same folder",
+                fix="Copy it there; it was written together with the .xml file.",
             )
         try:
             self._model = openvino.Core().read_model(str(file))
         except RuntimeError as error:
             raise BrokenInput(
                 f"{echo(file.name)} cannot be read",
-                why=f"it is corrupt, truncated, or no OpenVINO file: {' '.join(str(error).split())[:200]}",
+                why=f"it is corrupt, truncated, or not an OpenVINO file: {' '.join(str(error).split())[:200]}",
                 fix="Export it again.",
             ) from error
         nodes = self._model.get_ordered_ops()
@@ -57,7 +57,8 @@ class OpenVINOReference(GraphReference):
         chance = sorted({node.get_type_name() for node in nodes} & _CHANCE)
         if chance:
             raise ModelError(
-                f"{echo(file.name)} gives another result each time it is run", why=f"it holds {chance[0]}"
+                f"{echo(file.name)} gives different results each time",
+                why=f"it contains the random operator {chance[0]}",
             )
 
     def inputs(self) -> dict[str, tuple[str, tuple[int | str, ...], int]]:
@@ -65,7 +66,7 @@ class OpenVINOReference(GraphReference):
         for port in self._model.inputs:
             shape = port.get_partial_shape()
             if shape.rank.is_dynamic:
-                raise ModelError(f"the input {echo(port.get_any_name())} may have any number of dimensions")
+                raise ModelError(f"the input {echo(port.get_any_name())} has an unknown number of dimensions")
             sizes = [dimension(axis, 0 if one.is_dynamic else one.get_length()) for axis, one in enumerate(shape)]
             dtype = np.dtype(port.get_element_type().to_dtype())
             found[port.get_any_name()] = (dtype.name, tuple(sizes), _index_range(port))
@@ -115,7 +116,7 @@ class OpenVINOReference(GraphReference):
         if not done:
             raise ModelError(
                 f"{echo(self._file.name)} has no independent reference",
-                why=f"OpenVINO's plain kernels cannot evaluate {kind}",
+                why=f"OpenVINO's reference kernels don't support {kind}",
                 fix="Test the model that it was made from, or its .onnx file.",
             )
         return [np.array(tensor.data) for tensor in outputs]

@@ -38,8 +38,8 @@ EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
 
 _REFERENCE_CHECK, _PLACEMENT_CHECK = "matches_reference", "runs_natively"
 _DEVICE_ONLY = {
-    _REFERENCE_CHECK: "{actual_target} against itself says nothing about it",
-    _PLACEMENT_CHECK: "where operators of {actual_target} ran says nothing about it",
+    _REFERENCE_CHECK: "comparing {actual_target} with itself doesn't test it",
+    _PLACEMENT_CHECK: "the placement on {actual_target} doesn't test it",
 }
 """Checks that concern only the requested device, and why a substitute can't answer them."""
 _BREAKDOWNS = {current_name(str(one)): one for one in Outcome if one.is_breakdown}
@@ -136,9 +136,7 @@ class EvidenceRecorder:
         suites |= {suite.path: suite for suite in self._not_imported}
         for suite in suites.values() if self._planned_hash else ():
             if suite.suite_hash != self._planned_hash:
-                raise pytest.UsageError(
-                    f"{suite.path.name} was changed after it was planned, by another run or by hand"
-                )
+                raise pytest.UsageError(f"{suite.path.name} was changed after planning, by another run or by hand")
         if self._owned and suites and not session.config.option.collectonly:
             _register_devices(suites.values())
             self._open_run(list(suites.values()))
@@ -152,7 +150,7 @@ class EvidenceRecorder:
 
         named = os.environ.get(EVIDENCE_VARIABLE, str(DEFAULT_EVIDENCE))
         if "://" in named:  # as a path it would be the folder `s3:`
-            raise pytest.UsageError(f"{EVIDENCE_VARIABLE} names no folder; evidence is published when a run is over")
+            raise pytest.UsageError(f"{EVIDENCE_VARIABLE} must be a folder; publish evidence after the run")
         folder = Path(named)
         inventory = detect()
         self._writer = EvidenceWriter(folder, new_run_id())
@@ -219,7 +217,7 @@ class EvidenceRecorder:
         error = call.excinfo.value if call.excinfo is not None else None
         if facts.get("substitution_reason") and _is_unanswered(check, error):
             outcome, error_type = Outcome.SKIPPED, "same_device"
-            message = f"same device: {facts['requested_target']} isn't here, and "
+            message = f"same device: {facts['requested_target']} not found, and "
             message += _DEVICE_ONLY[check].format(**facts)
         elif error is not None:
             outcome, error_type = classify_error(error, check, measured)
@@ -227,14 +225,20 @@ class EvidenceRecorder:
             trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
         elif not isinstance(case, ModelTest):
             outcome, error_type = Outcome.AMBIGUOUS, "ambiguous"
-            message = "it passed, but it uses no case of ModelTest, so nothing says where it ran"
+            message = "it passed without using ModelTest, so the device that ran it is unknown"
         elif why_no_facts:
-            outcome, error_type, message = Outcome.FAILED, "unknown", f"nothing says where it ran: {why_no_facts}"
+            outcome, error_type, message = (
+                Outcome.FAILED,
+                "unknown",
+                f"the device that ran it is unknown: {why_no_facts}",
+            )
         elif facts.get("substitution_reason"):
             outcome = Outcome.PASSED_ON_FALLBACK
         elif left := sorted(set(measured.left_to_host) - case.backend.HOST_ALLOWED):
             outcome, error_type = Outcome.FAILED, "silent_offload"
-            message = f"right, and not computed on {facts['actual_target']} alone: {', '.join(left)} ran on the host"
+            message = (
+                f"correct, but not computed on {facts['actual_target']} alone: {', '.join(left)} ran on the host"
+            )
         facts["conditions"] = {**facts.get("conditions", {}), **_loaded_beside(suite, item.config)}
         started_at, started = self._started
         comparison, proof = measured.comparison, measured.execution
@@ -266,7 +270,7 @@ class EvidenceRecorder:
 
     def pytest_configure(self, config: pytest.Config) -> None:
         if sys.flags.optimize:
-            raise pytest.UsageError("python -O removes assertions: suites would pass whatever they see")
+            raise pytest.UsageError("python -O removes assertions, so every check would pass")
         self._root = config.rootpath
         measurement.active = True
 
@@ -305,10 +309,10 @@ class EvidenceRecorder:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._owned and self._writer is not None:
             isolating = as_runnable("hwcompat run isolates each suite")
-            said = f"Evidence: {self._writer.path} (plain pytest: a crash would end the session; {isolating})"
-            terminalreporter.write_line(said)
+            note = f"plain pytest: a crash would end the session; {isolating}"
+            terminalreporter.write_line(f"Evidence: {self._writer.path} ({note})")
             for why in self._not_counted(terminalreporter.config):
-                terminalreporter.write_line(f"Results of suites here are not counted: {why}")
+                terminalreporter.write_line(f"Results of these suites don't count: {why}")
 
     def _not_counted(self, config: pytest.Config) -> list[str]:
         """Return why results of this session don't count, whatever they are."""
@@ -321,7 +325,7 @@ class EvidenceRecorder:
                 for name in unknown_plugins(config.pluginmanager)
             ),
             *(f"the setting usefixtures applies {name} to each test" for name in config.getini("usefixtures")),
-            *(f"{path} has hooks, fixtures or calls that could change what a check means" for path in sorted(files)),
+            *(f"{path} has hooks, fixtures or calls that could change the checks" for path in sorted(files)),
             *(f"{name} was edited by hand (generate it again with --force)" for name in edited),
         ]
 
@@ -339,7 +343,7 @@ def _message(error: BaseException, measured: Measurement) -> str:
     if isinstance(error, AssertionError):
         if comparison is not None and limit is not None and not comparison.max_rel_error <= limit:
             return f"off by {comparison}; the tolerance is {limit:.0e}"
-        return (str(error).splitlines() or ["the check did not hold"])[0][:_LONGEST_MESSAGE]
+        return (str(error).splitlines() or ["the assertion failed"])[0][:_LONGEST_MESSAGE]
     return f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
 
 

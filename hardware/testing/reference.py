@@ -211,13 +211,13 @@ def gradient_summary(
 def _require_meant(arrays: Outputs) -> None:
     for name, array in arrays.items():
         if not is_meant(array):
-            raise ReferenceNotFinite(f"the float64 reference is not finite in {name}: nothing can be concluded")
+            raise ReferenceNotFinite(f"the float64 reference is not finite in {name}: nothing can be compared")
 
 
 def _require_finite(arrays: Outputs) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise ReferenceNotFinite(f"the float64 reference is not finite in {name}: nothing can be concluded")
+            raise ReferenceNotFinite(f"the float64 reference is not finite in {name}: nothing can be compared")
 
 
 def identity_of(model: torch.nn.Module) -> str:

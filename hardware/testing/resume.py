@@ -34,7 +34,7 @@ class Resumable:
     def notes(self) -> tuple[str, ...]:
         """Return the notes for the user before anything runs."""
         if not self.run_ids:
-            return ("there is no run to resume here, so that everything runs",)
+            return ("no run to resume; running everything",)
         newest = self.run_ids[0]
         if not self.again:
             return (f"nothing to resume: run {newest} is complete",)
@@ -58,7 +58,7 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
     for suite in suites:
         found = next(((run, one) for run in chain for one in run.plan if one.cell_id == suite.cell.id), None)
         if found is None:
-            again[suite.cell.id] = "it was not planned there"
+            again[suite.cell.id] = "it was not part of that run"
             continue
         run, planned = found
         lines = [line for line in evidence.checks if (line.run_id, line.cell_id) == (run.run_id, suite.cell.id)]
@@ -67,7 +67,7 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
         if reason:
             again[suite.cell.id] = reason
         elif missing.get(asked, "") > max((line.started_at for line in lines), default=""):
-            again[suite.cell.id] = "its weights were missing since"
+            again[suite.cell.id] = "its weights were missing in a later run"
         else:
             done[suite.cell.id] = run.run_id
     return Resumable(run_ids=tuple(run.run_id for run in chain), done=done, again=again)
@@ -125,7 +125,7 @@ def _reasons(
     if suite.edited or any(EDITED in line.conditions for line in lines):
         yield "its suite was edited by hand"
     if {planned.suite_hash, *(line.suite_hash for line in lines)} != {suite.suite_hash}:
-        yield "its suite is another one now"
+        yield "its suite has changed"
     if moved := expiry_reasons(suite.cell, run.versions, versions, suite.checks):
         yield f"it ran with {'; '.join(moved)}"
     if modeling_moved(planned, suite.cell):
@@ -134,10 +134,10 @@ def _reasons(
         yield f"it ran with a modified checker: {', '.join(modified)}"
     wanted = str(requested_device(suite.cell.target))
     if others := sorted({line.requested_target for line in lines} - {wanted}):
-        yield f"it was asked for on {', '.join(others)}, and now on {wanted}"
+        yield f"it was requested on {', '.join(others)}, now on {wanted}"
     there = {line.check_name for line in lines}
     if missing := [check for check in suite.checks if check not in there]:
-        yield f"it was cut off before {_listed(missing)}"
+        yield f"it was interrupted before {_listed(missing)}"
     if not_run := [line.check_name for line in lines if line.outcome is Outcome.NOT_RUN]:
         yield f"{_listed(not_run)} did not run"
 

@@ -106,7 +106,7 @@ def hold_choices(choices: Sequence[RouterChoice], *, but: Sequence[Array] = ()) 
     with _mode(give):
         yield held
     if left:
-        raise OtherChoices(f"{len(left)} choices were never asked for")
+        raise OtherChoices(f"{len(left)} choices were not used")
 
 
 def _gaps(scores: Array, own: Array, given: Array, *, dim: int, in_order: bool) -> Array:

@@ -124,9 +124,9 @@ def _without_missing(suites: Sequence[SuiteFile], writer: EvidenceWriter, progre
 
 def _no_room(error: OSError) -> OutputError:
     return OutputError(
-        f"nothing can be written to the temporary folder {tempfile.gettempdir()}",
+        f"the temporary folder {tempfile.gettempdir()} is not writable",
         why=error.strerror or str(error),
-        fix="Make room there, or name another folder in TMPDIR, and go on with --resume.",
+        fix="Free disk space, or set TMPDIR to another folder, and continue with --resume.",
     )
 
 
@@ -294,7 +294,7 @@ def complete_suite(
     if ending.outcome is not None:
         error_type, reason = "not_reached", f"{ending.message} before it"
     elif selected and ending.pytest_ran:
-        error_type, reason = "deselected", "the arguments for pytest left it out"
+        error_type, reason = "deselected", "deselected by the pytest arguments"
     else:
         error_type, reason = "not_reached", f"pytest did not run it: {ending.log[-300:]}"
     return [*lines, *close(suite, lines, writer, error_type, reason)]

@@ -100,6 +100,6 @@ def run_session(
     finally:
         writer.close()
     if not writer.path.exists():
-        why = f"{writer.path} was removed while it ran"
-        raise OutputError(f"the evidence of run {writer.run_id} is gone", why=why)
+        why = f"{writer.path} was removed during the run"
+        raise OutputError(f"the evidence of run {writer.run_id} is missing", why=why)
     return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)

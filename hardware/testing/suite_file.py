@@ -102,7 +102,7 @@ def read_suite(path: Path) -> SuiteFile | None:
         tree = ast.parse(data, filename=str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         raise BrokenInput(
-            f"the suite {path.name} is no Python",
+            f"the suite {path.name} is not valid Python",
             why=str(error) or "it is nested too deeply",
             fix="Generate it again with --force.",
         ) from error
@@ -119,7 +119,7 @@ def read_suite(path: Path) -> SuiteFile | None:
     try:
         cell = Cell.parse(cell_id)
     except HwCompatError as error:
-        raise BrokenInput(f"the suite {path.name} names no cell", why=str(error)) from error
+        raise BrokenInput(f"the suite {path.name} has an invalid CELL", why=str(error)) from error
     checks = [
         node.name.removeprefix("test_")
         for node in tree.body

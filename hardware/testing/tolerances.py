@@ -73,8 +73,8 @@ def tolerance_for(target: Target, precision: str, conditions: Mapping[str, str] 
                 if (entry.target, entry.precision, entry.coarse) == (name, precision, wanted):
                     return entry
     raise UsageError(
-        f"no tolerance is stated for {precision} on {target}",
-        why="without one a comparison would mean nothing",
+        f"no tolerance for {precision} on {target}",
+        why="results can't be compared without one",
         fix=f"Precisions with one: {', '.join(sorted({t.precision for t in load_tolerances()}))}.",
     )
 

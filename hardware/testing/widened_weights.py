@@ -81,7 +81,7 @@ def _wide_class() -> Any:
             if name == "embedding" and isinstance(args[0], cls):
                 return func(args[0].narrow, *args[1:], **given).double()  # the selected rows, not the table
             if func._schema.is_mutable and any(isinstance(one, cls) for one in args[:1]):
-                raise RuntimeError(f"{func} would write into weights of the reference")
+                raise RuntimeError(f"{func} would overwrite weights of the reference")
             if name in _FRESH and not given:
                 return func(*scratch.copies(args, cls))
             return func(*tree_map(_widened, args), **tree_map(_widened, given))

@@ -68,7 +68,9 @@ def environment_of(target: str) -> Environment:
     if not named and not is_plain_file(python) and importlib.util.find_spec(known["module"]) is not None:
         python = Path(sys.executable)
     if not is_plain_file(python):
-        where = f"{known['variable']} names no Python" if named else f"{known['package']} has no environment here"
+        where = (
+            f"{known['variable']} doesn't name a Python interpreter" if named else f"{known['package']} isn't set up"
+        )
         return Environment(target=target, python=None, reason=f"{where} ({known['command']})", versions={})
     folder, npm = web_folder(python), known.get("npm", ())
     versions = {**_versions(python, known["versions"]), **_npm_versions(folder, npm)}
@@ -77,7 +79,7 @@ def environment_of(target: str) -> Environment:
     if browser is not None and browser.version:
         versions[browser.name] = browser.version
     are = "isn't" if len(absent) == 1 else "aren't"
-    missing = f"{' and '.join(absent)} {are} in its environment" if absent else ""
+    missing = f"{' and '.join(absent)} {are} installed in its environment" if absent else ""
     reason = f"{missing} ({known['command']})" if missing else ""
     here = None if missing else python
     return Environment(target=target, python=here, reason=reason, versions=versions, browser=browser)
@@ -93,7 +95,7 @@ def find_browser(known: Mapping[str, Any], folder: Path, packages: Mapping[str, 
     name = known["name"]
     if named := os.environ.get(known["variable"]):
         if not is_plain_file(Path(named)):
-            return Browser(name=name, reason=f"{known['variable']} names no file")
+            return Browser(name=name, reason=f"{known['variable']} doesn't name a file")
         return Browser(name=name, path=Path(named), version=_size_and_date(Path(named)))
     if "file" in known:
         path = folder / known["file"]

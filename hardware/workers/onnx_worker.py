@@ -35,7 +35,7 @@ def _devices(module: str) -> list[Any]:
         runtime.register_execution_provider_library(name, plugin.get_library_path())
     found = [one for one in runtime.get_ep_devices() if one.ep_name == name]
     if not found:
-        raise RuntimeError(f"{module} is registered and offers no device")
+        raise RuntimeError(f"{module} is registered but offers no device")
     return sorted(found, key=lambda one: _kind(one) != "NPU")
 
 
@@ -85,7 +85,7 @@ def _session(model: str, settings: dict[str, Any]) -> Any:
         # Otherwise a session whose provider fails is opened again on the CPU, with a line on standard output.
         session = _runtime().InferenceSession(model, options_of(settings), enable_fallback=0, providers=named or None)
         if session.get_providers()[:1] != named and named:
-            raise RuntimeError(f"the session has {', '.join(session.get_providers())} alone")
+            raise RuntimeError(f"the session only has {', '.join(session.get_providers())}")
         _sessions[key] = session
     return _sessions[key]
 
@@ -123,7 +123,7 @@ def _profiled(session: Any) -> dict[str, Any]:
 
 
 def run(
-    *, model: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str, subject: str = ""
+    *, model: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str, weights: str = ""
 ) -> dict[str, Any]:
     """Run a pass: read the file `inputs`, and write the files `outputs` and `execution` (where it ran)."""
     np = importlib.import_module("numpy")

@@ -33,9 +33,9 @@ class _Open:
         self.sessions: dict[str, dict[str, Any]] = {}
         self.started_s = 0.0
 
-    def page_for(self, settings: dict[str, Any], subject: str) -> Any:
+    def page_for(self, settings: dict[str, Any], weights: str) -> Any:
         """Return a page of a browser that has run no other model."""
-        key = json.dumps([settings["api"], settings["software"], subject])
+        key = json.dumps([settings["api"], settings["software"], weights])
         if self.key != key:
             self.close()
             browsers = importlib.import_module("browsers")
@@ -48,9 +48,9 @@ class _Open:
             self.key, self.started_s = key, time.perf_counter() - started
         return self.page
 
-    def session(self, model: str, subject: str, settings: dict[str, Any]) -> dict[str, Any]:
+    def session(self, model: str, weights: str, settings: dict[str, Any]) -> dict[str, Any]:
         """Return what the page reports of a file's session, opened on first use."""
-        page = self.page_for(settings, subject)
+        page = self.page_for(settings, weights)
         key = json.dumps([model, settings], sort_keys=True)
         if key not in self.sessions:
             wanted = {"key": key, **{name: settings[name] for name in ("bundle", "provider")}}
@@ -109,7 +109,7 @@ def describe(*, settings: dict[str, Any]) -> dict[str, Any]:
 def run(
     *,
     model: str,
-    subject: str,
+    weights: str,
     settings: dict[str, Any],
     inputs: str,
     outputs: str,
@@ -121,7 +121,7 @@ def run(
     """
     np = importlib.import_module("numpy")
     try:
-        opened = _open.session(model, subject, settings)
+        opened = _open.session(model, weights, settings)
         with np.load(inputs) as file, tempfile.TemporaryDirectory() as folder:
             arrays = [file[name] for name in opened["inputs"]]
             files = [Path(folder) / str(place) for place in range(len(arrays))]

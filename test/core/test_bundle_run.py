@@ -64,7 +64,7 @@ def test_what_was_cut_off_is_reported_with_the_next_step(run: Run, capsys: pytes
     assert run((carried(BERT),), (check_line(),), interrupted=True) == 2
     shown = capsys.readouterr()
     assert "1 passed of 2" in shown.out
-    assert "error: interrupted; --resume goes on from here" in shown.err
+    assert "error: interrupted; continue with --resume" in shown.err
 
 
 def test_a_substitute_is_no_success_if_its_device_was_named(run: Run) -> None:

@@ -35,7 +35,7 @@ def test_changes_are_read_as_they_are_written_and_others_refused() -> None:
 
 def test_the_main_job_measures_nothing_under_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "cache=off")
-    with pytest.raises(UsageError, match="measures no cell"):
+    with pytest.raises(UsageError, match="don't count for a cell"):
         run_job([], detect(), evidence=tmp_path / "none", command="", machine="", limits=Limits())
     assert not (tmp_path / "none").exists()
 

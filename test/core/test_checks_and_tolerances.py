@@ -55,7 +55,7 @@ def test_every_tolerance_is_stated_once_with_a_reason_and_a_limit_that_can_fail(
     for precision in ("float32", "bfloat16"):
         own = tolerance_for(Target(name="tpu", variant="xla-cpu"), precision)
         assert own == tolerance_for(Target(name="cpu"), precision)
-    with pytest.raises(UsageError, match="no tolerance is stated for int4 on cpu"):
+    with pytest.raises(UsageError, match="no tolerance for int4 on cpu"):
         tolerance_for(Target.parse("cpu"), "int4")
     allowed = rounding()
     assert 0 < allowed.least < 1 < allowed.spread < allowed.most

@@ -303,7 +303,7 @@ def test_every_planned_check_has_a_line_however_many_children_run_at_a_time(runs
         }
         lines = {(line.model, line.check_name): line for line in evidence.checks}
         assert lines["dies", "second"].error_message == "ended by SIGABRT"
-        assert lines["leaves", "second"].error_message == "ended with exit code 0 before pytest was over"
+        assert lines["leaves", "second"].error_message == "ended with exit code 0 before pytest finished"
         assert lines["hangs", "first"].error_message == "no sign of life for 5 s in first"
         assert lines["hangs", "second"].error_type == "not_reached"
         assert lines["full", "second"].error_type == "disk_full"

@@ -89,7 +89,7 @@ def test_checks_not_reached_belong_to_the_crash_before_them():
 
 
 def test_run_on_another_target_warns_about_the_one_that_was_requested():
-    reason = "torch is built for CUDA, but no CUDA device can be used (nvidia-smi tells more)"
+    reason = "torch is built for CUDA, but no CUDA device can be used (run nvidia-smi for details)"
     fallback = line(
         outcome=Outcome.PASSED_ON_FALLBACK, error_type="", actual_target="cpu", substitution_reason=reason
     )
@@ -172,7 +172,7 @@ def test_operators_on_the_host_are_one_finding_that_names_them():
 
 def test_copies_to_the_host_are_one_cause_only_among_models_of_one_architecture():
     def found(name: str) -> int:
-        message = f"right, and not computed on simulated alone: {name} ran on the host"
+        message = f"correct, but not computed on simulated alone: {name} ran on the host"
         known = {"error_type": "silent_offload", "error_message": message, "offloaded_ops": {name: 1}}
         models = (("a", "diffusion"), ("b", "diffusion"), ("c", "decoder"))
         cells = [{"model": model, "architecture": kind, "cell_id": f"{model}/x"} for model, kind in models]

@@ -204,12 +204,12 @@ def test_a_variant_may_need_less_than_its_target():
         variant, here = Target.parse(target), machine(packages={package: "1.2"})
         assert why_absent(variant, here) == ""
         assert why_absent(Target(name=variant.name), here)
-        assert f"{package} has no environment here: make setup-" in why_absent(variant, machine(packages={}))
+        assert f"{package} isn't set up: make setup-" in why_absent(variant, machine(packages={}))
 
 
 def test_each_finding_is_listed_once_under_its_title():
     remedy = HardwareRemedy(command="make setup-qnn", source="docs/QNN.md")
-    reason = "onnxruntime-qnn has no environment here: make setup-qnn"
+    reason = "onnxruntime-qnn isn't set up: make setup-qnn"
     works = {"health": DeviceHealth.WORKS, "reason": "r", "remedies": ()}
     findings = (
         HardwareProblem(kind="vendor", name="Nobody", **works),
@@ -222,7 +222,7 @@ def test_each_finding_is_listed_once_under_its_title():
     assert [line.split()[1] for line in lines if line.startswith("  ok")] == ["Nobody", "cpu"]
     added = text.partition("Optional")[2]
     assert added.count("make setup-qnn") == 1
-    assert "qnn: onnxruntime-qnn has no environment here\n" in added
+    assert "qnn: onnxruntime-qnn isn't set up\n" in added
 
 
 def test_a_target_waits_for_its_vendor_and_equal_fixes_share_their_lines():

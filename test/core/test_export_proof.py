@@ -27,7 +27,7 @@ def doubled(inputs: Any) -> Any:
 def proof(**facts: Any) -> Proof:
     """Of a model that doubles its input and decodes token 2 four times."""
     known = {
-        "subject": ModelInput(model=None, task="none", identity="0"),
+        "model_input": ModelInput(model=None, task="none", identity="0"),
         "example": INPUTS,
         "outputs": doubled(INPUTS)[1],
         "other": doubled(OTHER),
@@ -55,7 +55,7 @@ def test_an_export_that_gives_torchs_numbers_is_right_up_to_a_few_roundings_of_f
     assert 1e-5 < held.of_forward(Runs(2 * (1 + 2e-5)), made) < 5e-5
     for check in (held.of_all, held.of_forward, held.of_other_shapes, held.of_other_values):
         text, error_type = refusal(check, Runs(2 * (1 + 5e-4)), made)
-        assert "the way export gives other numbers than torch" in text
+        assert "the way export gives different numbers than torch" in text
         assert "(a runtime)" in text
         assert error_type == "conversion_wrong"
 
@@ -66,28 +66,28 @@ def test_an_export_that_is_right_in_part_is_refused_with_the_part_that_is_wrong(
     broken = ("export_failed", "wrong")
     assert refusal(proof().of_forward, Runs(2, lambda x: False), made)[1] == broken[0]
     text, error_type = refusal(proof().of_all, frozen, made)
-    assert "doesn't run for other shapes on a runtime: RuntimeError: shapes are frozen" in text
+    assert "failed to run for other shapes on a runtime: RuntimeError: shapes are frozen" in text
     assert error_type == "export_failed"
     text, error_type = refusal(proof(other=None).of_other_shapes, Runs(2), made)
-    assert "nothing says whether the way export is right for other shapes" in text
+    assert "the way export can't be checked with other shapes" in text
     assert error_type == "conversion_wrong"
     proof(other=None, values=None).of_all(frozen, made)
     proof(values=None).of_other_values(Runs(3), made)
     text, error_type = refusal(proof().of_all, Runs(2, decodes=3), made)
-    assert "decodes with other numbers than torch" in text
+    assert "gives different numbers" in text
     assert error_type == "conversion_wrong"
     text, error_type = refusal(proof().of_all, Runs(2, decodes=0), made)
-    assert "the way export doesn't decode on a runtime: RuntimeError: no cache" in text
+    assert "decoding with the way export failed on a runtime: RuntimeError: no cache" in text
     assert error_type == "export_failed"
     proof().of_all(Runs(2, decodes=0), Exported(folder=tmp_path, method="way", decodes=False))
-    with pytest.raises(Unsupported, match="torch decodes nothing to hold the way export against: no such") as caught:
+    with pytest.raises(Unsupported, match="no decoding result to compare the way export with: no such") as caught:
         proof(decoded=None, why_not_decoded="no such").of_decoding(Runs(2), made)
     assert (caught.value.error_type, caught.value.stage) == ("unknown", Stage.RUN)
 
 
 def test_masked_outputs_of_an_export_are_not_compared(tmp_path: Path) -> None:
     made = Exported(folder=tmp_path, method="way")
-    subject = ModelInput(model=None, task="none", identity="0", masked_by={"out": "attention_mask"})
+    model_input = ModelInput(model=None, task="none", identity="0", masked_by={"out": "attention_mask"})
     example = {"x": INPUTS["x"], "attention_mask": np.array([[1] * 16, [1] * 9 + [0] * 7])}
 
     class Padded(Runs):
@@ -97,7 +97,7 @@ def test_masked_outputs_of_an_export_are_not_compared(tmp_path: Path) -> None:
             return {"out": result}
 
     held = {"example": example, "outputs": doubled(example)[1]}
-    assert proof(subject=subject, **held).of_forward(Padded(2), made) == 0.0
+    assert proof(model_input=model_input, **held).of_forward(Padded(2), made) == 0.0
     assert refusal(proof(**held).of_forward, Padded(2), made)[1] == "conversion_wrong"
 
 
@@ -133,14 +133,14 @@ def torch_gives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], An
     """Let torch give these outputs for inputs, and decode nothing."""
 
     def install(compute: Callable[[Any], Any]) -> None:
-        monkeypatch.setattr(verify_export, "torch_outputs", lambda subject, inputs: compute(inputs))
-        monkeypatch.setattr(verify_export, "decoded_by_torch", lambda subject, inputs: (None, ""))
+        monkeypatch.setattr(verify_export, "torch_outputs", lambda model_input, inputs: compute(inputs))
+        monkeypatch.setattr(verify_export, "decoded_by_torch", lambda model_input, inputs: (None, ""))
 
     return install
 
 
 def test_other_inputs_have_another_batch_and_length_no_padding_and_other_values(torch_gives: Any) -> None:
-    subject = ModelInput(model=None, task="none", identity="0")
+    model_input = ModelInput(model=None, task="none", identity="0")
     mask = np.array([[1] * 6, [1] * 4 + [0] * 2])
     image = np.linspace(0, 1, 24, dtype=np.float32).reshape(2, 3, 4)
     text = {"input_ids": np.arange(12).reshape(2, 6), "attention_mask": mask, "pixel_values": image}
@@ -152,7 +152,7 @@ def test_other_inputs_have_another_batch_and_length_no_padding_and_other_values(
             return {"out": inputs["input_ids"].astype(float)}
 
         torch_gives(compute)
-        return Proof.of(subject, example, "any", decodes=False)
+        return Proof.of(model_input, example, "any", decodes=False)
 
     other = shapes_of(lambda length: True).other
     assert other is not None
@@ -187,9 +187,9 @@ def test_an_export_is_of_the_module_that_gives_the_same_as_it_did(torch_gives: A
         torch_gives(lambda inputs, factor=factor: {"out": factor * inputs["x"]})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(verify_export, "decoded_by_torch", lambda *_, kept=kept: (kept, ""))
-            assert was_of(tmp_path, held.subject) is right
+            assert was_of(tmp_path, held.model_input) is right
     torch_gives(lambda inputs: doubled(inputs)[1] if len(inputs["x"]) == 2 else {"out": inputs["x"]})
     (tmp_path / "decoded.npz").unlink()
-    assert not was_of(tmp_path, held.subject), "other numbers for other shapes"
+    assert not was_of(tmp_path, held.model_input), "other numbers for other shapes"
     torch_gives(lambda inputs: doubled(inputs)[1])
-    assert was_of(tmp_path, held.subject), "an export that doesn't decode isn't compared in decoding"
+    assert was_of(tmp_path, held.model_input), "an export that doesn't decode isn't compared in decoding"

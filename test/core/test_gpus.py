@@ -56,7 +56,7 @@ class BusAlone(LiveMachine):
 
 def test_reasons_say_what_keeps_a_device_from_use():
     for name in ("nvidia/h100-container", "amd/mi300x-container"):
-        assert "the bus shows 8, 2 can be used" in backend(name).facts().reason
+        assert "the bus shows 8, but only 2 can be used" in backend(name).facts().reason
     assert "group render" in backend("amd/mi300x-denied").facts().reason
     assert "group render" in target("amd/mi300x-denied", "rocm").reason
     assert target("amd/mi300x-x2", "rocm").expected

@@ -145,7 +145,7 @@ def test_what_is_no_inventory_is_refused_with_the_command_that_makes_one(tmp_pat
         with pytest.raises(BrokenInput, match="list --format json"):
             load_inventory(file)
     file.write_text("[" * 100_000)
-    with pytest.raises(BrokenInput, match="deep in each other"):
+    with pytest.raises(BrokenInput, match="are nested more than 100 deep"):
         load_inventory(file)
     with pytest.raises(BrokenInput, match="can't read"):
         load_inventory(tmp_path / "none.json")
@@ -163,5 +163,5 @@ def test_an_inventory_of_another_shape_is_refused(here, tmp_path):
         ("accelerators", [{"vendor": "NVIDIA", "extra_info": [1]}]),
     ):
         (tmp_path / "a.json").write_text(json.dumps(changed(here, **{area: value})))
-        with pytest.raises(BrokenInput, match=f"its {area} can't be what a machine has"):
+        with pytest.raises(BrokenInput, match=f"its {area} is not valid for a machine"):
             load_inventory(tmp_path / "a.json")

@@ -226,7 +226,7 @@ def test_evidence_that_no_run_of_this_suite_wrote_is_refused(suite: SuiteFile, t
     assert list((tmp_path / "here").glob("*.jsonl")) == []
     own = b"".join(lines_of(suite)[:2])
     (tmp_path / "here" / NAME).write_bytes(own)
-    refused("holds something else", 0, b"".join(lines_of(suite)).replace(b'"machine": "m"', b'"machine": "x"'))
+    refused("with different content", 0, b"".join(lines_of(suite)).replace(b'"machine": "m"', b'"machine": "x"'))
     assert (tmp_path / "here" / NAME).read_bytes() == own
     with opened_evidence("lab", tmp_path / "other", [suite], Progress()) as kept:
         kept.take(looked(0, b"".join(lines_of(suite, suite_hash="0" * 16))))

@@ -148,8 +148,8 @@ def test_compacting_leaves_what_goes_on_and_what_is_broken(tmp_path: Path) -> No
     done = compact(tmp_path)
     assert (done.files, done.lines) == (2, 4)
     assert dict(done.left) == {
-        "going-1.jsonl": "its run has no end",
-        "cut-1.jsonl": "not all of its lines are whole lines of this version",
+        "going-1.jsonl": "its run has not ended",
+        "cut-1.jsonl": "it has incomplete lines, or lines that this version can't read",
     }
     assert read_folder(tmp_path) == before
     assert compact(tmp_path).files == 0

@@ -58,7 +58,7 @@ def test_evidence_is_taken_as_it_was_written_and_again_when_it_has_grown(lab: Pa
     assert [one.state for one in merge_evidence(lab, home)] == ["known", "longer"]
     assert len(read_folder(home).checks) == 2
     path.write_text(path.read_text().replace("passed", "failed"))
-    refused(lab, home, "holds something else")
+    refused(lab, home, "with different content")
 
 
 def test_a_line_that_a_kill_cut_off_is_left_out_and_said(lab: Path, home: Path) -> None:
@@ -74,18 +74,18 @@ def changed(**changes: Any) -> Any:
 
 WRONG = [
     ("line 2 of .* is broken", ["{broken"]),
-    ("its kind is none of run, check, end", ['{"kind": "wish"}']),
+    ("its kind must be one of run, check, end", ['{"kind": "wish"}']),
     ("line 3", [CHECK, '{"x": 1}']),
-    ("is of another run", [changed(run_id="20261121T120000Z-000000")]),
-    ("of no planned check", [changed(check_name="flies")]),
-    ("of no planned check", [changed(cell_id="gpt2/text-generation/cpu/float32")]),
-    ("another suite than the one planned", [changed(suite_hash="f" * 16)]),
-    ("second time", [RUN]),
-    ("its max_rel_error is -1.0", [changed(max_rel_error=-1.0)]),
-    ("it passed, and has an error type", [changed(error_type="AssertionError")]),
+    ("belongs to another run", [changed(run_id="20261121T120000Z-000000")]),
+    ("not a planned check", [changed(check_name="flies")]),
+    ("not a planned check", [changed(cell_id="gpt2/text-generation/cpu/float32")]),
+    ("a different suite than planned", [changed(suite_hash="f" * 16)]),
+    ("duplicate run line", [RUN]),
+    ("its max_rel_error is negative: -1.0", [changed(max_rel_error=-1.0)]),
+    ("it passed, but has an error type", [changed(error_type="AssertionError")]),
     ("its run planned 'tiny'", [changed(subject="checkpoint")]),
     ("its precision is 'float16'", [changed(precision="float16")]),
-    ("before its run", [changed(started_at="2010-01-01T00:00:00+00:00")]),
+    ("before the start of its run", [changed(started_at="2010-01-01T00:00:00+00:00")]),
     ("outcome", [json.dumps({**to_dict(CHECK), "outcome": "fine"})]),
     ("duration_s", [json.dumps({**to_dict(CHECK), "duration_s": "long"})]),
     ("schema_version", [json.dumps({**to_dict(CHECK), "schema_version": 99})]),
@@ -120,34 +120,34 @@ def test_a_plan_has_to_be_there_once_and_to_name_cells(lab: Path, home: Path) ->
     (lab / f"{RUN_ID}-1.jsonl").unlink()
     path = put(lab, replace(RUN, versions={"torch": "99"}), pid=99999)
     for source in (lab, path):
-        refused(source, home, "is described otherwise")
+        refused(source, home, "with a different description")
 
 
 def test_what_is_no_evidence_is_refused_by_name(lab: Path, home: Path, tmp_path: Path) -> None:
     refused(lab, home, "no such file or folder")
     lab.mkdir()
-    refused(lab, home, "holds no evidence")
+    refused(lab, home, "no evidence in")
     outside = put(tmp_path / "elsewhere", RUN)
     own = lab / outside.name
     own.symlink_to(outside)
-    refused(lab, home, "not the name of an evidence file")
+    refused(lab, home, "not a valid evidence file name")
     own.unlink()
     (lab / "evidence.jsonl").write_text("{}\n")
-    refused(lab, home, "not the name of an evidence file")
+    refused(lab, home, "not a valid evidence file name")
     (lab / "evidence.jsonl").unlink()
     os.mkfifo(own)
-    refused(lab, home, "it is no regular file")
+    refused(lab, home, "it is not a regular file")
     for beginning in (b"PK\x03\x04\x14\xb6", b"<!doctype html>\n"):
         page = tmp_path / "page.zip"
         page.write_bytes(beginning)
-        refused(page, home, r"'page.zip' is no evidence: it is a page .* itself.*the file that the page saved")
+        refused(page, home, r"'page.zip' is not evidence: it is a page .* itself.*the file that the page saved")
 
 
 def test_more_than_is_taken_in_at_once_is_refused_before_it_is_read(lab: Path, home: Path) -> None:
     path = put(lab, RUN)
     for pid in range(2, 4):
         os.truncate(put(lab, pid=pid), LARGEST_MERGE // 2)
-    refused(lab, home, "256 MiB are taken in at once")
+    refused(lab, home, "takes at most 256 MiB")
     os.truncate(path, LARGEST_MERGE + 1)
     refused(path, home, "larger than 256 MiB")
 

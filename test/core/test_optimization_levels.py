@@ -25,7 +25,7 @@ def test_levels_have_names_in_any_case_and_an_unknown_one_is_an_error() -> None:
     }
     assert {text: OptimizationLevel.from_string(text).value for text in levels} == levels
     for text in ("", "O4", "agressive", "-1"):
-        with pytest.raises(UsageError, match="unknown optimisation level"):
+        with pytest.raises(UsageError, match="unknown optimization level"):
             OptimizationLevel.from_string(text)
 
 
@@ -176,14 +176,14 @@ def test_steps_that_pay_are_kept_with_their_measurements(monkeypatch: pytest.Mon
 
 def test_steps_that_do_not_pay_are_taken_back_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     cases: list[tuple[Any, str, bool]] = [
-        (Step("slow", 1.1), "slow: taken back, a call takes 1100.00 ms, 1000.00 ms without it", True),
-        (Step("hardly", 0.98), "hardly: taken back, a call takes 980.00 ms, 1000.00 ms", True),
-        (Step("wrong", 0.1, moves=1e-3), "wrong: taken back, outputs move by 1.0e-03 of their scale", True),
-        (Step("raising", error=RuntimeError("no kernel\nor")), "raising: taken back, RuntimeError: no kernel", False),
-        (Step("idle", works=False), "idle: taken back, it isn't in force in the model", True),
+        (Step("slow", 1.1), "slow: reverted, a call takes 1100.00 ms, 1000.00 ms without it", True),
+        (Step("hardly", 0.98), "hardly: reverted, a call takes 980.00 ms, 1000.00 ms", True),
+        (Step("wrong", 0.1, moves=1e-3), "wrong: reverted, outputs change by 1.0e-03 of their scale", True),
+        (Step("raising", error=RuntimeError("no kernel\nor")), "raising: reverted, RuntimeError: no kernel", False),
+        (Step("idle", works=False), "idle: reverted, it had no effect on the model", True),
         (Step("impossible", why="no such hardware"), "impossible: no such hardware", True),
-        ((Step("a", 0.9), Step("b", 2.0)), "a with b: taken back, a call takes 1800.00 ms", True),
-        (Step("memory", speeds_up=False), "memory: taken back, a step keeps 0.00 MB for its backward pass", True),
+        ((Step("a", 0.9), Step("b", 2.0)), "a with b: reverted, a call takes 1800.00 ms", True),
+        (Step("memory", speeds_up=False), "memory: reverted, a step stores 0.00 MB for its backward pass", True),
     ]
     for step, warning, success in cases:
         result, model, _ = optimized(monkeypatch, step, kept=1000)
@@ -193,7 +193,7 @@ def test_steps_that_do_not_pay_are_taken_back_with_the_reason(monkeypatch: pytes
         assert not result.metrics
     result, model, _ = optimized(monkeypatch, Step("first", 0.5), slow_at_end=True)
     assert (result.left_alone, model.steps, result.steps[0].kept) == (True, [], True)
-    assert result.warnings[0].startswith("all of it: taken back, a call takes 1000.00 ms, 1000.00 ms without it")
+    assert result.warnings[0].startswith("all steps: reverted, a call takes 1000.00 ms, 1000.00 ms without it")
     order: list[str] = []
     changes = [
         ModuleChange(on=lambda n=n: order.append(f"+{n}"), off=lambda n=n: order.append(f"-{n}")) for n in "ab"

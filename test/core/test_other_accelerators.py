@@ -63,8 +63,8 @@ def test_frameworks_have_their_own_names_for_a_device():
         (mac, 0, "openvino", "Known: pytorch, tensorflow, jax, onnxruntime"),
         (tpu, 0, "onnxruntime", "'onnxruntime' has no name"),
         (board, 0, "pytorch", "onnxruntime"),
-        (card, 0, "pytorch", "No framework known here names one"),
-        (wafer, 0, "pytorch", "No framework known here names one"),
+        (card, 0, "pytorch", "No known framework addresses it"),
+        (wafer, 0, "pytorch", "No known framework addresses it"),
     ):
         with pytest.raises(UsageError, match=words):
             backend.get_framework_device_string(index, framework)
@@ -75,14 +75,14 @@ def test_reasons_say_what_keeps_a_device_from_use():
     assert "superuser" in mac.told(0, "power").reason
     assert "own" in mac.told(1, "memory").reason
     idle = GoogleAccelerators(machine("google/v5e-8"))
-    assert "only while a program computes" in idle.told(0, "memory").reason
-    assert "nothing known here tells" in GroqAccelerators(machine("groq/groqnode")).told(0, "power").reason
+    assert "only while a program runs" in idle.told(0, "memory").reason
+    assert "no known source" in GroqAccelerators(machine("groq/groqnode")).told(0, "power").reason
     for backend, state, words in (
         (AppleAccelerators(machine("apple/intel-mac")), "hardware absent", ["AMD Radeon Pro 5500M"]),
         (GoogleAccelerators(machine("google/v4-8")), "present but unusable", ["/dev/accel0", "pip install libtpu"]),
         (GroqAccelerators(machine("groq/card-without-driver")), "present but unusable", ["another one"]),
         (CerebrasAccelerators(machine("cerebras/user-node")), "unknown",
-         ["CS-3 with a WSE-3 is configured, 2 namespaces", "isn't reached"]),
+         ["CS-3 with a WSE-3 is configured, 2 namespaces", "is not contacted"]),
         (CerebrasAccelerators(machine("cerebras/user-node-without-sdk")), "library missing",
          ["CS-2 with a WSE-2 is configured, 1 namespace;", "pip install cerebras_sdk"]),
         (QualcommAccelerators(machine("qualcomm/dragon-q6a-denied")), "present but unusable",
@@ -141,10 +141,10 @@ def test_a_module_of_the_same_name_is_not_taken_for_the_sdk(tmp_path, monkeypatc
     (tmp_path / "groq").mkdir()
     (tmp_path / "groq" / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert "another one" in Packages().ask("module", "groq", "runner").reason
+    assert "a different package" in Packages().ask("module", "groq", "runner").reason
     (tmp_path / "groq" / "runner").mkdir()
     assert Packages().ask("module", "groq", "runner").value is True
-    assert "no Python module" in Packages().ask("module", "no_such_module").reason
+    assert "no_such_module not found" in Packages().ask("module", "no_such_module").reason
     assert Packages().ask("version", "pytest").value == pytest.__version__
 
 

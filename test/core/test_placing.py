@@ -303,5 +303,5 @@ def test_an_inventory_file_gives_back_what_was_written(tmp_path: Path) -> None:
         {"torch": {"version": 3}},
     ):
         path.write_text(json.dumps(data | change))
-        with pytest.raises(BrokenInput, match="no inventory"):
+        with pytest.raises(BrokenInput, match="not an inventory"):
             read_inventory(path)

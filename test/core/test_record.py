@@ -106,7 +106,7 @@ def test_lines_that_cannot_be_are_broken_input() -> None:
     (planned, _) = to_dict(RUN)["plan"]
     changes: list[tuple[str, list[dict[str, Any]]]] = [
         ("schema version", [to_dict(CHECK) | {"schema_version": one} for one in (0, 3, "1", None, [1])]),
-        ("no kind of evidence line", [to_dict(CHECK) | {"kind": one} for one in ("note", None, 1, ["check"], {})]),
+        ("not a kind of evidence line", [to_dict(CHECK) | {"kind": one} for one in ("note", None, 1, ["check"], {})]),
         (check, [to_dict(CHECK) | {name: value} for name, values in WRONG.items() for value in values]),
         (run, [to_dict(RUN) | {"plan": one} for one in (None, 1, [1], [{}], ["cell"], [None], {"a": 1})]),
         (

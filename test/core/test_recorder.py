@@ -71,7 +71,7 @@ def test_a_check_that_uses_no_case_of_ours_is_no_pass(recorder, writer, pytestco
     report = reported(recorder, pytestconfig)
     assert [line.outcome for line in writer.written] == [Outcome.AMBIGUOUS]
     assert report.outcome == "skipped"
-    assert "nothing says where it ran" in report.longrepr[2]
+    assert "the device that ran it is unknown" in report.longrepr[2]
 
 
 class Block(list):
@@ -101,7 +101,7 @@ def test_what_is_about_a_device_that_is_not_here_is_skipped(recorder, writer, py
         report = reported(recorder, pytestconfig, check)
         line = writer.written[-1]
         assert (line.outcome, line.error_type) == (Outcome.SKIPPED, "same_device")
-        assert "cuda isn't here" in line.error_message
+        assert "cuda not found" in line.error_message
         assert report.outcome == "skipped"
 
 

@@ -74,7 +74,7 @@ def test_an_index_of_another_shape_is_refused(tmp_path):
         {"commands": [{"words": ["ls"], "output": 1}]},
     ):
         (folder / INDEX).write_text(json.dumps({**index, **change}))
-        with pytest.raises(BrokenInput, match="can't be what a machine has"):
+        with pytest.raises(BrokenInput, match="is not valid for a machine"):
             ReplayedMachine(folder)
 
 

@@ -77,8 +77,8 @@ def test_things_that_fail_are_named_with_their_reason_and_affect_no_other(things
     every = things.load_all()
     assert list(every.found) == ["second", "first", "mine"]
     missing = "ModuleNotFoundError: No module named 'nothing_there'"
-    assert every.failures == {"broken": missing, "lost": missing, "odd": "TypeError: 'not a thing' is no Thing"}
-    for name, says in (("odd", "is no thing"), ("lost", "can't be imported")):
+    assert every.failures == {"broken": missing, "lost": missing, "odd": "TypeError: 'not a thing' is not a Thing"}
+    for name, says in (("odd", "is not a thing"), ("lost", "can't be imported")):
         with pytest.raises(BrokenPlugin, match=f"plugin '{name}' .* {says}"):
             things.load(name)
 
@@ -146,8 +146,8 @@ def test_broken_ones_are_listed_and_break_nothing(registered):
     found = {one.name: one for one in own_parts(object)}
     assert found["gone"].state == "failed"
     assert "no module named gone" in found["gone"].reason
-    assert "there is a plugin stress already" in found["twice"].reason
-    with pytest.raises(UsageError, match="the part that does mesh isn't installed"):
+    assert "a plugin stress already exists" in found["twice"].reason
+    with pytest.raises(UsageError, match="no plugin provides mesh"):
         Plugins(loaded=(), broken={}).job("mesh")
 
 

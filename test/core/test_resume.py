@@ -82,8 +82,8 @@ def test_what_is_complete_is_taken_over_and_the_rest_runs_whole(folder: Folder) 
     found = folder.find()
     assert found.run_ids == ("run-1",)
     assert found.done == {BERT.cell.id: "run-1"}
-    assert "cut off before matches_reference" in found.again[GPT2.cell.id]
-    assert "cut off before builds, matches_reference" in found.again[VIT.cell.id]
+    assert "interrupted before matches_reference" in found.again[GPT2.cell.id]
+    assert "interrupted before builds, matches_reference" in found.again[VIT.cell.id]
     notes = found.notes()
     assert notes[0] == "resuming run run-1: 1 cell(s) are done, 2 run"
     assert len(notes) == 3
@@ -124,7 +124,7 @@ def test_an_older_run_that_was_not_resumed_is_not_reached_for(folder: Folder) ->
     folder.write(1, ALL, whole(BERT, 1))
     folder.write(2, [GPT2], whole(GPT2, 2))
     assert folder.find().done == {GPT2.cell.id: "run-2"}
-    assert folder.find().again[BERT.cell.id] == "it was not planned there"
+    assert folder.find().again[BERT.cell.id] == "it was not part of that run"
 
 
 def test_newer_runs_of_other_cells_machines_or_of_plain_pytest_are_not_gone_on_with(folder: Folder) -> None:
@@ -139,7 +139,7 @@ def test_newer_runs_of_other_cells_machines_or_of_plain_pytest_are_not_gone_on_w
 
 def test_another_suite_or_one_that_was_edited_runs_again(folder: Folder) -> None:
     folder.write(1, [BERT], whole(BERT, 1))
-    assert "its suite is another one now" in folder.find(replace(BERT, suite_hash="other")).again[BERT.cell.id]
+    assert "its suite has changed" in folder.find(replace(BERT, suite_hash="other")).again[BERT.cell.id]
     assert "edited by hand" in folder.find(replace(BERT, edited=True)).again[BERT.cell.id]
     shutil.rmtree(folder.path)
     folder.write(1, [BERT], whole(BERT, 1, conditions={EDITED: "by hand"}))
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_was_missing_since_runs_again(folder: Folder) -> None:
     assert folder.find(fetched).done == {fetched.cell.id: "run-1"}
     facts = {"error_type": "weights_missing", "started_at": "2026-01-01T00:00:09+00:00"}
     folder.write(2, [asked], [line(asked, 2, "builds", Outcome.NOT_RUN, **facts)], ended="finished")
-    assert folder.find(fetched).again == {fetched.cell.id: "its weights were missing since"}
+    assert folder.find(fetched).again == {fetched.cell.id: "its weights were missing in a later run"}
 
 
 def test_other_versions_of_what_the_target_rests_on_run_again_and_are_named(folder: Folder) -> None:
@@ -177,7 +177,7 @@ def test_another_device_of_the_same_kind_runs_again(folder: Folder, monkeypatch:
     monkeypatch.setenv(DEVICES_VARIABLE, "cuda:0")
     assert folder.find(one).done == {one.cell.id: "run-1"}
     monkeypatch.setenv(DEVICES_VARIABLE, "cuda:1")
-    assert folder.find(one).again == {one.cell.id: "it was asked for on cuda:0, and now on cuda:1"}
+    assert folder.find(one).again == {one.cell.id: "it was requested on cuda:0, now on cuda:1"}
 
 
 def test_a_machine_whose_name_is_redacted_is_known_again(folder: Folder) -> None:

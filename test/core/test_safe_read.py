@@ -53,7 +53,7 @@ def test_what_is_no_regular_file_is_never_waited_for(tmp_path):
     (tmp_path / "link").symlink_to("file")
     names = ("pipe", "zeros", "nowhere", "circle", "folder")
     for name in names:
-        with pytest.raises(OSError, match=r"no regular file|No such file|symbolic links"), opened(tmp_path / name):
+        with pytest.raises(OSError, match=r"not a regular file|No such file|symbolic links"), opened(tmp_path / name):
             pytest.fail(f"{name} was opened")
     assert [is_plain_file(tmp_path / name) for name in names] == [False] * 5
     assert is_plain_file(tmp_path / "link")
@@ -84,7 +84,7 @@ def test_a_large_file_of_holes_is_told_from_one_that_was_written(tmp_path):
         file.write(b"x")
         file.truncate(1 << 40)
     (tmp_path / "whole").write_bytes(b"x" * 4096)
-    with opened(tmp_path / "holes") as file, pytest.raises(OSError, match=r"of its 1 TiB only \d"):
+    with opened(tmp_path / "holes") as file, pytest.raises(OSError, match=r"only \d.* of its 1 TiB"):
         check_not_sparse(file)
     with opened(tmp_path / "whole") as file:
         check_not_sparse(file)
@@ -97,11 +97,11 @@ def test_json_that_is_too_deep_or_holds_no_json_value_is_a_value_error():
             with pytest.raises(ValueError, match="deep"):
                 parsed_json(given)
     for text, reason in (
-        ("NaN", "NaN is no number of JSON"),
-        ("[Infinity]", "Infinity is no number"),
-        ('{"a": -Infinity}', "-Infinity is no number"),
-        ("1e999", "1e999 is beyond"),
-        ("[-1e400]", "-1e400 is beyond"),
+        ("NaN", "NaN is not a valid JSON number"),
+        ("[Infinity]", "Infinity is not a valid JSON number"),
+        ('{"a": -Infinity}', "-Infinity is not a valid JSON number"),
+        ("1e999", "1e999 is too large"),
+        ("[-1e400]", "-1e400 is too large"),
         ("9" * 5000, "4300 digits"),
         ("", "Expecting value"),
     ):

@@ -1,4 +1,4 @@
-"""Seals: what was changed after its run had ended isn't read, by whichever way somebody reads it."""
+"""Seals: what was changed after its run ended isn't read, by whichever way somebody reads it."""
 
 from __future__ import annotations
 
@@ -280,11 +280,11 @@ def test_a_file_that_was_added_after_the_end_counts_for_nothing(tmp_path: Path) 
     added.unlink()
     lone = tmp_path / "lone" / added.name
     write_lines(lone, run, missing)
-    with pytest.raises(BrokenInput, match="added after its run had ended"):
+    with pytest.raises(BrokenInput, match="added after its run ended"):
         merge_evidence(lone, folder)
     compact(folder)
     assert not list(folder.glob("*.jsonl"))
-    with pytest.raises(BrokenInput, match="added after its run had ended"):
+    with pytest.raises(BrokenInput, match="added after its run ended"):
         merge_evidence(lone, folder)
     shutil.copy(lone, added)
     assert (added.name, ADDED) in reasons(folder), "the seal is in Parquet"

@@ -25,7 +25,7 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated() -> None:
         shown = done.out + done.err
         assert "secret" not in shown.replace("AWS_SECRET", "")
         assert "key:" not in shown
-        assert "credentials and signatures don't belong in it" in shown
+        assert "credentials and signatures don't belong in an address" in shown
 
 
 def test_only_what_names_a_bucket_is_an_address(tmp_path: Path) -> None:

@@ -90,9 +90,9 @@ def test_a_reason_names_what_smart_lacks_and_why_a_disk_is_not_healthy():
     assert "smartctl isn't installed" in disks("container-cgroup-v2", smart=True)["/dev/nvme0n1"].reasons.values()
     asleep = '{"smartctl": {"exit_status": 2, "messages": [{"string": "Device is in STANDBY mode, exit(2)"}]}}'
     for printed, reason in (
-        ("smartctl 6.6 2017-11-05 r4594\n=======> INVALID ARGUMENT", "printed no JSON"),
-        (asleep, "sleeps"),
-        ("[]", "printed no JSON"),
+        ("smartctl 6.6 2017-11-05 r4594\n=======> INVALID ARGUMENT", "didn't print JSON"),
+        (asleep, "in standby"),
+        ("[]", "didn't print JSON"),
         ("{}", "doesn't report a status"),
     ):
         health = read_smart(Printing(printed), "/dev/sda")

@@ -106,7 +106,7 @@ def test_each_suite_of_a_folder_is_compared_and_nothing_is_changed(tmp_path):
         ("test_e_broken.py", "edited"),
         ("test_f_binary.py", "edited"),
     ]
-    assert ["is no Python" in one.reason for one in compared] == [False] * 3 + [True] * 2
+    assert ["is not valid Python" in one.reason for one in compared] == [False] * 3 + [True] * 2
     assert set(texts) == {one.path for one in compared[:3]}
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     with pytest.raises(BrokenInput, match="isn't a folder of suites"):

@@ -122,7 +122,7 @@ def test_use_and_power_are_means_since_the_look_before(tmp_path, monkeypatch):
     reader = CpuTelemetryReader(tree(tmp_path, files))
     first = reader.read()
     assert first.compute_percent is None
-    assert "second look" in first.reasons["compute_percent"]
+    assert "second sample" in first.reasons["compute_percent"]
     assert first.temperature_c == pytest.approx(61.2, abs=0.1)
     assert first.frequency_mhz == 3100.0
     told["times"] = [225, 1260]

@@ -55,13 +55,15 @@ def test_what_is_missing_for_a_tpu_is_named(tmp_path: Path, monkeypatch: pytest.
     here = machine(tmp_path / "here", (0x1AE0, 0x005E), nodes=("accel0",))
     library = {"libtpu": "0.0.30"}
     assert missing_tpu(library, here) == ""
-    assert missing_tpu({}, here) == "no libtpu in its environment"
+    assert missing_tpu({}, here) == "libtpu isn't installed in its environment"
     bare = machine(tmp_path / "bare", (0x1AE0, 0x005E))
-    assert missing_tpu(library, bare).startswith("there is no node for it")
+    assert missing_tpu(library, bare).startswith("it has no device node")
     card = machine(tmp_path / "card", (0x1AE0, 0x0042), nodes=("vfio/vfio",))
-    assert missing_tpu({}, card) == "the bus shows no TPU, no libtpu in its environment", "a network card of Google"
+    assert missing_tpu({}, card) == "the bus shows no TPU, libtpu isn't installed in its environment", (
+        "a network card"
+    )
     edge = machine(tmp_path / "edge", (0x1AC1, 0x089A), nodes=("apex_0",))
-    assert missing_tpu(library, edge).endswith("Coral Edge TPU, which no target here drives")
+    assert missing_tpu(library, edge).endswith("Coral Edge TPU, which no target supports")
     monkeypatch.setenv("TPU_LIBRARY_PATH", "/dev/accel0")  # any file of that machine
     assert missing_tpu({}, here) == ""
 

@@ -108,9 +108,9 @@ def test_a_machine_without_accelerators_is_a_runtime_error(monkeypatch):
     for kind in vendors.registered_vendors().found.values():
         monkeypatch.setattr(kind, "is_available", lambda self: False)
     assert vendors.get_all_accelerator_backends() == []
-    with pytest.raises(RuntimeError, match="no accelerator is here"):
+    with pytest.raises(RuntimeError, match="no accelerator found"):
         vendors.get_accelerator_backend()
-    with pytest.raises(RuntimeError, match="no accelerator is here"):
+    with pytest.raises(RuntimeError, match="no accelerator found"):
         vendors.get_accelerator_backend_by_index(0)
 
 

@@ -127,7 +127,7 @@ def test_files_that_cannot_run_are_told_from_files_that_are_no_suites(tmp_path: 
         "test_return.py": False,
         "test_cell.py": True,
     }
-    assert "names no cell" in found["test_cell.py"].problem
+    assert "has an invalid CELL" in found["test_cell.py"].problem
     assert Verification(suites=tuple(found.values())).exit_code == 1
     assert not any(suites for suites, _ in rounds.asked)
 

@@ -171,7 +171,7 @@ def test_a_page_is_written_only_if_its_seal_is_kept_and_with_a_note_on_checks_th
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(web_page_command, "runtime_of", lambda _: RUNTIME)
     monkeypatch.setattr(web_page_command, "seal", lambda *_, **_words: page)
-    with pytest.raises(OutputError, match="seal cannot be kept"):
+    with pytest.raises(OutputError, match="seal cannot be written"):
         make(tmp_path, tmp_path / "p.zip", evidence=tmp_path / "file")
     assert not (tmp_path / "p.zip").exists()
     capsys.readouterr()

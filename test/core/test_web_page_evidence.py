@@ -146,68 +146,68 @@ def condition(**changes: str) -> Callable[[Lines], None]:
 
 
 TAMPERED = {
-    "the prediction": (prediction, "its plan isn't the one recorded"),
-    "an unknown check in the plan": (more_checks, "its plan isn't the one recorded"),
-    "an unknown check": (edit(REFERENCE, check_name="feels_right"), "is of no planned check"),
-    "another cell": (other_cell, "is of no planned check"),
+    "the prediction": (prediction, "its plan differs from the page's"),
+    "an unknown check in the plan": (more_checks, "its plan differs from the page's"),
+    "an unknown check": (edit(REFERENCE, check_name="feels_right"), "is not a planned check"),
+    "another cell": (other_cell, "is not a planned check"),
     "a page without its page": (without_page, "'page' is a required property"),
-    "an unknown page": (lambda lines: lines[0]["page"].update(id="0" * 64), "isn't known here"),
-    "a path for a page": (lambda lines: lines[0]["page"].update(id="../../x"), "doesn't fit the schema"),
+    "an unknown page": (lambda lines: lines[0]["page"].update(id="0" * 64), "was not found"),
+    "a path for a page": (lambda lines: lines[0]["page"].update(id="../../x"), "doesn't match the schema"),
     "another model file": (lambda lines: lines[0]["page"]["hashes"].update({"model-0": "0" * 64}), "model-0"),
     "other expected outputs": (lambda lines: lines[0]["page"]["hashes"].pop("expected"), "expected"),
-    "no hashes at all": (lambda lines: lines[0]["page"].update(hashes={}), "yet something ran"),
+    "no hashes at all": (lambda lines: lines[0]["page"].update(hashes={}), "it has no file hashes"),
     "other versions": (lambda lines: lines[0]["versions"].update(torch="9"), "versions"),
-    "no browser": (lambda lines: lines[0]["versions"].pop(BROWSER_OF_PAGE), "in which browser"),
+    "no browser": (lambda lines: lines[0]["versions"].pop(BROWSER_OF_PAGE), "name the browser"),
     "an error beyond the tolerance": (
         edit(REFERENCE, max_rel_error=0.5, steps=[0.5]),
-        "isn't what the page requires: at most 2e-05",
+        "but the page requires at most 2e-05",
     ),
     "an error that hides behind its step": (edit(REFERENCE, max_rel_error=0.5), "an error of '0.5'"),
-    "a wider tolerance": (edit(REFERENCE, tolerance=1.0), "the recorded tolerance is 2e-05"),
-    "a number that is a text": (edit(REFERENCE, max_rel_error="nan", steps=["nan"]), "which is no error"),
+    "a wider tolerance": (edit(REFERENCE, tolerance=1.0), "the tolerance is 2e-05"),
+    "a number that is a text": (edit(REFERENCE, max_rel_error="nan", steps=["nan"]), "is not a valid error"),
     "a number that isn't there": (edit(REFERENCE, max_rel_error=None), "an error of 'None'"),
-    "a negative error": (edit(REFERENCE, steps=[-1.0]), "no error"),
-    "a truth for a number": (edit(REFERENCE, steps=[False]), "doesn't fit the schema"),
-    "fewer numbers": (edit("matches_recorded", steps=[3e-6]), "1 of 2 numbers"),
+    "a negative error": (edit(REFERENCE, steps=[-1.0]), "not a valid error"),
+    "a truth for a number": (edit(REFERENCE, steps=[False]), "doesn't match the schema"),
+    "fewer numbers": (edit("matches_recorded", steps=[3e-6]), "1 of 2 measured errors"),
     "a fault that isn't heard": (edit("matches_recorded", steps=[3e-6, 1e-9]), "more than 4e-05"),
     "an error that isn't the largest": (edit(REFERENCE, max_rel_error=1e-9), "the largest"),
-    "a check that couldn't be asked": (not_run_but_passed, "no way of asking 'honours_mask'"),
+    "a check that couldn't be asked": (not_run_but_passed, "can't run 'honours_mask'"),
     "an operator on the host": (
         edit("runs_natively", native_ops={}, offloaded_ops={"onnx.MatMul": 1}),
         "ran on the host",
     ),
-    "another proof": (edit("runs_natively", native_ops={"onnx.MatMul": 7}), "aren't those of the model's file"),
+    "another proof": (edit("runs_natively", native_ops={"onnx.MatMul": 7}), "differ from those of the model file"),
     "a proof that says nothing of a node": (
         edit("runs_natively", native_ops={"onnx.Transpose": 2}),
-        "aren't those of the model's file",
+        "differ from those of the model file",
     ),
     "an error of what holds nothing against a reference": (
         edit("matches_recorded", steps=[3e-6, 1.5], max_rel_error=1e-9),
         "the largest",
     ),
-    "another precision": (edit(REFERENCE, actual_dtype="float16"), "in the precision"),
-    "a precision of what didn't run": (edit("honours_mask", actual_dtype="float32"), "says that it didn't"),
-    "no precision at all": (edit("honours_mask", actual_dtype="<img>"), "not in the precision"),
-    "another target": (edit(REFERENCE, actual_target="cpu"), "on which target"),
-    "a substitute": (edit(REFERENCE, outcome="passed_on_fallback"), "no page ends a check as"),
+    "another precision": (edit(REFERENCE, actual_dtype="float16"), "not in the page's precision"),
+    "a precision of what didn't run": (edit("honours_mask", actual_dtype="float32"), "its outcome is not_run"),
+    "no precision at all": (edit("honours_mask", actual_dtype="<img>"), "not in the page's precision"),
+    "another target": (edit(REFERENCE, actual_target="cpu"), "its target is missing or wrong"),
+    "a substitute": (edit(REFERENCE, outcome="passed_on_fallback"), "a page can't record the outcome"),
     "a condition left out": (lambda lines: of(lines, REFERENCE)["conditions"].pop("shapes"), "its condition"),
-    "a check twice": (twice, "each once"),
-    "a check forgotten": (forgotten, "each once"),
-    "no end": (lambda lines: lines.pop(), "it was cut off"),
-    "another count": (lambda lines: lines[-1].update(counts={"passed": 5}), "counts other outcomes"),
+    "a check twice": (twice, "exactly once"),
+    "a check forgotten": (forgotten, "exactly once"),
+    "no end": (lambda lines: lines.pop(), "it is truncated"),
+    "another count": (lambda lines: lines[-1].update(counts={"passed": 5}), "the counts in its end line"),
     "a moment before the seal": (
         lambda lines: [line.update(started_at="2020-01-01T00:00:00.000000+00:00") for line in lines[:-1]],
         "before the page was made",
     ),
-    "a moment to come": (edit(REFERENCE, started_at="2199-01-01T00:00:00.000000+00:00"), "yet to come"),
-    "no moment": (edit(REFERENCE, started_at="yesterday"), "no moment"),
-    "another device": (edit(REFERENCE, accelerator="another"), "isn't the device that its inventory describes"),
+    "a moment to come": (edit(REFERENCE, started_at="2199-01-01T00:00:00.000000+00:00"), "in the future"),
+    "no moment": (edit(REFERENCE, started_at="yesterday"), "not a UTC time"),
+    "another device": (edit(REFERENCE, accelerator="another"), "doesn't match the device in its inventory"),
 }
 
 
 NOT_OF_A_PAGE = {
     "this machine's own label": (own_machine, "machine: 'machine-"),
-    "a machine of another browser": (another_browser, "named by its browser and device"),
+    "a machine of another browser": (another_browser, "match its browser and device"),
     "no inventory of an adapter": (
         lambda lines: lines[0]["inventory"].pop("adapter"),
         "'adapter' is a required property",
@@ -221,43 +221,43 @@ NOT_OF_A_PAGE = {
         lambda lines: lines[0]["inventory"]["adapter"].update(reason="x"),
         "inventory.adapter",
     ),
-    "passes where nothing runs": (whole_reason, "nothing runs here, and the check is passed"),
-    "a reason alone": (only_a_reason, "named by its browser and device"),
-    "software among the accelerators": (said_in_the_inventory, "aren't the adapter that it describes"),
+    "passes where nothing runs": (whole_reason, "nothing can run there, but the check is passed"),
+    "a reason alone": (only_a_reason, "match its browser and device"),
+    "software among the accelerators": (said_in_the_inventory, "don't match its adapter"),
     "software as a condition": (condition(adapter="google swiftshader (software)"), "its condition 'adapter'"),
     "software as the accelerator": (
         edit(REFERENCE, accelerator="google swiftshader (software)"),
-        "isn't the device that its inventory describes",
+        "doesn't match the device in its inventory",
     ),
-    "a condition of its own": (condition(emulator="no"), "no page states emulator"),
-    "another browser": (lambda lines: lines[0]["versions"].update({BROWSER_OF_PAGE: "Safari 26"}), "another browser"),
+    "a condition of its own": (condition(emulator="no"), "can't record the condition emulator"),
+    "another browser": (lambda lines: lines[0]["versions"].update({BROWSER_OF_PAGE: "Safari 26"}), "name different"),
     "memory": (edit(REFERENCE, peak_memory_bytes=10**400), "'peak_memory_bytes' was unexpected"),
     "a field of a page to come": (lambda lines: lines[0].update(level="high"), "'level' was unexpected"),
     "a field of its end": (lambda lines: lines[-1].update(level="high"), "'level' was unexpected"),
     "an end for another reason": (lambda lines: lines[-1].update(reason="interrupted"), "'finished' was expected"),
     "a batch beyond all": (edit(REFERENCE, batch=10**30), "batch: "),
-    "a batch that nobody sealed": (edit(REFERENCE, batch=3), "a batch or length that the page doesn't record"),
+    "a batch that nobody sealed": (edit(REFERENCE, batch=3), "batch size or length of its inputs differs"),
     "an error beyond numbers": (edit(REFERENCE, max_abs_error=10**400), "OverflowError"),
     "a latency beyond all": (edit(REFERENCE, latency_ms=1e300), "latency_ms: "),
     "an age for a duration": (edit(REFERENCE, duration_s=1e12), "duration_s: "),
-    "an end at no moment": (lambda lines: lines[-1].update(ended_at="soon"), "'soon' is no moment"),
-    "an end of another zone": (lambda lines: lines[-1].update(ended_at="2026-11-23T12:00+14:00"), "is no moment"),
-    "an end before the beginning": (lambda lines: lines[-1].update(ended_at=ahead(-12)), "ended before it began"),
-    "an end to come": (lambda lines: lines[-1].update(ended_at=ahead(23)), "yet to come"),
-    "a check that is ahead": (edit(REFERENCE, started_at=ahead(23)), "yet to come"),
+    "an end at no moment": (lambda lines: lines[-1].update(ended_at="soon"), "'soon' is not a UTC time"),
+    "an end of another zone": (lambda lines: lines[-1].update(ended_at="2026-11-23T12:00+14:00"), "not a UTC time"),
+    "an end before the beginning": (lambda lines: lines[-1].update(ended_at=ahead(-12)), "ended before it started"),
+    "an end to come": (lambda lines: lines[-1].update(ended_at=ahead(23)), "in the future"),
+    "a check that is ahead": (edit(REFERENCE, started_at=ahead(23)), "in the future"),
     "a file that the page hasn't": (
         lambda lines: lines[0]["page"]["hashes"].update({"../evil.js": "0" * 64}),
         "the page has no file '../evil.js'",
     ),
     "a beginning that its name doesn't have": (
         lambda lines: lines[0].update(started_at=ahead(-12)),
-        "its run is named",
+        "its run id is",
     ),
 }
 
 
 def test_evidence_that_the_page_could_not_write_is_refused_with_the_reason(tmp_path: Path) -> None:
-    changes = {**TAMPERED, **NOT_OF_A_PAGE, "not a number": (edit(REFERENCE, max_rel_error=math.nan), "NaN is no")}
+    changes = {**TAMPERED, **NOT_OF_A_PAGE, "not a number": (edit(REFERENCE, max_rel_error=math.nan), "NaN is not")}
     assert len(changes) == len(TAMPERED) + len(NOT_OF_A_PAGE) + 1
     found = {
         what: refused_change(tmp_path / str(number), *changes[what]) for number, what in enumerate(sorted(changes))
@@ -269,9 +269,9 @@ def test_text_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> None:
     page = made_page()
     for number, (before, after, reason) in enumerate(
         (
-            ('"duration_s": 0.1', '"duration_s": 1e999', "1e999 is beyond what a number can be"),
-            ('"outcome": "passed"', '"outcome": "failed", "outcome": "passed"', "'outcome' stands there twice"),
-            ('"counts": {', '"counts": {"failed": 4, "failed": 0, ', "'failed' stands there twice"),
+            ('"duration_s": 0.1', '"duration_s": 1e999', "1e999 is too large for a number"),
+            ('"outcome": "passed"', '"outcome": "failed", "outcome": "passed"', "duplicate key 'outcome'"),
+            ('"counts": {', '"counts": {"failed": 4, "failed": 0, ', "duplicate key 'failed'"),
         )
     ):
         folder = tmp_path / str(number)
@@ -290,7 +290,7 @@ def test_a_second_file_of_the_run_of_a_page_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "from-a-phone", lines).parent
     more = dict(of(lines, "builds"), conditions={}, accelerator="a better one")
     saved(folder, [more], name=f"{lines[0]['run_id']}-2.jsonl")
-    with pytest.raises(BrokenInput, match="a page saves one file"):
+    with pytest.raises(BrokenInput, match="a page saves only one file"):
         merge_evidence(folder, tmp_path / "evidence")
 
 
@@ -339,20 +339,20 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a file that isn't there": (lambda seal: seal["passes"][0].update(file=3), "a pass names a file"),
     "two cells": (lambda seal: seal["run"]["plan"].append({"checks": []}), "run.plan"),
-    "another version": (lambda seal: seal.update(schema_version=1), "is of another version"),
+    "another version": (lambda seal: seal.update(schema_version=1), "has another version"),
 }
 
 
 def test_evidence_without_the_seal_of_its_page_is_refused(tmp_path: Path) -> None:
     page = made_page()
     path = saved(tmp_path, written(page))
-    with pytest.raises(BrokenInput, match=r"seal of page .* isn't known here"):
+    with pytest.raises(BrokenInput, match=r"seal of page .* was not found"):
         merge_evidence(path, tmp_path / "evidence")
     kept = keep_seal(tmp_path / "evidence", page.text)
     kept.write_text(page.text.replace('"limit":2e-05', '"limit":2e+05'), encoding="utf-8")
     assert refused(tmp_path, page, path, "was changed") == ""
 
-    seals = {"a list": ("[]", "the seal: "), "half": ("{", "is no JSON"), "deep": ("[" * 100_000, "is no JSON")}
+    seals = {"a list": ("[]", "the seal: "), "half": ("{", "valid JSON"), "deep": ("[" * 100_000, "valid JSON")}
     for what, (change, reason) in DAMAGED.items():
         seal = json.loads(page.text)
         change(seal)
@@ -412,9 +412,9 @@ def test_a_software_adapter_never_counts_as_a_gpu(tmp_path: Path) -> None:
         def stated(lines: Lines, told: dict[str, Any] = facts, called: Any = called) -> None:
             called(lines, stands_in=f"a software adapter ({told['architecture']}), not a GPU")
 
-        with pytest.raises(BrokenInput, match="aren't the adapter"):
+        with pytest.raises(BrokenInput, match="don't match its adapter"):
             merged(tmp_path, **told)
-        with pytest.raises(BrokenInput, match="stands for no GPU"):
+        with pytest.raises(BrokenInput, match="its conditions don't say so"):
             merged(tmp_path, called, **told)
         (run,) = read_folder(merged(tmp_path / f"said-{number}", stated, **told)).runs
         assert run.inventory["adapter"].items() >= told.items()
@@ -436,7 +436,7 @@ def test_a_device_that_was_only_requested_proves_no_gpu(tmp_path: Path) -> None:
 
     with pytest.raises(BrokenInput, match="only requested"):
         merged(tmp_path, unsaid, device="webnn:npu")
-    with pytest.raises(BrokenInput, match="of kind cpu, and npu was asked for"):
+    with pytest.raises(BrokenInput, match="of kind cpu, but npu was requested"):
         merged(tmp_path, of_a_processor, device="webnn:npu")
     assert read_folder(merged(tmp_path / "said", device="webnn:npu")).checks
 

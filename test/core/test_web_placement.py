@@ -52,13 +52,13 @@ def test_nodes_are_counted_where_the_report_lists_them() -> None:
 
 def test_an_incomplete_report_proves_nothing() -> None:
     incomplete = {
-        "doesn't tell where": counted({}),
+        "doesn't show where": counted({}),
         "lists 1 of 3 nodes of CPU": counted({GPU: listed(*ON_GPU), "CPU": listed("Slice part", stated=3)}),
-        "no place for Slice (part)": counted({GPU: listed(*ON_GPU)}),
-        "has all nodes, and others": counted({GPU: every(4), HOST: listed("Slice part")}),
-        "no place for MatMul (product)": counted({GPU: every(2)}),
-        "no place for Add (sum)": counted({NN: every(1)}, ("MatMul product", "Slice part"), target=NN),
-        "lists 2 of 3 nodes that are fused": counted({NN: every(1)}, ("MatMul product", "Add sum"), 3, target=NN),
+        "where Slice (part) ran": counted({GPU: listed(*ON_GPU)}),
+        "reports all nodes, but other providers": counted({GPU: every(4), HOST: listed("Slice part")}),
+        "where MatMul (product) ran": counted({GPU: every(2)}),
+        "where Add (sum) ran": counted({NN: every(1)}, ("MatMul product", "Slice part"), target=NN),
+        "lists 2 of 3 fused nodes": counted({NN: every(1)}, ("MatMul product", "Add sum"), 3, target=NN),
     }
     for reason, found in incomplete.items():
         assert isinstance(found, str), found
@@ -81,5 +81,5 @@ def test_the_profile_of_a_run_places_nodes_without_a_browser() -> None:
     record = [{"cat": "Session", "name": "model_run"}, *ran, event("part", "Slice", HOST)]
     found = placement(placed_by(record), NODES, GPU)
     assert (found.native, found.host) == (REST, SLICE)
-    with pytest.raises(Incomplete, match=r"no place for Slice \(part\)"):
+    with pytest.raises(Incomplete, match=r"where Slice \(part\) ran"):
         placement(placed_by(ran), NODES, GPU)

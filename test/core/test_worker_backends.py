@@ -80,10 +80,10 @@ def test_arrays_go_to_the_worker_and_come_back_with_the_proof() -> None:
     for name in ("webgpu", "webnn", "webgpu:native", "qnn"):
         worker = FakeWorker(results)
         target = backend(name, worker)
-        got, proof = target.run_file(Path("model.onnx"), given, subject="bert")
+        got, proof = target.run_file(Path("model.onnx"), given, weights="bert")
         assert (sorted(got), proof) == (["codes", "x"], {"place": "here"}), name
         (do, arguments), *_ = worker.calls
-        assert (do, arguments["subject"], arguments["model"]) == ("run", "bert", str(Path("model.onnx").absolute()))
+        assert (do, arguments["weights"], arguments["model"]) == ("run", "bert", str(Path("model.onnx").absolute()))
         np.testing.assert_array_equal(arguments["given"]["x"], given["x"])
         got, _ = target.compute(Path("model.onnx"), given)
         assert (list(got), got["x"].dtype, got["x"].tolist()) == (["x"], np.float64, [1.0, -np.inf]), name
@@ -132,13 +132,13 @@ def test_a_runtime_that_starts_says_why_it_has_no_device(monkeypatch: pytest.Mon
     assert (tpu.unavailable(), tpu.device_count, tpu.device) == ("", 1, "TPU_0")
     assert tpu.get_device_info().total_memory_bytes == 2**34
     tpu.described = {**here, "torch": "1.0"}
-    assert tpu.unavailable() == f"programs of torch {torch} are read by torch 1.0 in its environment"
+    assert tpu.unavailable() == f"its environment has torch 1.0, but programs are exported with torch {torch}"
     host = backend("tpu:xla-cpu")
     host.described = {**here, "torch": torch}
-    assert host.unavailable() == "PJRT gives tpu where cpu was asked for"
+    assert host.unavailable() == "PJRT returned tpu instead of cpu"
     assert {"label": "xla-cpu", "stands_in": "XLA on the host's CPU, not a TPU"}.items() <= host.facts().items()
     assert "stands_in" not in tpu.facts()
-    assert backend("qnn").unavailable() == "onnxruntime-qnn offers no device"
+    assert backend("qnn").unavailable() == "onnxruntime-qnn lists no device"
     npu = backend("webnn:npu")
     npu.described = {**npu.described, "contexts": {"npu": {"reason": "no NPU"}}}
     assert npu.unavailable() == "no NPU"
@@ -209,9 +209,9 @@ def test_a_target_is_expected_where_its_runtime_is_installed() -> None:
     web = {"onnxruntime-web (webgpu)": "1.30", "chromium (webgpu)": "150.0"}
     for name, packages, reason in (
         ("openvino", {"openvino": "2026.4"}, "isn't installed"),
-        ("qnn", {"onnxruntime-qnn": "2.7"}, "has no environment here: make setup-qnn"),
-        ("tpu", {"torchax": "0.1"}, "torchax has no environment here: make setup-xla"),
-        ("webgpu", web, "onnxruntime-web has no environment here: make setup-web"),
+        ("qnn", {"onnxruntime-qnn": "2.7"}, "isn't set up: make setup-qnn"),
+        ("tpu", {"torchax": "0.1"}, "torchax isn't set up: make setup-xla"),
+        ("webgpu", web, "onnxruntime-web isn't set up: make setup-web"),
     ):
         assert status(name, packages).expected, name
         assert not status(name, {}).expected
@@ -278,5 +278,5 @@ def test_the_script_for_onnx_files_opens_a_session_once_and_writes_its_results(
     (session,) = opened
     assert (session["providers"], session["enable_fallback"]) == (["OwnExecutionProvider"], 0)
     assert (session["options"]["graph_optimization_level"], session["options"]["enable_profiling"]) == (0, True)
-    with pytest.raises(RuntimeError, match="the session has CPUExecutionProvider alone"):
+    with pytest.raises(RuntimeError, match="the session only has CPUExecutionProvider"):
         onnx_worker.run(model="m", settings={**settings, "provider": "Lost"}, execution="", **files)

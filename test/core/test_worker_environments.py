@@ -63,7 +63,7 @@ def install(python: Path, name: str, version: str) -> None:
 
 
 def test_a_missing_environment_is_reported_with_the_command_that_makes_it(environment, monkeypatch):
-    missing = "HWCOMPAT_QNN_PYTHON names no Python (make setup-qnn)"
+    missing = "HWCOMPAT_QNN_PYTHON doesn't name a Python interpreter (make setup-qnn)"
     for path in ("missing/bin/python", "x" * 5000, "a/" * 3000, "~nobody/python", "/dev/zero"):
         monkeypatch.setenv("HWCOMPAT_QNN_PYTHON", path)
         assert (environment_of("qnn").python, environment_of("qnn").reason) == (None, missing)
@@ -73,11 +73,11 @@ def test_a_missing_environment_is_reported_with_the_command_that_makes_it(enviro
         ("tpu", "HWCOMPAT_XLA_PYTHON", "make setup-xla"),
         ("tpu:xla-cpu", "HWCOMPAT_XLA_PYTHON", "make setup-xla"),
     ):
-        assert get_backend(name).unavailable() == f"{variable} names no Python ({command})"
+        assert get_backend(name).unavailable() == f"{variable} doesn't name a Python interpreter ({command})"
         assert get_backend(name).device_count == 0
     monkeypatch.setenv("HWCOMPAT_QNN_PYTHON", str(environment))
     assert environment_of("qnn").python is None
-    assert "onnxruntime-qnn isn't in its environment (make setup-qnn)" in environment_of("qnn").reason
+    assert "onnxruntime-qnn isn't installed in its environment (make setup-qnn)" in environment_of("qnn").reason
 
 
 def test_versions_are_read_without_starting_anything(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_versions_are_read_without_starting_anything(environment: Path, monkeypa
 def test_versions_of_npm_packages_are_read(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(environment, "playwright", "1.2.3")
     monkeypatch.setenv("HWCOMPAT_WEB_PYTHON", str(environment))
-    assert environment_of("webnn").reason == "onnxruntime-web isn't in its environment (make setup-web)"
+    assert environment_of("webnn").reason == "onnxruntime-web isn't installed in its environment (make setup-web)"
     for name in ("onnxruntime-web", "@sparticuz/chromium"):
         package = environment.parents[1] / "web" / "node_modules" / name
         package.mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_versions_of_npm_packages_are_read(environment: Path, monkeypatch: pytes
 def test_without_a_browser_the_provider_needs_only_its_own_package(environment, monkeypatch):
     monkeypatch.setenv("HWCOMPAT_WEB_PYTHON", str(environment))
     native, in_browser = get_backend("webgpu:native"), get_backend("webgpu")
-    assert native.unavailable() == "onnxruntime-webgpu isn't in its environment (make setup-web)"
+    assert native.unavailable() == "onnxruntime-webgpu isn't installed in its environment (make setup-web)"
     assert "playwright" in in_browser.unavailable()
     install(environment, "onnxruntime-webgpu", "1.2.3")
     assert environment_versions()["onnxruntime-webgpu"] == "1.2.3"
@@ -157,7 +157,7 @@ def test_the_named_browser_comes_first_and_a_missing_one_is_reported(programs, t
     assert (found.path, found.reason) == (named, "")
     assert "bytes of" in found.version
     monkeypatch.setenv("HWCOMPAT_CHROMIUM", str(tmp_path / "none"))
-    assert find_browser(known, tmp_path, {}).reason == "HWCOMPAT_CHROMIUM names no file"
+    assert find_browser(known, tmp_path, {}).reason == "HWCOMPAT_CHROMIUM doesn't name a file"
 
 
 def test_a_browser_from_npm_counts_once_it_is_unpacked(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ COMMANDS = {
     "matrix of nothing": (
         ["--hardware-compatibility", "--evidence", "{tmp}/nothing"],
         4,
-        ["is no folder of evidence"],
+        ["not found"],
     ),
 }
 
@@ -97,7 +97,7 @@ def _checkpoint(folder: Path, config: bytes | None, **files: bytes) -> None:
 FAULTS = {
     "corrupt": ["config.json", "cannot be read"],
     "truncated": ["config.json", "corrupt or truncated"],
-    "list": ["config.json", "no JSON object"],
+    "list": ["config.json", "not a JSON object"],
     "deep": ["config.json", "cannot be read"],
     "untyped": ["model_type"],
     "unknown": ["'../../etc'", "isn't in transformers"],

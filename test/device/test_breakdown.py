@@ -111,11 +111,11 @@ def test_each_suite_is_told_for_what_broke_and_none_gets_a_good_verdict(broken: 
     for name, outcome, words in (
         ("killed", Outcome.CRASHED, "SIGSEGV"),
         ("memory", Outcome.OUT_OF_MEMORY, "MemoryError"),
-        ("bad_alloc", Outcome.OUT_OF_MEMORY, "want of memory"),
-        ("leaves", Outcome.CRASHED, "exit code 0 before pytest was over"),
+        ("bad_alloc", Outcome.OUT_OF_MEMORY, "out of memory"),
+        ("leaves", Outcome.CRASHED, "exit code 0 before pytest finished"),
         ("import", Outcome.FAILED, "a_package_that_is_not_there"),
         ("teardown", Outcome.CRASHED, "SIGABRT"),
-        ("sealed", Outcome.AMBIGUOUS, "nothing says where it ran"),
+        ("sealed", Outcome.AMBIGUOUS, "the device that ran it is unknown"),
     ):
         lines = [
             line for line in broken.evidence.checks if line.cell_id == CELLS[name] and line.check_name == "second"

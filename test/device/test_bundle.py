@@ -145,8 +145,8 @@ def test_wrong_words_are_told_with_the_next_step(bare_python: Path, carried: Pat
     for arguments, code, said in (
         (["--device", "mps"], 5, "no suite for mps"),
         (["--device", "cdua"], 4, "Did you mean 'cuda'"),
-        (["--select", "t5/*"], 5, "fits none"),
-        (["--jobs", "0"], 4, "is no number of suites"),
+        (["--select", "t5/*"], 5, "matches no cells"),
+        (["--jobs", "0"], 4, "is not a positive number"),
     ):
         done = run(bare_python, carried, *arguments)
         assert (done.returncode, said in done.stderr) == (code, True), done.stderr

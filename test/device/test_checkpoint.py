@@ -85,7 +85,7 @@ def test_other_weights_are_refused_by_the_old_suite_and_missing_ones_asked_for(
     assert [ran.code for ran in found.values()] == [1, 1]
     assert {line.outcome for line in found["other"].evidence.checks} == {Outcome.FAILED}
     for line in found["other"].evidence.checks:
-        for words in ("wasn't found", "hold other weights", "generate the suite again"):
+        for words in ("wasn't found", "have other weights", "generate the suite again"):
             assert words in line.error_message
     (line,) = found["none"].evidence.checks
     assert "HWCOMPAT_CHECKPOINTS" in line.error_message

@@ -30,11 +30,11 @@ SETTING = """
 
 BROKEN = {
     "MyAsic.copy_to_device = lambda self, tensor, device_id=0: tensor": "copy_to_device did nothing",
-    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: None": "it gave is on a NoneType",
-    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: torch.zeros_like(tensor, device=NAME)": "else",
-    "MyAsic.allocate_memory = lambda self, size, device_id=0: torch.empty(size)": "gave memory on cpu",
-    "HostDriver.launch = altered('aten::mm', lambda x: x * 1.2)": "the device computed",
-    "HostDriver.launch = altered('aten::mm', lambda x: x * float('nan'))": "the device computed",
+    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: None": "its result is on a NoneType",
+    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: torch.zeros_like(tensor, device=NAME)": "wrong values",
+    "MyAsic.allocate_memory = lambda self, size, device_id=0: torch.empty(size)": "returned memory on cpu",
+    "HostDriver.launch = altered('aten::mm', lambda x: x * 1.2)": "the known-answer test returned",
+    "HostDriver.launch = altered('aten::mm', lambda x: x * float('nan'))": "the known-answer test returned",
     "HostDriver.launch = altered('aten::mul', lambda x: x * 1.01)": "the gradient of 3 x² is off",
 }
 """What a device does wrong, and words of the reason for which it isn't taken."""
@@ -180,10 +180,10 @@ def test_a_device_that_was_never_registered_is_not_there(folder: Path):
         out.splitlines(),
         (
             "PrivateUse1 is called privateuseone",
-            "can't be initialised",
-            "there are 0 devices",
+            "can't be initialized",
+            "get_device_count returned 0",
             "OSError: no such device",
-            "no name for a device",
+            "not a valid device name",
             "ModuleNotFoundError",
             "nothing was registered",
         ),
@@ -202,7 +202,7 @@ def test_a_device_that_does_not_compute_is_not_registered(folder: Path):
 def test_one_process_takes_one_device_and_what_it_promises_must_compute_there(folder: Path):
     first, second, third, fourth = said(folder, "one_device").splitlines()
     assert first == fourth == "True "
-    assert "one called my_asic already" in second
+    assert "already has a device my_asic" in second
     assert "no kernel for aten::tanh" in third
     assert said(folder, "compiled").startswith("False ")
     without, with_gradients, *_ = said(folder, "gradients").splitlines()

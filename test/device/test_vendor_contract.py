@@ -120,9 +120,9 @@ def test_it_can_be_asked_from_another_folder(plugin: Path, tmp_path: Path) -> No
 def test_a_question_that_cannot_be_asked_is_an_error() -> None:
     contract = ["pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "hardware.testing.contract"]
     for words, said in (
-        ([], "name whom to ask: --accelerator NAME"),
-        (["--accelerator", "nvidai"], "no vendor is called nvidai"),
-        (["--accelerator", "nvidia", "--machines=docs"], "docs holds no recorded machine"),
+        ([], "nothing to test. Give --accelerator NAME"),
+        (["--accelerator", "nvidai"], "unknown vendor nvidai"),
+        (["--accelerator", "nvidia", "--machines=docs"], "no recorded machine in docs"),
     ):
         ran = run([*contract, *words], REPOSITORY)
         assert ran.returncode != 0

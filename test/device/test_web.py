@@ -171,7 +171,7 @@ def test_a_file_that_no_browser_reads_breaks_nothing_for_the_next(backend: Any, 
     broken = tmp_path / "model.onnx"
     broken.write_bytes(b"no model")
     with pytest.raises(Unsupported) as caught:
-        backend.compute(broken, INPUTS, subject="broken")
+        backend.compute(broken, INPUTS, weights="broken")
     assert "ONNX Runtime Web doesn't run the model" in str(caught.value)
     assert agrees(backend.known_answer())
 

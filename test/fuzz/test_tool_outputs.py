@@ -181,7 +181,7 @@ def check_metrics(backend: AcceleratorBackend) -> None:
 def check(machine: MutatedMachine) -> None:
     """Complete inventory of a broken machine."""
     found = detect(machine)
-    failed = [one.reason for one in found.vendors if "the vendor's file failed" in one.reason]
+    failed = [one.reason for one in found.vendors if "the vendor's module failed" in one.reason]
     assert not failed
     # JSON has no infinity, so that a figure which isn't finite fails here.
     SCHEMA.validate(json.loads(json.dumps(found.to_dict(), allow_nan=False)))

@@ -120,7 +120,7 @@ def test_what_names_no_run_says_what_to_type(folder):
         (f"{GREEN} {RED} more", 4, "unexpected extra argument"),
         ("", 4, "previous latest"),
         ("last-green previous", 4, "hwcompat compare last-green"),
-        (f"{RED} ./nowhere", 4, "no folder of evidence"),
+        (f"{RED} ./nowhere", 4, "not found"),
         (f"{RED} --format html", 4, "'html' is not one of 'text'"),
         (f"{RED} --collect-all", 4, "No such option '--collect-all'"),
     ):

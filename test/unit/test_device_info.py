@@ -14,7 +14,7 @@ from hardware.backends.factory import get_backend
     [
         ("cuda", {"compute_capability": "9.0", "bf16": True, "fp8_supported": True, "topology": "reads 0 directly"}),
         ("rocm", {"compute_capability": "gfx942", "bf16": True, "fp8_supported": True}),
-        ("xpu", {"driver_version": "1.6", "bf16": True, "topology": "a card of its own"}),
+        ("xpu", {"driver_version": "1.6", "bf16": True, "topology": "a discrete GPU"}),
     ],
 )
 def test_device_info_is_what_torch_tells_of_the_device(monkeypatch, name, extra):

@@ -80,7 +80,7 @@ def test_an_export_gives_torchs_numbers_and_is_cached_for_its_shapes(monkeypatch
 def test_a_trace_that_froze_a_value_is_refused() -> None:
     first = float(VALUES["values"][0, 0, 0])
     frozen = Model(lambda values: values * 2 if float(values[0, 0, 0]) == first else values * 3)
-    with pytest.raises(Unsupported, match="other numbers than torch for other values") as caught:
+    with pytest.raises(Unsupported, match="different numbers than torch for other values") as caught:
         exported(frozen)
     assert (caught.value.error_type, caught.value.stage) == ("conversion_wrong", Stage.CONVERT)
 

@@ -144,7 +144,7 @@ def test_numbers_of_the_device_that_are_not_finite_are_the_devices(decoding: Any
         assert not check() <= case.tolerance
         measured = case.take_measurement()
         assert classify_error(AssertionError("inf <= 2e-05"), "cache_matches", measured)[1] == "non_finite"
-        assert "the device gave NaN or infinity" in _message(AssertionError(), measured)
+        assert "the device returned NaN or infinity" in _message(AssertionError(), measured)
 
 
 def test_a_failed_export_of_decoding_is_a_failure_of_the_route_and_no_skip(monkeypatch: pytest.MonkeyPatch) -> None:

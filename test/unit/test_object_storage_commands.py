@@ -34,7 +34,7 @@ def test_what_was_published_is_read_from_there_by_each_command(tmp_path, monkeyp
     done = invoke("report", "--evidence", PLACE, "--format", "json")
     assert done.code == 1
     assert {one["cell"] for one in done.document["verdicts"]} == {BERT, GPT2}
-    assert "memory://lab/hwcompat: 4 object(s), 4 of them copied now" in done.err
+    assert "memory://lab/hwcompat: 4 object(s), 4 copied now" in done.err
     for command in ("matrix", "coverage"):
         done = invoke(command, "--evidence", PLACE, "--format", "json")
         assert "4 object(s)" in done.err

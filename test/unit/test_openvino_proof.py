@@ -65,7 +65,7 @@ class Opened:
 def runnable_of(opened: Opened, target: str = "openvino") -> Any:
     runnable: Any = object.__new__(OpenVINORunnable)
     runnable.backend, runnable.precision, runnable.example = get_backend(target), "float32", {}
-    runnable.exported, runnable.subject = SimpleNamespace(static=False), SimpleNamespace(model=None)
+    runnable.exported, runnable.model_input = SimpleNamespace(static=False), SimpleNamespace(model=None)
     runnable.opened, runnable._by_shape = opened, {}
     runnable.can = frozenset({"generate"} if opened.generates else ())
     return runnable

@@ -257,5 +257,5 @@ def test_widened_weights_are_not_copied_and_stay_as_they_are() -> None:
     float64_gradients(wide, INPUTS)
     assert all(torch.equal(narrow.state_dict()[name], value) for name, value in before.items())
     assert all(parameter.grad is None for parameter in narrow.parameters())
-    with torch.no_grad(), pytest.raises(RuntimeError, match="would write into weights"):
+    with torch.no_grad(), pytest.raises(RuntimeError, match="would overwrite weights"):
         wide.gate.mul_(2)

@@ -102,7 +102,7 @@ def test_a_line_of_another_origin_in_a_run_of_others_is_not_ours(tmp_path):
         forged = json.dumps({**json.loads(line), "origin": "hwcompat", **changes})
         path.write_text("\n".join([run, forged, end]) + "\n")
         assert read_folder(tmp_path).checks == ()
-    with pytest.raises(BrokenInput, match="another origin than its run"):
+    with pytest.raises(BrokenInput, match="a different origin than its run"):
         merge_evidence(tmp_path, tmp_path / "home")
 
 

@@ -92,7 +92,7 @@ def test_weights_of_other_sizes_than_the_configuration_are_named_with_both(folde
         ({"load_in_4bit": True}, "bitsandbytes", "bitsandbytes"),
         ({"quant_method": "fp8"}, "fp8", "accelerate"),
         ({"quant_method": "eetq"}, "eetq", "on a GPU"),
-        ({"quant_method": "tomorrow"}, "tomorrow", "transformers doesn't load it"),
+        ({"quant_method": "tomorrow"}, "tomorrow", "transformers can't load it"),
     ],
 )
 def test_quantized_weights_are_refused_with_the_method_and_what_it_needs(folder, said, method, needs):

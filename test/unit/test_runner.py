@@ -113,7 +113,7 @@ def test_a_child_that_dies_or_finds_no_room_costs_its_own_suite_alone(make, go, 
     left = lines_of(evidence, "changed").values()
     assert {(line.outcome, line.error_type) for line in left} == {(Outcome.NOT_RUN, "not_reached")}
     assert {line.suite_hash for line in left} == {changed.suite_hash}
-    assert all("was changed after it was planned" in line.error_message for line in left)
+    assert all("was changed after planning" in line.error_message for line in left)
     assert evidence.broken == ()
 
 
@@ -189,7 +189,7 @@ def test_evidence_that_is_removed_while_the_run_goes_on_is_an_output_error(make:
     evidence = tmp_path / "evidence"
     suite = make("removes", f"import shutil\n\n\ndef test_first():\n    shutil.rmtree({str(evidence)!r})\n")
     how = {"evidence": evidence, "command": "", "limits": Limits(timeout_s=300.0), "jobs": 1}
-    with pytest.raises(OutputError, match="was removed while it ran"):
+    with pytest.raises(OutputError, match="was removed during the run"):
         run_session([suite], [suite.planned()], inventory_here(), **how)
 
 

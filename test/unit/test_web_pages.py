@@ -64,13 +64,13 @@ LOGS: list[tuple[str, list[str], Any]] = [
     (NN, [*fused(*NODES), every(NN, 1)], (EVERY, {})),
     (NN, [*fused("product", "sum", "turn"), *LISTS], SPLIT),
     (NN, [*fused(*NODES), *LISTS], SPLIT),
-    (GPU, ["Shader compiled", f"{OTHER} Initializing session."], "doesn't tell where"),
+    (GPU, ["Shader compiled", f"{OTHER} Initializing session."], "doesn't show where"),
     (GPU, [some(GPU, 3), *ON_GPU[:3], some("CPU", 3), *SLICED[1:], "stray"], "lists 1 of 3 nodes of CPU"),
-    (GPU, [every(GPU, 4), *SLICED], "has all nodes, and others"),
-    (GPU, [every(GPU, 2)], "no place for MatMul (product)"),
-    (NN, [*fused("product", "turn", "part (1)"), every(NN, 1)], "no place for Add (sum)"),
-    (NN, [*fused("product", "turn", stated=3), every(NN, 1)], "lists 2 of 3 nodes that are fused"),
-    (NN, [every(NN, 1)], "no place for MatMul (product)"),
+    (GPU, [every(GPU, 4), *SLICED], "reports all nodes, but other providers"),
+    (GPU, [every(GPU, 2)], "where MatMul (product) ran"),
+    (NN, [*fused("product", "turn", "part (1)"), every(NN, 1)], "where Add (sum) ran"),
+    (NN, [*fused("product", "turn", stated=3), every(NN, 1)], "lists 2 of 3 fused nodes"),
+    (NN, [every(NN, 1)], "where MatMul (product) ran"),
 ]
 
 

@@ -55,7 +55,7 @@ def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> An
     """A runnable whose backend answers with these proofs, by file."""
     made: Any = object.__new__(WebRunnable)
     by_file = {files[name]: proof for name, proof in proofs.items()}
-    made.subject, made.folder, made.example = SimpleNamespace(identity="x", model=torch.nn.Module()), Path(), {}
+    made.model_input, made.folder, made.example = SimpleNamespace(identity="x", model=torch.nn.Module()), Path(), {}
     made.backend = SimpleNamespace(
         PROVIDER=OWN,
         FIXED_SHAPES=False,
@@ -81,8 +81,8 @@ def test_the_host_may_run_only_nodes_of_the_file_that_read_no_floating_point_num
     found = place(file, told({OWN: ALL, HOST: [["Cast", "InsertedPrecisionFreeCast"]]}))
     assert set(found.host) - WebBackend.HOST_ALLOWED == {"onnx.Cast"}, "the runtime's own node"
     for nodes, reason in (
-        ({}, "doesn't tell where"),
-        ({HOST: ALL[:2], OWN: ALL[3:]}, r"incomplete: it has no place for ArgMax \(choose\)"),
+        ({}, "doesn't show where"),
+        ({HOST: ALL[:2], OWN: ALL[3:]}, r"incomplete: it doesn't show where ArgMax \(choose\) ran"),
     ):
         with pytest.raises(Unsupported, match=reason) as caught:
             place(file, told(nodes))
@@ -141,6 +141,6 @@ def test_a_pass_on_another_adapter_than_described_proves_nothing(file: Path) -> 
     assert runnable._placed(file, report).native["onnx.MatMul"] == 1
     other = {"vendor": "nvidia", "architecture": "ampere", "fallback": False}
     runnable.backend.described = {"adapter": {**swift, **other}}
-    reason = r"google swiftshader \(software\) computed, and nvidia ampere was described"
+    reason = r"ran on google swiftshader \(software\), but nvidia ampere was described"
     with pytest.raises(Unsupported, match=reason):
         runnable._placed(file, report)

@@ -47,7 +47,7 @@ def test_a_full_disk_is_an_output_error_and_all_other_lines_stay_whole(tmp_path:
     said = done.stdout.splitlines()
     assert len(said) == 2
     assert "evidence" in said[0]
-    assert "cut short" in said[0]
+    assert "writing evidence to" in said[0]
     found = read_folder(tmp_path)
     assert [end.reason for end in found.ends] == ["first", "last"]
     assert found.broken == ()

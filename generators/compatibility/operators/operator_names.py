@@ -18,7 +18,7 @@ from typing import Any
 PATTERNS = Path(__file__).with_name("named.toml")
 
 _LONGEST = 20_000
-_WAYS = re.compile(r"; (?=optimum-intel|convert_model|as it is)")
+_WAYS = re.compile(r"; (?=optimum-intel|convert_model|plain trace|as it is)")
 """The separator between the ways that a message says were tried; the failure of the last one counts."""
 FILE = Path(__file__).with_name("calls.json.gz")
 """Written by `python -m benchmarks.operators calls`."""

@@ -57,7 +57,9 @@ def free_bytes() -> int:
     """
     memory = read_memory()
     if memory.available_bytes is None:
-        raise BackendUnavailable("this machine's memory can't be read", why=memory.reason, fix="pip install psutil")
+        raise BackendUnavailable(
+            "the memory of this machine can't be read", why=memory.reason, fix="pip install psutil"
+        )
     if memory.cgroup_limit_bytes is None:
         return memory.available_bytes
     return min(memory.available_bytes, memory.cgroup_limit_bytes - (memory.cgroup_used_bytes or 0))

@@ -93,7 +93,7 @@ def printed_tables(machine: Machine, *words: str) -> SourceReading[dict[str, Any
     if words not in kept:
         printed = machine.run(*words)
         found = table(from_json((printed.value or "").lstrip("\ufeff")))
-        reason = printed.reason or ("" if found else f"{words[0]} printed no JSON")
+        reason = printed.reason or ("" if found else f"{words[0]} didn't print JSON")
         kept[words] = SourceReading(value=found or None, reason=reason)
     return kept[words]
 

@@ -65,7 +65,7 @@ class CpuTelemetryReader:
             return reading
         before, self._times = self._times, reading.value
         if before is None or reading.value[1] <= before[1]:
-            return SourceReading(value=None, reason="known from the second look on")
+            return SourceReading(value=None, reason="known from the second sample on")
         share = (reading.value[0] - before[0]) / (reading.value[1] - before[1])
         return SourceReading(value=round(100 * min(max(share, 0.0), 1.0), 1))
 
@@ -79,9 +79,7 @@ class CpuTelemetryReader:
         reading = self.machine.library(Psutil).ask("temperatures").value or {}
         found = [one for name, chip in reading.items() if name in _SENSORS or name.startswith("cpu") for one in chip]
         if not found:
-            return SourceReading(
-                value=None, reason="no sensor of the processor is shown (a virtual machine shows none)"
-            )
+            return SourceReading(value=None, reason="no processor sensor found (virtual machines have none)")
         return SourceReading(value=round(max(found), 1))
 
     def _power(self) -> SourceReading[float]:
@@ -90,16 +88,16 @@ class CpuTelemetryReader:
             one for one in zones if (self.machine.text(f"{_POWERCAP}/{one}/name") or "").startswith("package")
         ]
         if not packages:
-            return SourceReading(value=None, reason="no RAPL counter is shown (a virtual machine shows none)")
+            return SourceReading(value=None, reason="no RAPL counter found (virtual machines have none)")
         now, counts = time.monotonic(), {}
         for one in packages:
             count = self.machine.number(f"{_POWERCAP}/{one}/energy_uj")
             if count is None:
-                return SourceReading(value=None, reason=f"{_POWERCAP}/{one}/energy_uj is for root alone")
+                return SourceReading(value=None, reason=f"{_POWERCAP}/{one}/energy_uj is readable by root only")
             counts[one] = count
         before, self._energy = self._energy, (now, counts)
         if before is None or before[1].keys() != counts.keys() or now <= before[0]:
-            return SourceReading(value=None, reason="known from the second look on")
+            return SourceReading(value=None, reason="known from the second sample on")
         used = 0
         for one, count in counts.items():
             step = count - before[1][one]
@@ -113,8 +111,8 @@ class CpuTelemetryReader:
         read = (self.machine.number(f"{_CPUS}/{name}/thermal_throttle/core_throttle_count") for name in names)
         counts = [one for one in read if one is not None]
         if not counts:
-            return SourceReading(value=None, reason="no counter of throttling is shown")
+            return SourceReading(value=None, reason="no throttling counter found")
         before, self._throttled = self._throttled, sum(counts)
         if before is None:
-            return SourceReading(value=None, reason="known from the second look on")
+            return SourceReading(value=None, reason="known from the second sample on")
         return SourceReading(value=("thermal",) if sum(counts) > before else ())

@@ -67,9 +67,9 @@ def get_accelerator_backend(vendor: str | None = None) -> AcceleratorBackend:
     there = ", ".join(backend.VENDOR_NAME for backend in backends) or "none"
     failures = "; ".join(f"{name}: {reason}" for name, reason in accelerator_failures().items())
     raise NoAccelerator(
-        f"no accelerator of {vendor} is here" if vendor else "no accelerator is here",
-        why=f"vendors with a device: {there}" + (f"; left out: {failures}" if failures else ""),
-        fix="Try: hwcompat devices list.",
+        f"no accelerator of {vendor} found" if vendor else "no accelerator found",
+        why=f"vendors with a device: {there}" + (f"; failed to load: {failures}" if failures else ""),
+        fix="Try: hwcompat devices list",
     )
 
 
@@ -81,9 +81,9 @@ def get_accelerator_backend_by_index(index: int) -> AcceleratorBackend:
     """
     backends = get_all_accelerator_backends()
     if not backends:
-        raise NoAccelerator("no accelerator is here", fix="Try: hwcompat devices list.")
+        raise NoAccelerator("no accelerator found", fix="Try: hwcompat devices list")
     if not 0 <= index < len(backends):
-        raise NoSuchIndex(f"there is no accelerator backend {index}", why=f"known are 0 to {len(backends) - 1}")
+        raise NoSuchIndex(f"accelerator backend {index} not found", why=f"known: 0 to {len(backends) - 1}")
     return backends[index]
 
 

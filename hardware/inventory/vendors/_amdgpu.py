@@ -139,14 +139,14 @@ class AmdgpuSource(DriverFiles):
 
     def temperature(self, card: Card) -> SourceReading[float]:
         if card.hwmon is None:
-            return SourceReading(value=None, reason="no sensor of the card is there")
+            return SourceReading(value=None, reason="no sensor of the card found")
         sensors: dict[str, float] = {}
         for position, usual in ((1, "edge"), (2, "junction"), (3, "mem")):
             degrees = number(self.machine.text(f"{card.hwmon}/temp{position}_input"))
             if degrees is not None:
                 sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = degrees
         found = next((sensors[name] for name in ("edge", "junction", "mem") if name in sensors), None)
-        return given(celsius(found, per=1000), "no sensor of the card answers")
+        return given(celsius(found, per=1000), "no sensor of the card responds")
 
     def memory(self, card: Card) -> SourceReading[dict[str, int]]:
         which = pool(self.machine, card)
@@ -160,9 +160,9 @@ class AmdgpuSource(DriverFiles):
 
     def power(self, card: Card) -> SourceReading[float]:
         if card.hwmon is None:
-            return SourceReading(value=None, reason="no sensor of the card is there")
+            return SourceReading(value=None, reason="no sensor of the card found")
         readings = (watts(self.machine.text(f"{card.hwmon}/power1_{name}"), per=1e6) for name in ("average", "input"))
-        return given(next(filter(None, readings), None), "the card has no sensor of power")
+        return given(next(filter(None, readings), None), "the card has no power sensor")
 
     def described(self, index: int, card: Card) -> AcceleratorInfo:
         read = self.machine.text

@@ -69,27 +69,25 @@ class IntelGpuFiles(_IntelFiles):
 
     def temperature(self, card: Card) -> SourceReading[float]:
         if card.hwmon is None:
-            return SourceReading(value=None, reason="the driver has no sensor of temperature for it")
+            return SourceReading(value=None, reason="the driver has no temperature sensor for it")
         sensors = {self.machine.text(f"{card.hwmon}/temp{one}_label") or "": one for one in (3, 2, 1)}
         chosen = sensors.get("pkg", sensors.get("", next(iter(sensors.values()))))
         millidegrees = self.machine.text(f"{card.hwmon}/temp{chosen}_input")
-        return given(celsius(millidegrees, per=1000), "the driver has no sensor of temperature for it")
+        return given(celsius(millidegrees, per=1000), "the driver has no temperature sensor for it")
 
     def memory(self, card: Card) -> SourceReading[dict[str, int]]:
         total, free = self._memory(card), number(self.machine.text(f"{card.folder}/lmem_avail_bytes"))
         used = None if total is None or free is None else int(total - free)
-        return given(share(total, used), f"{card.driver} doesn't report used memory in its files")
+        return given(share(total, used), f"{card.driver} doesn't report used memory in sysfs")
 
     def power(self, card: Card) -> SourceReading[float]:
         if card.hwmon is None:
-            return SourceReading(value=None, reason="the driver has no sensor of power for it")
+            return SourceReading(value=None, reason="the driver has no power sensor for it")
         microjoules = _growth(self.machine, f"{card.hwmon}/energy1_input")
-        return given(watts(microjoules, per=1e6) or None, "the driver counts no energy for it")
+        return given(watts(microjoules, per=1e6) or None, "the driver doesn't report its energy")
 
     def utilization(self, card: Card) -> SourceReading[dict[str, float | None]]:
-        return SourceReading(
-            value=None, reason="i915 and xe don't report load in their files; Level Zero does, to root"
-        )
+        return SourceReading(value=None, reason="i915 and xe don't report load in sysfs; Level Zero does, for root")
 
     def throttle(self, card: Card) -> SourceReading[tuple[str, ...]]:
         names = throttling("intel_files")
@@ -109,9 +107,9 @@ class IntelGpuFiles(_IntelFiles):
         cap = positive(self.machine.text(f"{card.hwmon}/power1_max"), per=1e6)
         extra |= {} if cap is None else {"power_limit_w": cap}
         if memory is None and "reason" not in extra:
-            own = "it has no memory of its own and uses the machine's"
+            own = "it has no dedicated memory and uses the system's"
             extra["reason"] = (
-                own if card.integrated else f"{card.driver} doesn't report memory in its files; Level Zero does"
+                own if card.integrated else f"{card.driver} doesn't report memory in sysfs; Level Zero does"
             )
         return AcceleratorInfo(
             vendor="Intel",
@@ -143,7 +141,7 @@ class IntelNpuFiles(_IntelFiles):
 
     def described(self, index: int, card: Card) -> AcceleratorInfo:
         extra = self.extra(card)
-        extra.setdefault("reason", "it has no memory of its own and uses the machine's")
+        extra.setdefault("reason", "it has no dedicated memory and uses the system's")
         return AcceleratorInfo(
             vendor="Intel",
             device_type="npu",

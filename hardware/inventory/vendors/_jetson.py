@@ -50,7 +50,7 @@ class TegraSource(Source):
             driver_version=version,
             extra_info={
                 "system_on_chip": names[-1].partition(",")[2] if names else "tegra",
-                "reason": "it has no memory of its own and uses the machine's",
+                "reason": "it has no dedicated memory and uses the system's",
             },
         )
 
@@ -60,11 +60,11 @@ class TegraSource(Source):
             millidegrees = self.machine.text(f"{_THERMAL}/{zone}/temp")
             if kind.startswith("gpu") and number(millidegrees) is not None:
                 return given(celsius(millidegrees, per=1000), "its sensor is switched off")
-        return SourceReading(value=None, reason="no thermal zone of the GPU is there")
+        return SourceReading(value=None, reason="no thermal zone of the GPU found")
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
         for path in _LOADS:
             permille = number(self.machine.text(path))
             if permille is not None and 0 <= permille <= 1000:
                 return rates(permille / 10, None, "")
-        return SourceReading(value=None, reason="no load of the GPU is there")
+        return SourceReading(value=None, reason="the load of the GPU isn't reported")

@@ -130,7 +130,7 @@ class DriverFiles(Source):
     def count(self) -> SourceReading[int]:
         every, listed = self.every, len(self.cards())
         if every and not listed:
-            reason = f"{every[0].node or 'the device node'} isn't there: was it given to this container?"
+            reason = f"{every[0].node or 'the device node'} doesn't exist: was it passed to this container?"
             return SourceReading(value=None, reason=reason)
         return given(listed or None, "the driver has no device")
 

@@ -76,12 +76,12 @@ class LazyLibrary(Library):
 
     def _call(self, binding: Any, handle: Any, function: str, *arguments: Any) -> Any:
         """Call the started library for a device. An error becomes the reason of a missing value."""
-        raise LookupError(f"{self.NAME} isn't asked for it")
+        raise LookupError(f"not read from {self.NAME}")
 
     def _answer(self, function: str, *arguments: Any) -> SourceReading[Any]:
         binding, handles = self._binding, self._handles
         if binding is None:
-            return SourceReading(value=None, reason=f"{self.NAME} was given back while it was asked")
+            return SourceReading(value=None, reason=f"{self.NAME} was closed during the call")
         if function == "count":
             return SourceReading(value=len(handles))
         try:
@@ -131,9 +131,9 @@ class Packages(Library):
         except (ImportError, ValueError):
             spec = None
         if spec is None:
-            return SourceReading(value=None, reason=f"there is no Python module {name}")
+            return SourceReading(value=None, reason=f"Python module {name} not found")
         folders = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
         if below and not any((Path(folder) / below).exists() for folder in folders):
-            why = f"the Python module {name} that is here has no {below}: it is another one"
+            why = f"the installed Python module {name} has no {below}: it is a different package"
             return SourceReading(value=None, reason=why)
         return SourceReading(value=True)

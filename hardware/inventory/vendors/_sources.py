@@ -166,9 +166,7 @@ class ListedAccelerators(AcceleratorBackend):
         return [str(one.extra_info["reason"]) for one in self.list_devices() if "reason" in one.extra_info]
 
     def _not_reported(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
-        return SourceReading(
-            value=None, reason=f"nothing known here tells the {_WORDS.get(what, what)} of {device.model}"
-        )
+        return SourceReading(value=None, reason=f"no known source for the {_WORDS.get(what, what)} of {device.model}")
 
 
 class SourcedAccelerators(ListedAccelerators):
@@ -244,13 +242,13 @@ class SourcedAccelerators(ListedAccelerators):
             hardware = HardwareState.ABSENT
         simulated = any(one.simulated for one in devices[:1])
         if simulated:
-            reason = f"the {self.VENDOR_NAME} library here calls itself simulated"
+            reason = f"the {self.VENDOR_NAME} library reports that it is simulated"
         if not listed and not reason:
             reason = "the driver lists no device"
         fewer, shown = "", len(on_bus or ())
         if 0 < listed < shown:  # as in a container
-            others = "the others aren't given to this container or driver"
-            fewer = f"the bus shows {shown}, {listed} can be used here: {others}"
+            others = "the others aren't visible to this container or driver"
+            fewer = f"the bus shows {shown}, but only {listed} can be used: {others}"
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=hardware,

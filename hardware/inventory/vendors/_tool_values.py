@@ -74,7 +74,7 @@ def counted(reading: SourceReading[Any]) -> SourceReading[int]:
     """Return a plausible number of devices."""
     if reading.value is None or (isinstance(reading.value, int) and 0 <= reading.value <= _MOST_DEVICES):
         return reading
-    return SourceReading(value=None, reason=f"{str(reading.value)[:40]} is no number of devices")
+    return SourceReading(value=None, reason=f"{str(reading.value)[:40]} is not a number of devices")
 
 
 def given(value: Any, reason: str) -> SourceReading[Any]:

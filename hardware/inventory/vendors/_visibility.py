@@ -67,7 +67,7 @@ def with_visibility(
         seen = visible(value, [names[index] for index in left], numbered=numbered)
         for index, is_left in zip(left, seen, strict=True):
             if is_left is None:
-                notes[index] = {"maybe_hidden_by": f"{variable}={value} (which device a number means is unknown)"}
+                notes[index] = {"maybe_hidden_by": f"{variable}={value} (the order of the numbers is unknown)"}
             elif not is_left:
                 notes[index] = {"hidden_by": f"{variable}={value}"}
         left = [index for index, is_left in zip(left, seen, strict=True) if is_left is not False]

@@ -124,8 +124,8 @@ def _refused(error: Exception) -> StartResult:
         _DRIVER_NOT_LOADED: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_DRIVER: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
         _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/kfd and /dev/dri/renderD*? Join group render"),
-    }.get(getattr(error, "err_code", None) or 0, (DriverState.UNKNOWN, "amd-smi may tell more"))
-    return StartResult(driver=driver, reason=f"amdsmi doesn't start: {one_line_of(error)} ({advice})")
+    }.get(getattr(error, "err_code", None) or 0, (DriverState.UNKNOWN, "run amd-smi for details"))
+    return StartResult(driver=driver, reason=f"amdsmi failed to start: {one_line_of(error)} ({advice})")
 
 
 class AmdsmiSource(LibrarySource):
@@ -137,7 +137,7 @@ class AmdsmiSource(LibrarySource):
     def _table(self, function: str, index: int) -> SourceReading[dict[str, Any]]:
         reading = self.library.ask(function, index)
         if reading.value is not None and not isinstance(reading.value, dict):
-            return SourceReading(value=None, reason=f"{function} answered no table")
+            return SourceReading(value=None, reason=f"{function} returned no table")
         return reading
 
     def temperature(self, index: int) -> SourceReading[float]:
@@ -148,15 +148,13 @@ class AmdsmiSource(LibrarySource):
             if found:  # a missing sensor reads 0 too
                 return SourceReading(value=found)
             reason = reason or reading.reason
-        return SourceReading(value=None, reason=reason or "no sensor answers")
+        return SourceReading(value=None, reason=reason or "no sensor responds")
 
     def memory(self, index: int) -> SourceReading[dict[str, int]]:
         total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
         used = self.library.ask("amdsmi_get_gpu_memory_usage", index, "VRAM")
         taken = used.value if isinstance(used.value, int) else None
-        return given(
-            share(size(total.value), taken), total.reason or used.reason or "its figures contradict one another"
-        )
+        return given(share(size(total.value), taken), total.reason or used.reason or "its values are inconsistent")
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
         reading = self._table("amdsmi_get_gpu_activity", index)
@@ -169,7 +167,7 @@ class AmdsmiSource(LibrarySource):
         names = ("current_socket_power", "socket_power", "average_socket_power")
         found = (positive((reading.value or {}).get(name)) for name in names)
         watts = next((one for one in found if one is not None and one < _MOST_WATTS), None)
-        return given(watts, reading.reason or "the device has no sensor of power")
+        return given(watts, reading.reason or "the device has no power sensor")
 
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
         violations = self._table("amdsmi_get_violation_status", index)

@@ -19,7 +19,7 @@ from ._tool_values import percent, watts, without
 from .vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 _CHIPS = Path(__file__).with_name("apple_chips.toml")
-_ROOT_ONLY = "powermetrics tells it, to root only"
+_ROOT_ONLY = "only powermetrics reports it, for root"
 _GPU, _NEURAL_ENGINE = "gpu", "npu"
 
 _REGISTRY = ("ioreg", "-r", "-d", "1", "-w", "0", "-c")
@@ -55,7 +55,7 @@ class AppleAccelerators(ListedAccelerators):
         else:
             others = ", ".join(filter(None, (words(one.get("sppci_model")) for one in self._displays())))
             hardware = HardwareState.ABSENT if others else HardwareState.UNKNOWN
-            reason = f"this Mac has no GPU of Apple's but {others}" if others else "system_profiler lists no GPU"
+            reason = f"this Mac has no Apple GPU, but {others}" if others else "system_profiler lists no GPU"
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=hardware,
@@ -81,7 +81,7 @@ class AppleAccelerators(ListedAccelerators):
             if device.device_type == _NEURAL_ENGINE and framework.lower() != "onnxruntime":
                 raise UsageError(
                     f"{framework} has no name for {device.model}",
-                    fix="Core ML drives it: ONNX Runtime's CoreMLExecutionProvider does.",
+                    fix="Use Core ML, for example ONNX Runtime's CoreMLExecutionProvider.",
                 )
         return super().get_framework_device_string(device_id, framework)
 
@@ -98,15 +98,13 @@ class AppleAccelerators(ListedAccelerators):
         """Return the memory: `used` is that of the GPU in the unified memory, `free` is unused; the system uses
         the rest."""
         if device.device_type == _NEURAL_ENGINE:
-            return SourceReading(
-                value=None, reason="the Neural Engine works in the unified memory; none of it is its own"
-            )
+            return SourceReading(value=None, reason="the Neural Engine uses unified memory and has none of its own")
         printed, memory = self.printed(*_REGISTRY, "AGXAccelerator"), read_memory(self.machine)
         total, free = memory.total_bytes, memory.available_bytes
         used = whole(_property("In use system memory", printed.value))
         if total is None or used is None or free is None or used + free > total:
             return SourceReading(
-                value=None, reason=printed.reason or memory.reason or "ioreg and the system don't agree"
+                value=None, reason=printed.reason or memory.reason or "ioreg and the system report different values"
             )
         return SourceReading(value={"total": total, "used": used, "free": free})
 
@@ -149,8 +147,8 @@ class AppleAccelerators(ListedAccelerators):
         extra = {
             "gpu_cores": cores or None,
             "machine_model": words(hardware.get("machine_model")) or None,
-            "bandwidth_source": None if bandwidth is None else "a table of Apple's figures, apple_chips.toml",
-            "telemetry": "powermetrics tells power and throttling, to root only",
+            "bandwidth_source": None if bandwidth is None else "a table of Apple's specifications, apple_chips.toml",
+            "telemetry": "powermetrics reports power and throttling, for root only",
         }
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
@@ -167,7 +165,7 @@ class AppleAccelerators(ListedAccelerators):
 
     def _describe_engine(self, registry: str) -> AcceleratorInfo:
         extra = {
-            "unified_memory": "told with the GPU",
+            "unified_memory": "reported with the GPU",
             "cores": whole(_property("ANEDevicePropertyNumANECores", registry)) or None,
             "architecture": _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry),
         }

@@ -79,7 +79,7 @@ class CerebrasAccelerators(ListedAccelerators):
         count = whole(configuration.get("namespaces"))
         spaces = "" if count is None else f", {count} namespace{'' if count == 1 else 's'}"
         where = f"a cluster of {_SYSTEMS.get(fabric, fabric or 'unknown systems')} is configured{spaces}"
-        reason = f"{where}; it is on the network and isn't reached from here"
+        reason = f"{where}; it is on the network, and is not contacted"
         if not has_sdk:
             library = LibraryState.MISSING
             reason = f"{reason}; none of the SDK's packages is installed: pip install cerebras_sdk"

@@ -54,19 +54,19 @@ class GoogleAccelerators(ListedAccelerators):
         on_bus = len(self._chips()) if self.machine.is_folder(DEVICES) else None
         if not devices:
             variables = [name for name in _VARIABLES if self.machine.variable(name)]
-            reason = "there is no PCI bus to look at" if on_bus is None else "the bus shows no TPU"
+            reason = "this machine has no PCI bus" if on_bus is None else "the bus shows no TPU"
             edge = devices_of(self.machine, _EDGE_VENDOR)
             if edge:
-                why = f"the bus shows {edge[0].name}, which no target here drives"
+                why = f"the bus shows {edge[0].name}, which no target supports"
                 return self.seen(DriverState.UNKNOWN, LibraryState.UNKNOWN, [why], on_bus=len(edge))
             if variables:
-                reason = f"{variables[0]} is set, yet no chip and no node is here"
+                reason = f"{variables[0]} is set, but no chip or device node was found"
             unknown = variables or on_bus is None
             hardware = HardwareState.UNKNOWN if unknown else HardwareState.ABSENT
             return self.unseen(reason, on_bus=on_bus, hardware=hardware)
         library, why = self._library()
         reasons = self.obstacles()
-        more = f"the same of {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        more = f"same for {len(reasons) - 1} more" if len(reasons) > 1 else ""
         driver = DriverState.OK if self.driven() else DriverState.MISSING
         if driver is DriverState.MISSING and any("may not open" in one for one in reasons):
             driver = DriverState.DENIED
@@ -88,7 +88,7 @@ class GoogleAccelerators(ListedAccelerators):
         reading = self.printed("tpu-info")
         rows, chips = read_usage(reading.value), self.driven()
         if len(rows) != len(chips):
-            why = reading.reason or "tpu-info tells it only while a program computes on the TPU"
+            why = reading.reason or "tpu-info reports it only while a program runs on the TPU"
             return SourceReading(value=None, reason=why)
         return SourceReading(value=rows[chips.index(device)])
 
@@ -123,14 +123,14 @@ class GoogleAccelerators(ListedAccelerators):
         may_open = self.machine.may_open(node) if node else None
         extra: Extra = {
             "family": CLOUD,
-            "sizes": "from a table, google_tpus.toml: libtpu reports them to a running program only",
+            "sizes": "from a table, google_tpus.toml: libtpu reports them only to a running program",
         }
         if address:
             extra["pci_address"] = address
             driver = bound_driver(self.machine, address)
             extra |= {"kernel_driver": driver} if driver else {}
         if may_open is None:
-            extra["reason"] = f"there is no node for it ({node or 'no IOMMU group'}): is the TPU's runtime there?"
+            extra["reason"] = f"it has no device node ({node or 'no IOMMU group'}): is the TPU runtime installed?"
         elif not may_open:
             extra["reason"] = f"this user may not open {node}"
         extra |= {"node": node} if node else {}
@@ -159,7 +159,7 @@ class GoogleAccelerators(ListedAccelerators):
             return LibraryState.OK, ""
         if not named and self.machine.library(Packages).ask("version", "libtpu").value:
             return LibraryState.OK, ""
-        lost = f"TPU_LIBRARY_PATH names {named}, which isn't there" if named else "pip install libtpu"
+        lost = f"TPU_LIBRARY_PATH is {named}, which doesn't exist" if named else "pip install libtpu"
         return LibraryState.MISSING, f"libtpu isn't installed: {lost}"
 
 

@@ -38,7 +38,7 @@ class GroqAccelerators(ListedAccelerators):
         on_bus, devices = devices_of(self.machine, PCI_VENDOR_ID, device_id=PCI_DEVICE_ID), self.list_devices()
         if not devices:
             if on_bus is None:
-                return self.unseen("there is no PCI bus to look at", hardware=HardwareState.UNKNOWN)
+                return self.unseen("this machine has no PCI bus", hardware=HardwareState.UNKNOWN)
             return self.unseen("the bus shows no GroqCard", on_bus=0)
         library, why = self._library()
         driver = DriverState.OK if self.driven() else DriverState.MISSING
@@ -53,7 +53,7 @@ class GroqAccelerators(ListedAccelerators):
         if driver:
             extra["kernel_driver"] = driver
         else:
-            extra["reason"] = "no kernel driver is bound to it: install groq-runtime of the GroqWare suite"
+            extra["reason"] = "no kernel driver is bound to it: install groq-runtime from the GroqWare suite"
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
             device_type=self.DEVICE_TYPE,
@@ -69,4 +69,4 @@ class GroqAccelerators(ListedAccelerators):
         module = self.machine.library(Packages).ask("module", "groq", "runner")
         if module.value or self.machine.is_folder(SDK_FOLDER):
             return LibraryState.OK, ""
-        return LibraryState.MISSING, f"the GroqWare SDK isn't here ({module.reason}; no {SDK_FOLDER})"
+        return LibraryState.MISSING, f"the GroqWare SDK isn't installed ({module.reason}; no {SDK_FOLDER})"

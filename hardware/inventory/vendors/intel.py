@@ -75,8 +75,8 @@ def _refused(zes: Any, result: int) -> StartResult:
         _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/dri/renderD*? Join group render"),
         _NO_DEPENDENCY: (DriverState.UNKNOWN, "is the package intel-level-zero-gpu or libze-intel-gpu1 installed?"),
         _UNINITIALISED: (DriverState.MISSING, "no driver of Level Zero found a device: is i915 or xe loaded?"),
-    }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "xpu-smi may tell more"))
-    return StartResult(driver=driver, reason=f"Level Zero doesn't start: {name_of(zes, result)} ({advice})")
+    }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "run xpu-smi for details"))
+    return StartResult(driver=driver, reason=f"Level Zero failed to start: {name_of(zes, result)} ({advice})")
 
 
 class LevelZeroSource(LibrarySource):
@@ -95,7 +95,7 @@ class LevelZeroSource(LibrarySource):
         reading = self.library.ask("memory", index)
         own = [one for one in reading.value or [] if one.get("on_device")]
         total, free = (sum(one.get(f"{name}_bytes") or 0 for one in own) for name in ("size", "free"))
-        reason = reading.reason or "it has no memory of its own"
+        reason = reading.reason or "it has no dedicated memory"
         return given(share(size(total), total - free), reason)
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
@@ -107,7 +107,7 @@ class LevelZeroSource(LibrarySource):
 
     def power(self, index: int) -> SourceReading[float]:
         reading = self.library.ask("power", index)
-        return given(watts(reading.value) or None, reading.reason or "its energy isn't counted")
+        return given(watts(reading.value) or None, reading.reason or "its energy isn't reported")
 
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
         reading = self.library.ask("throttle", index)
@@ -130,7 +130,7 @@ class LevelZeroSource(LibrarySource):
             "reason": device.reason or modules.reason or None,
         }
         if integrated:
-            extra["reason"] = "it has no memory of its own and uses the machine's"
+            extra["reason"] = "it has no dedicated memory and uses the system's"
         return AcceleratorInfo(
             vendor="Intel",
             device_type="gpu",

@@ -115,10 +115,10 @@ def _refused(pynvml: Any, error: Any) -> StartResult:
         pynvml.NVML_ERROR_NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/nvidia*?"),
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
             DriverState.UNKNOWN,
-            "driver and library are of different versions; reboot after an update of the driver",
+            "driver and library have different versions; reboot after a driver update",
         ),
-    }.get(code, (DriverState.UNKNOWN, "nvidia-smi may tell more"))
-    return StartResult(driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
+    }.get(code, (DriverState.UNKNOWN, "run nvidia-smi for details"))
+    return StartResult(driver=driver, reason=f"NVML failed to start: {error} ({advice})")
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class NvmlSource(LibrarySource):
             return reading
         total, used, free = (int(reading.value[name]) for name in ("total", "used", "free"))
         if min(total, used, free) < 0 or used + free > total:
-            return SourceReading(value=None, reason="NVML's figures of the memory contradict one another")
+            return SourceReading(value=None, reason="NVML's memory values are inconsistent")
         return SourceReading(value={"total": total, "used": used, "free": free})
 
     def utilization(self, index: int) -> SourceReading[dict[str, float | None]]:
@@ -283,7 +283,7 @@ def _mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = ""
     facts: Extra = {"mig_enabled": enabled}
     sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
     for position, one in enumerate(slices):
-        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
+        facts[f"mig_{position}"] = one.get("name") or "an unnamed MIG instance"
         if one.get("memory_bytes"):
             facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
         if one.get("uuid"):
@@ -291,5 +291,5 @@ def _mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = ""
     if enabled and sizes:
         facts["usable_memory_bytes"] = min(sizes)
     elif enabled:
-        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
+        facts["mig_reason"] = reason or "the card is in MIG mode without an instance: nothing can run on it"
     return facts

@@ -50,7 +50,7 @@ class QualcommAccelerators(ListedAccelerators):
         if not devices and (self.machine.host().system == "Windows" or not self._is_snapdragon()):
             cards = devices_of(self.machine, _VENDOR)
             if cards:
-                why = f"the bus shows {cards[0].name}, which no target here drives"
+                why = f"the bus shows {cards[0].name}, which no target supports"
                 return self.seen(DriverState.UNKNOWN, LibraryState.UNKNOWN, [why], on_bus=len(cards))
             return self.unseen("neither the device tree nor a device manager shows a Snapdragon")
         library, why = self._library()
@@ -78,7 +78,7 @@ class QualcommAccelerators(ListedAccelerators):
         return self._not_reported(device, "temperature") if degrees is None else SourceReading(value=degrees)
 
     def memory(self, device: AcceleratorInfo) -> SourceReading[dict[str, int]]:
-        return SourceReading(value=None, reason=f"{device.model} works in the system's memory")
+        return SourceReading(value=None, reason=f"{device.model} uses system memory")
 
     def utilization(self, device: AcceleratorInfo) -> SourceReading[dict[str, float | None]]:
         if device.device_type == "gpu":
@@ -102,7 +102,7 @@ class QualcommAccelerators(ListedAccelerators):
                 continue
             kind = "gpu" if words(one.get("PNPClass")).lower() == "display" else "npu"
             extra: Extra = {"seen_through": "device manager", "unified_memory": True}
-            extra |= {} if works else {"reason": "Windows' device manager doesn't call it OK"}
+            extra |= {} if works else {"reason": "the Windows device manager reports a problem"}
             found.append(self._integrated(kind, name, works, extra, driver=drivers.get(name) or None))
         return found
 
@@ -130,12 +130,12 @@ class QualcommAccelerators(ListedAccelerators):
     def _node_works(self, node: str, state: str, extra: Extra) -> bool:
         """Return whether a program of this user reaches the compute DSP; obstacles are added to `extra`."""
         if not node:
-            extra["reason"] = "there is no FastRPC node: the kernel has no driver fastrpc, or the DSP has no firmware"
+            extra["reason"] = "no FastRPC node: the kernel has no fastrpc driver, or the DSP has no firmware"
         elif self.machine.may_open(f"/dev/{node}") is False:
-            self._denied = f"this user may not open /dev/{node}; a group, or a rule of udev, gives access"
+            self._denied = f"this user may not open /dev/{node}; access needs a group or a udev rule"
             extra["reason"] = self._denied
         elif state and state not in ("running", "attached"):
-            extra["reason"] = f"the compute DSP is {state}: its firmware wasn't started"
+            extra["reason"] = f"the compute DSP is {state}: its firmware isn't running"
         extra["node"] = f"/dev/{node}" if node else "none"
         return "reason" not in extra
 
@@ -157,7 +157,7 @@ class QualcommAccelerators(ListedAccelerators):
         for one in tables(devices.value):
             if words(one.get("kind")) == "NPU" and "QNN" in words(one.get("provider")):
                 return LibraryState.OK, ""
-        return LibraryState.MISSING, devices.reason or "ONNX Runtime offers no NPU here: pip install onnxruntime-qnn"
+        return LibraryState.MISSING, devices.reason or "ONNX Runtime lists no NPU: pip install onnxruntime-qnn"
 
 
 def _chip(machine: Machine) -> tuple[str, int | None]:
@@ -205,7 +205,7 @@ def _devices() -> SourceReading[Any]:
 
         if not hasattr(onnxruntime, "get_ep_devices"):
             return SourceReading(
-                value=None, reason=f"onnxruntime {onnxruntime.__version__} lists no devices; 1.23 does"
+                value=None, reason=f"onnxruntime {onnxruntime.__version__} can't list devices (needs 1.23 or later)"
             )
         _register(onnxruntime)
         return SourceReading(value=[_plain(one) for one in onnxruntime.get_ep_devices()])

@@ -30,7 +30,7 @@ __all__ = [
     "says_simulated",
 ]
 
-_NO_NAMES = "No framework known here names one: whole models are compiled for them."
+_NO_NAMES = "No known framework addresses it: whole models are compiled for it."
 
 DEVICE_TYPES = ("gpu", "npu", "tpu", "lpu", "wse")
 
@@ -196,7 +196,7 @@ class AcceleratorBackend(ABC):
     def told(self, index: int, what: str) -> SourceReading[Any]:
         """Return one metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`,
         `throttle`), or the reason if there is none. Raises `NoSuchIndex` (an `IndexError`) out of range."""
-        return SourceReading(value=None, reason=f"the file of {self.VENDOR_NAME} reads no {what}")
+        return SourceReading(value=None, reason=f"reading the {what} of {self.VENDOR_NAME} devices isn't supported")
 
     def get_temperature(self, index: int) -> float | None:
         """Return the temperature in °C."""
@@ -241,8 +241,8 @@ class AcceleratorBackend(ABC):
 
     def no_such(self, index: int, count: int) -> NoSuchIndex:
         """Return the error for an index beyond `count` devices."""
-        known = f"known are 0 to {count - 1}" if count else "the driver lists none"
-        return NoSuchIndex(f"there is no {self.VENDOR_NAME} device {index}", why=known)
+        known = f"known: 0 to {count - 1}" if count else "the driver lists no device"
+        return NoSuchIndex(f"{self.VENDOR_NAME} device {index} not found", why=known)
 
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
         """Close the vendor's library. May be called twice."""

@@ -14,15 +14,18 @@ from ...errors import HwCompatError
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Names of what is asked; each may be repeated."""
     group = parser.getgroup("hwcompat", "contracts of plugins")
-    group.addoption("--accelerator", action="append", default=[], help="A vendor's file that is asked.")
+    group.addoption("--accelerator", action="append", default=[], help="Test this vendor. Repeatable.")
     group.addoption(
-        "--machines", action="append", default=[], help="A recorded machine, or a folder of them: --machines=DIR."
+        "--machines",
+        action="append",
+        default=[],
+        help="Test with this recorded machine, or a folder of them: --machines=DIR.",
     )
-    group.addoption("--backend", action="append", default=[], help="A target's backend that is asked.")
+    group.addoption("--backend", action="append", default=[], help="Test this target's backend. Repeatable.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Names of backends that nobody knows end it at once. Raises `pytest.UsageError`."""
+    """Raise `pytest.UsageError` at once for unknown names of backends."""
     for name in config.getoption("--backend"):
         try:
             resolve_target(name)
@@ -34,5 +37,5 @@ def asked_for(config: pytest.Config, option: str) -> list[str]:
     """The names after `--option`. Raises `pytest.UsageError` where there is none: then nothing would be proved."""
     names: list[str] = config.getoption(option)
     if not names:
-        raise pytest.UsageError(f"name whom to ask: --{option} NAME")
+        raise pytest.UsageError(f"nothing to test. Give --{option} NAME")
     return names

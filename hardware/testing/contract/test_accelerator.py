@@ -49,9 +49,9 @@ def vendor(name: str) -> type[AcceleratorBackend]:
     """The class of the vendor that is asked."""
     registered = registered_vendors()
     if name in registered.failures:
-        pytest.fail(f"{name} was left out: {registered.failures[name]}", pytrace=False)
+        pytest.fail(f"{name} failed to load: {registered.failures[name]}", pytrace=False)
     if name not in registered.found:
-        pytest.fail(f"no vendor is called {name}; known are {', '.join(registered.found)}", pytrace=False)
+        pytest.fail(f"unknown vendor {name}. Known: {', '.join(registered.found)}", pytrace=False)
     return registered.found[name]
 
 
@@ -167,7 +167,7 @@ def test_a_device_that_is_not_there_has_no_metrics(backend: AcceleratorBackend) 
 
 
 def test_a_framework_has_a_name_for_it_or_says_why_not(backend: AcceleratorBackend) -> None:
-    """A name without blanks, or a `UsageError`; a framework that nobody knows is always one."""
+    """A name without blanks, or a `UsageError`; an unknown framework is always one."""
     for index in range(max(1, backend.get_device_count())):
         for framework in FRAMEWORKS:
             try:
@@ -177,7 +177,7 @@ def test_a_framework_has_a_name_for_it_or_says_why_not(backend: AcceleratorBacke
             assert name
             assert name.split() == [name]
     with pytest.raises(UsageError) as caught:
-        backend.get_framework_device_string(0, "a-framework-nobody-has")
+        backend.get_framework_device_string(0, "an-unknown-framework")
     assert all(known in str(caught.value) for known in backend.DEVICE_STRINGS)
 
 

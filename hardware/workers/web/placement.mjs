@@ -36,15 +36,15 @@ export function placed(lines) {
 // The reason why a log is incomplete, or an empty string.
 function contradiction({ providers, taken }) {
   const lists = Object.entries(providers);
-  if (!lists.length) return "the runtime's log doesn't tell where the nodes ran";
+  if (!lists.length) return "the runtime's log doesn't show where the nodes ran";
   for (const [provider, { stated, all, listed }] of lists) {
-    if (all && lists.length > 1) return `the runtime's log is incomplete: ${provider} has all nodes, and others have some`;
+    if (all && lists.length > 1) return `the runtime's log is incomplete: ${provider} reports all nodes, but other providers report some too`;
     if (!all && listed.length !== stated) {
       return `the runtime's log is incomplete: it lists ${listed.length} of ${stated} nodes of ${provider}`;
     }
   }
   if (taken.listed.length === taken.stated) return "";
-  return `the runtime's log is incomplete: it lists ${taken.listed.length} of ${taken.stated} nodes that are fused`;
+  return `the runtime's log is incomplete: it lists ${taken.listed.length} of ${taken.stated} fused nodes`;
 }
 
 // Operators by name on the target (`native`) and on the host, of a file whose `nodes` are known; or `incomplete`: why
@@ -82,7 +82,7 @@ export function counted(told, nodes, rules) {
   for (const [operator, name] of fused ? told.taken.listed : []) if (!elsewhere.has(name)) count(native, operator, name);
   for (const name of needed.filter((one) => !seen.has(one))) {
     const operator = operatorOf(name);
-    if (!beyond[operator]) return { incomplete: `the runtime's log is incomplete: it has no place for ${operator} (${name})` };
+    if (!beyond[operator]) return { incomplete: `the runtime's log is incomplete: it doesn't show where ${operator} (${name}) ran` };
     beyond[operator] -= 1;
   }
   return { native, host };

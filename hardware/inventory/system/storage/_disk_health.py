@@ -86,10 +86,10 @@ def _of_nvme(machine: Machine, name: str, link: str) -> DiskHealth:
     state = machine.text(f"{folder}/state")
     if state == "dead":
         return DiskHealth(
-            status="critical", temperature_celsius=temperature, reason="the kernel gave its controller up"
+            status="critical", temperature_celsius=temperature, reason="the kernel gave up on its controller"
         )
     if alarm == "1":
-        reason = "its temperature is beyond the threshold that it names"
+        reason = "its temperature exceeds its threshold"
         return DiskHealth(status="warning", temperature_celsius=temperature, reason=reason)
     return DiskHealth(temperature_celsius=temperature)
 
@@ -103,7 +103,7 @@ def _of_emmc(machine: Machine, name: str) -> DiskHealth:
     worst = max(steps)
     if worst == 11:
         return DiskHealth(
-            status="warning", reason="it is beyond its rated life", extra={"life_time_used": "over 100 %"}
+            status="warning", reason="its rated life is exceeded", extra={"life_time_used": "over 100 %"}
         )
     return DiskHealth(status=status, reason=reason, extra={"life_time_used": f"{10 * (worst - 1)} to {10 * worst} %"})
 
@@ -158,7 +158,7 @@ def read_smart(machine: Machine, path: str) -> DiskHealth:
     return (
         from_smartctl(data)
         if isinstance(data, dict)
-        else DiskHealth(untold="smartctl printed no JSON; 7.0 and later do")
+        else DiskHealth(untold="smartctl didn't print JSON (needs version 7.0 or later)")
     )
 
 
@@ -196,11 +196,11 @@ def _states(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if spare is not None and least is not None and spare < least and not bits & 0x01:
         yield "warning", f"{spare} % of its spare blocks are left, less than the threshold of {least} %"
     if errors := whole(log.get("media_errors"), least=1):
-        yield "warning", f"{errors} errors of the medium"
+        yield "warning", f"{errors} media errors"
     if inside(data, "smart_status", "passed") is False and not bits:
-        yield "critical", "its own assessment says that it fails"
+        yield "critical", "its self-assessment reports a failure"
     if (wear := _wear(data, log)) is not None and wear >= 100:
-        yield "warning", f"{wear:g} % of its rated endurance are used"
+        yield "warning", f"{wear:g} % of its rated endurance is used"
     for attribute in tables(inside(data, "ata_smart_attributes", "table")):
         name, count = str(attribute.get("name")), whole(inside(attribute, "raw", "value"), least=1, most=2**32)
         if name in data_file(_ATTRIBUTES)["counted"] and count:
@@ -210,7 +210,7 @@ def _states(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind in ("read", "write", "verify"):
         count = whole(inside(data, "scsi_error_counter_log", kind, "total_uncorrected_errors"), least=1)
         if count:
-            yield "warning", f"{count} errors of {kind} couldn't be corrected"
+            yield "warning", f"{count} uncorrected {kind} errors"
 
 
 def _wear(data: Mapping[str, Any], log: Mapping[str, Any]) -> float | None:
@@ -248,7 +248,7 @@ def _why_nothing(data: Mapping[str, Any]) -> str:
     messages = [line for one in tables(inside(data, "smartctl", "messages")) if (line := text(one.get("string")))]
     power = text(inside(data, "power_mode", "string")) or ""
     if "standby" in power.lower() or any("STANDBY" in one for one in messages):
-        return "the disk sleeps, and asking would wake it"
+        return "the disk is in standby, and reading its status would wake it"
     if any("Permission denied" in one or "root privileges" in one for one in messages):
         return f"needs root: smartctl says {messages[0]!r}"
     if messages:

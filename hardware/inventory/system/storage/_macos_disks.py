@@ -17,7 +17,7 @@ from .._macos import profiler
 from .storage_device import Mount, StorageDeviceInfo, codes, unique, with_reasons
 
 LIST = ("diskutil", "list", "-plist")
-_NO_SMART = "macOS tells a status alone; smartctl (brew install smartmontools) tells more"
+_NO_SMART = "macOS only reports a status; smartctl (brew install smartmontools) reports more"
 
 
 def why_nothing(machine: Machine) -> str:
@@ -84,7 +84,7 @@ def _described(
         filesystem=" + ".join(known) or None,
     )
     reasons = dict.fromkeys(("temperature_celsius", "wear_level_percent", "power_on_hours"), _NO_SMART)
-    usb = {"device_type": "a USB bridge doesn't report what is behind it"} if bus == "usb" else {}
+    usb = {"device_type": "a USB bridge doesn't report the disk behind it"} if bus == "usb" else {}
     return with_reasons(device, reasons | usb | {"health_status": f"macOS says {state or 'nothing'!r}"})
 
 

@@ -74,4 +74,7 @@ def _described(
 def _counters(machine: Machine) -> tuple[dict[str, dict[str, Any]], str]:
     ran = machine.run(*RELIABILITY)
     found = {str(one.get("DeviceId")): one for one in tables(from_json((ran.value or "").lstrip("\ufeff")))}
-    return found, "" if found else ran.reason or "needs an administrator: Get-StorageReliabilityCounter says nothing"
+    return (
+        found,
+        "" if found else ran.reason or "needs an administrator: Get-StorageReliabilityCounter returned nothing",
+    )

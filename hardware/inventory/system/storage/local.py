@@ -153,8 +153,8 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
     elif block.name.startswith("mmcblk"):
         unknown = dict.fromkeys(reasons, "SD cards and eMMC have no SMART")
     elif bus == "virtual":
-        unknown = dict.fromkeys(reasons, f"{why or 'a virtual disk'}: its host knows")
-    elsewhere = {} if filesystem else {"filesystem": "nothing of it is mounted, and udev knows no filesystem"}
+        unknown = dict.fromkeys(reasons, f"{why or 'a virtual disk'}: only its host knows")
+    elsewhere = {} if filesystem else {"filesystem": "it isn't mounted, and udev knows no filesystem"}
     device = StorageDeviceInfo(
         device_path=f"/dev/{block.name}",
         model=model,
@@ -228,7 +228,7 @@ def _usb_kind(block: Block, rotates: bool | None) -> tuple[str | None, str]:
     speed = first_number(block.udev.get("ID_ATA_ROTATION_RATE_RPM"))
     if speed is not None:
         return ("hdd" if speed else "ssd"), ""
-    return ("ssd", "") if rotates is False else (None, "a USB bridge doesn't report what is behind it")
+    return ("ssd", "") if rotates is False else (None, "a USB bridge doesn't report the disk behind it")
 
 
 def _virtual_disks() -> list[dict[str, str]]:

@@ -14,8 +14,8 @@ from .local import linux_disks
 from .storage_device import SMART_FIELDS, Mount, StorageBackend, StorageDeviceInfo, unique, with_reasons
 
 _FILESYSTEMS = Path(__file__).with_name("filesystems.toml")
-_ELSEWHERE = "it lies in the network: its servers know"
-_CAPACITY = "not asked: a server that doesn't answer would hold up the list"
+_ELSEWHERE = "it is network storage: only its servers know"
+_CAPACITY = "skipped: an unreachable server would block the list"
 _WINDOWS_NETWORK_DRIVE = 4
 """`DriveType` of Win32_LogicalDisk."""
 

@@ -16,8 +16,8 @@ from ....machine import LiveMachine, Machine
 from ....redaction import redact
 from ....values import data_file
 
-NOT_MEASURED = "not measured, and no sourced figure for this model"
-SMART_NOT_ASKED = "SMART wasn't asked: hwcompat devices list --smart"
+NOT_MEASURED = "not measured, and no known value for this model"
+SMART_NOT_ASKED = "SMART wasn't read: hwcompat devices list --smart"
 
 _CODES = Path(__file__).with_name("disk_codes.toml")
 _MEASURED = ("max_read_mbps", "max_write_mbps", "max_iops")

@@ -50,7 +50,7 @@ def get_storage_backend(
     found = known.get("network" if wanted in ("parallel", "object") else wanted)
     if found is None:
         raise UsageError(
-            f"{echo(name)} is no kind of storage",
+            f"{echo(name)} is not a kind of storage",
             fix=" ".join(filter(None, [did_you_mean(name, known), f"Known: {', '.join(known)}."])),
         )
     return found(machine, smart=smart)

@@ -205,7 +205,7 @@ def _watch_exports(recorder: FailureRecorder) -> None:
             found = _RELATIVE.search(str(error))
             if found and recorder.export is not None:
                 tried = TriedStep(step=recorder.export.step, inputs=dict(inputs))
-                expected = {**want, **masks_for(proof.subject.masked_by, inputs, want)}
+                expected = {**want, **masks_for(proof.model_input.masked_by, inputs, want)}
                 worst = str(error).rpartition(", in ")[2].partition(")")[0]
                 how = {"error": float(found[1]), "tolerance": verify_export.LIMIT, "worst": worst}
                 recorder.of_export = tried, expected, how

@@ -1,19 +1,20 @@
-"""Check the text that users read for words that this project doesn't use: `python -m benchmarks.wording`.
+"""Check the text that users read for words that this project doesn't use: `python test/support/banned_words.py`.
 
 It checks string literals of the product, docstrings of commands and of what the Python reference lists, TOML files,
-templates and hand-written pages. A string without a space is a key or a name.
+schemas, templates and hand-written pages. A string without a space is a key or a name.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PRODUCT = ("hardware", "generators", "reports", "hwcompat", "templates")
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
 MEASURED = ("docs/coverage/transformers-",)  # In addition to the pages under "Measured" in mkdocs.yml.
@@ -25,6 +26,17 @@ WORDS = (
 )
 """Patterns: `subject` would be weights, `declared` an assumed level, `none` an unsupported one."""
 
+PLAIN_ROOMS = ("hardware/",)
+"""Where `PLAIN_WORDS` and the schemas are checked too; the rest of the product is to follow."""
+
+PLAIN_WORDS = (
+    *("nor (?:does|do|is|are|has|can)", "as it is", "nothing (?:here )?(?:says|tells)", "counts? for nothing"),
+    *("(?:is|are|wasn't|weren't) heard", "is silent", "(?:isn't|aren't|is not) here", "holds? (?:no|none of)"),
+    *("lies? (?:there|outside|beside|in the)", r"(?<!there\s)is no (?!such|longer|real)[a-z]+"),
+    *("(?:optim|quant|initial|normal|special)is(?:e|es|ed|ing|ation|ations)", "behaviours?", "modelling"),
+)
+"""Riddles, inversions and British spelling."""
+
 _PLAN = "the declared revisions of the checking code"
 OTHER_MEANING: Mapping[str, Mapping[str, str]] = {
     "CHANGELOG.md": {"declared": "a name that changed", "sealed": "a name that changed"},
@@ -35,10 +47,8 @@ OTHER_MEANING: Mapping[str, Mapping[str, str]] = {
     "docs/VERDICT.md": {"declared": "a name in older files"},
     "hardware/evidence/damage.py": {"subject": "a column of evidence"},
     "hardware/evidence/declare_revisions.py": {"declared": _PLAN},
-    "hardware/evidence/error_types.toml": {"declared": _PLAN},
     "hardware/evidence/record.py": {"declared": _PLAN},
     "hardware/evidence/versions.py": {"declared": _PLAN},
-    "hardware/testing/checkpoints.py": {"nowhere": "where a dangling link leads"},
     "hardware/testing/suite_file.py": {"declared": _PLAN},
 }
 """Words with another meaning in a file, and that meaning, by file."""
@@ -61,9 +71,9 @@ def python_texts(source: str, *, documented: bool = False) -> Iterator[tuple[int
             yield node.lineno, node.value
 
 
-def toml_texts(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of the string values of a TOML file."""
-    waiting: list[object] = [tomllib.loads(source)]
+def data_texts(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the string values of a TOML or JSON file."""
+    waiting: list[object] = [json.loads(source) if source.startswith("{") else tomllib.loads(source)]
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
@@ -87,21 +97,22 @@ def texts() -> Iterator[tuple[str, int, str]]:
     paths = {*ROOT.glob("*.py"), *(one for top in PRODUCT for one in (ROOT / top).rglob("*"))}
     for path in sorted(paths | {one for pattern in PAGES for one in ROOT.glob(pattern)}):
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix not in (".py", ".toml", ".j2", ".md") or name.startswith(measured):
+        is_schema = name.startswith(PLAIN_ROOMS) and name.endswith(".json") and path.parent.name == "schemas"
+        if not (is_schema or path.suffix in (".py", ".toml", ".j2", ".md")) or name.startswith(measured):
             continue
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             found = python_texts(text, documented=name in public)
         else:
-            found = {".toml": toml_texts, ".j2": template_texts}.get(path.suffix, lambda page: iter([(1, page)]))(
-                text
-            )
+            readers = {".toml": data_texts, ".json": data_texts, ".j2": template_texts}
+            found = readers.get(path.suffix, lambda page: iter([(1, page)]))(text)
         yield from ((name, *one) for one in found)
 
 
 def findings(name: str, line: int, text: str) -> Iterator[str]:
     """Yield each banned word in a text, with its place."""
-    spaced = r"(?<![\w.=-])(?:" + "|".join(WORDS).replace(" ", r"\s+") + r")(?![\w-])"
+    words = (*WORDS, *PLAIN_WORDS) if name.startswith(PLAIN_ROOMS) else WORDS
+    spaced = r"(?<![\w.=-])(?:" + "|".join(words).replace(" ", r"\s+") + r")(?![\w-])"
     for found in re.finditer(spaced, text, re.IGNORECASE) if re.search(r"\s", text.strip()) else ():
         word = " ".join(found[0].lower().split())
         if word not in OTHER_MEANING.get(name, {}):
