@@ -15,8 +15,6 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 PROGRAM = "hwcompat"
 ARGUMENTS = "hwcompat.arguments"
 """The key of a command line's words in the `meta` of its click context."""
@@ -71,6 +69,8 @@ def command_of(*words: str) -> str:
 
 def own_arguments() -> Sequence[str]:
     """Return the words of the command line that runs, without the program's name."""
+    import click  # not on a machine that runs a bundle
+
     context = click.get_current_context(silent=True)
     words: Sequence[str] = context.meta.get(ARGUMENTS, ()) if context is not None else ()
     return words

@@ -105,7 +105,7 @@ def _recorder(folder: Path) -> MachineRecorder:
 
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / INDEX).is_file()):
         raise OutputError(
-            f"{folder} isn't empty and holds no recording", fix="Name a new folder, or one with a recording."
+            f"{folder} isn't empty and isn't a recording", fix="Name a new folder, or one with a recording."
         )
     return MachineRecorder(LiveMachine())
 
