@@ -85,7 +85,7 @@ def test_a_recording_overwrites_nothing_else(tmp_path, capsys):
     for name in ("file", "folder"):
         arguments = ["doctor", "--no-check", "--record", str(tmp_path / name)]
         assert run_command_line(main, arguments, program="hardware") == 4
-        assert "holds no recording" in capsys.readouterr().err
+        assert "isn't a recording" in capsys.readouterr().err
     both = ["doctor", "--record", str(tmp_path / "new"), "--replay", str(computer("vm-virtio").folder)]
     assert run_command_line(main, both, program="hardware") == 4
 
