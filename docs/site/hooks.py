@@ -15,7 +15,7 @@ ABOVE = {"README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING
 
 MATRIX = ROOT / "hwcompat-out" / "matrix.html"
 """The page with every cell; `make docs` has it made."""
-_ABOUT = "COMPATIBILITY.md"
+_ABOUT = "measured/compatibility.md"
 
 _LINK = re.compile(r"(?P<before>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^()\s#]*)(?P<anchor>#[^()\s]*)?\)")
 
@@ -39,7 +39,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return markdown
     linked = _linked(markdown, ROOT / "docs" / uri.parent, uri, above=False)
     if uri.as_posix() == _ABOUT:
-        link = f"[Every cell, to be searched]({MATRIX.name}){{ .md-button }}"
+        link = f"[Every cell, to be searched](../{MATRIX.name}){{ .md-button }}"
         return linked.replace("\n## ", f"\n{link}\n\n## ", 1)
     return linked
 
