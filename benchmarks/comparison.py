@@ -45,64 +45,7 @@ _SHOWN: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
 )
 
-_HEAD = """# What changed between two runs, and by what
-
-`hwcompat compare` names the cause of each of the failures that are provoked below.
-
-Made by `python -m benchmarks.comparison`, which runs what is shown here.
-
-```
-hwcompat compare A B              from A to B
-hwcompat compare A                from A to the latest run
-hwcompat compare last-green [B]   when what is broken now (as of B) was last green
-hwcompat compare                  the last ten runs
-```
-
-A and B are a run's id or a beginning of it that no other run has, the name of a machine (`--machine NAME` of a
-run), a folder of evidence, `latest`, or `previous`: the run before the other one on its machine with any of its
-cells. `--machine NAME` selects one machine's runs, `--evidence DIR` the folder of evidence;
-`--format` is text, markdown or json ([schema](../../reports/schemas/comparison.json)).
-
-## What the words mean
-
-- **green**: every planned check passed on the device that was asked for, judged by the versions and tolerances of
-  that run. What ran on a substitute, with an edited suite, without its proofs, or is dated ahead, isn't green.
-- **failed**: a check failed, and nothing says that it was elsewhere. **unknown**: neither; left out, ambiguous, not
-  reached.
-- **worse** (error): was green and isn't, another check fails, or nothing is known any more.
-- **flaky** (warning): green and failed by turns, at least twice, in runs between which nothing that is recorded
-  differs, whatever the last one showed. The newest 12 of such runs are looked at.
-- **slower** (warning): as green as before, and weights of real size (config or checkpoint).
-- **changed** (warning): the same state with fewer checks, smaller weights, a wider tolerance, a lower level, or
-  another error.
-- **never green**: with `last-green`, not green in any run of this machine.
-- **better**, **new**, **gone** (a warning): green again; planned in the second alone; planned in the first alone.
-
-`--fail-on` (default `error`) says from which severity on the exit code is 1. 0: nothing of that kind; 4: the
-command line; 5: a word that names no run, or two sides without a cell in common.
-
-A run speaks together with the runs that it resumed. A machine or a folder speaks with the newest run of each cell
-that wasn't cut off there; each change then names what differs between its own two runs.
-
-## How a cause is named
-
-Candidates are the versions on which evidence of the cell's target depends ([EXPIRY.md](../EXPIRY.md)), the suite,
-weights, tolerance, device, precision, conditions of the run, the machine and what it has. What follows from another
-candidate stands with it: the configuration of another suite, the tolerance of other code of ours. Where there is
-one candidate, it is named as the only one; versions that the target doesn't declare to depend on are no candidates,
-and are listed if there is none. If nothing differs, the report says so: one more run shows whether it is flaky. A
-candidate is no proof: what isn't recorded (a temperature, a library of the system, a file that was edited in place)
-can't be named.
-
-With `last-green` the two runs compared are the last green one and the first after it that showed what is so now, so
-that what moved later isn't blamed.
-
-A forward pass is timed once a run. Speed is judged only if five runs of each side are there between
-which nothing differs, one suite at a time (`--jobs 1`), and every one of the newest five took longer than every one
-of the five before. Of two single runs nothing is ever said.
-
-## Three runs in which something broke
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def _command(arguments: tuple[str, ...], fault: str = "") -> str:
