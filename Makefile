@@ -180,7 +180,7 @@ docs: .venv-docs/.ready $(VENV)/.ready
 	$(OWN) -m benchmarks.documentation links
 	@mkdir -p hwcompat-out
 	$(OWN) -m benchmarks.published_matrix html > hwcompat-out/matrix.html
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build # not --quiet, which would hide warnings from strict
 
 # All code in the documentation, run: does it print what the pages say? ARGS="docs/tutorial.md" asks one page.
 docs-check: $(VENV)/.ready-dev

@@ -39,7 +39,12 @@ def _sections(group: click.Group, above: click.Context) -> Iterator[str]:
         said, _, examples = inspect.cleandoc(command.help or "").replace("\b\n", "").partition("Examples:\n")
         yield f"{markdown(' '.join(said.split()))}\n"
         lines = [command.get_usage(context).removeprefix("Usage: "), *map(str.strip, examples.splitlines())]
-        code = "\n".join(" ".join(line.split()) for line in lines).replace(program_command(), PROGRAM).strip()
+        code = (
+            "\n".join(" ".join(line.split()) for line in lines)
+            .replace(program_command(), PROGRAM)
+            .replace("python -m hardware", f"{PROGRAM} devices")
+            .strip()
+        )
         yield f"```\n{code}\n```\n"
         rows = [
             [f"`{', '.join((*one.opts, *one.secondary_opts))}`", markdown(_help(one))]

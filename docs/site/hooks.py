@@ -9,7 +9,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-ABOVE = {"README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md",
+ABOVE = {"README.md": "OVERVIEW.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md",
          "SECURITY.md": "SECURITY_REPORTING.md"}  # fmt: skip
 """Pages above docs/, and what they are called on the site."""
 
@@ -56,6 +56,7 @@ def _linked(markdown: str, folder: Path, uri: Path, *, above: bool) -> str:
             up = "../" * len(uri.parent.parts)
             return f"{match['before']}[{match['text']}]({up}{ABOVE[there.name]}{match['anchor'] or ''})"
         inside = there.is_relative_to(ROOT / "docs") and not there.is_relative_to(ROOT / "docs" / "ci")
+        inside = inside and there.suffix != ".html"
         if inside and there.is_file() and not there.is_relative_to(ROOT / "docs" / "evidence"):
             return match[0]
         if there.is_relative_to(ROOT):

@@ -11,15 +11,15 @@ from typing import Any
 import click
 import yaml
 
-import run_test_generation
-from reports.report_request import with_options as with_reporter_options
+from hwcompat.cli.earlier_scripts import GENERATION, REPORTER, commands_of
+from hwcompat.cli.main_program import program
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / "action.yml"
 FILES = (ACTION, ROOT / "docs" / "ci" / "github-workflow.yml", ROOT / "docs" / "ci" / "gitlab-ci.yml")
-DOORS = {
-    "run_test_generation.py": run_test_generation.main,
-    "hardware_compatibility_reporter.py": click.command()(with_reporter_options(lambda: None)),
+SCRIPTS = {
+    "run_test_generation.py": (GENERATION, "generate"),
+    "hardware_compatibility_reporter.py": (REPORTER, "report"),
 }
 
 
@@ -40,12 +40,24 @@ def scripts(node: Any) -> Iterator[str]:
             yield from scripts(one)
 
 
-def commands(shell: str) -> Iterator[tuple[str, list[str]]]:
-    """Our commands in a piece of shell, each with its words."""
+def commands(shell: str) -> Iterator[list[str]]:
+    """Lines of `hwcompat` in a piece of shell, as words; a line of an earlier script is translated."""
     for text in shell.replace("\\\n", " ").splitlines():
-        found = re.search(r"(\w+\.py)\"?\s(.*)", text)
-        if found and found[1] in DOORS:
-            yield found[1], shlex.split(re.split(r"\s(?:\|\||&&|;|>)\s", found[2])[0].replace('"${options[@]}"', ""))
+        found = re.search(r"(?:^|\s|/)(hwcompat|\w+\.py)\"?\s(.*)", text)
+        if found is None or found[1] not in ("hwcompat", *SCRIPTS):
+            continue
+        words = shlex.split(re.split(r"\s(?:\|\||&&|;|>)\s", found[2])[0].replace('"${options[@]}"', ""))
+        yield from [words] if found[1] == "hwcompat" else commands_of(words, *SCRIPTS[found[1]])
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that a line names, and the words that follow its name."""
+    command: click.Command = program
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    return command, words
 
 
 def shell_of(path: Path) -> str:
@@ -61,12 +73,17 @@ def test_every_command_has_the_options_that_it_is_given() -> None:
     for path in (*FILES, ROOT / "docs" / "CI.md"):
         found = list(commands(shell_of(path)))
         assert found or "uses: " in path.read_text(encoding="utf-8")
-        for door, words in found:
-            options = {name: one for one in DOORS[door].params for name in one.opts}
+        for line in found:
+            command, words = command_of(line)
+            options = {name: one for one in command.params for name in one.opts if isinstance(one, click.Option)}
+            arguments = sum(isinstance(one, click.Argument) for one in command.params)
             place = 0
             while place < len(words):
                 name, _, joined = words[place].partition("=")
-                assert name in options, f"{path.name}: {door} has no {name}"
+                if not name.startswith("-") and arguments:
+                    arguments, place = arguments - 1, place + 1
+                    continue
+                assert name in options, f"{path.name}: {' '.join(line)}: there is no {name}"
                 one = options[name]
                 value = joined or (words[place + 1] if place + 1 < len(words) and not one.is_flag else "")
                 if isinstance(one.type, click.Choice) and "$" not in value:
