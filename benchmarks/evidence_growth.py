@@ -40,11 +40,8 @@ took = time.perf_counter() - before
 print(json.dumps([took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, told]), file=sys.stderr)
 """
 
-_REPORTER = "import hardware_compatibility_reporter as door\ntold = door.main(words)"
-_MATRIX = (
-    "from hardware.command_line import run_command_line\nimport run_test_generation as door\n"
-    "told = run_command_line(door.main, words, program='run_test_generation.py')"
-)
+_REPORTER = "from hwcompat.cli.earlier_scripts import reporter_main\ntold = reporter_main(words)"
+_MATRIX = "from hwcompat.cli.earlier_scripts import generation_main\ntold = generation_main(words)"
 _LINES = (
     "from pathlib import Path\nfrom hardware.evidence.runs import RunEvidence\n"
     "with RunEvidence(Path(words[0])) as evidence:\n    told = len(evidence.checks(cells={words[1]}))"

@@ -26,8 +26,8 @@ CELL = "bert/fill-mask/cpu/float32"
 _FORMATS = {"markdown": "md", "json": "json", "html": "html"}
 _CHILD = """
 import json, resource, sys
-import hardware_compatibility_reporter
-code = hardware_compatibility_reporter.main(sys.argv[1:])
+from hwcompat.cli.earlier_scripts import reporter_main
+code = reporter_main(sys.argv[1:])
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]), file=sys.stderr)
 """

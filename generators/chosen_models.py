@@ -53,7 +53,7 @@ def choose_models(
     if not names:
         raise UsageError(
             "no model was named",
-            fix="For example: python run_test_generation.py --model bert --device auto --run",
+            fix="For example: hwcompat run --model bert --device auto",
         )
     kept = tuple(name for name in names if not wanted or _is_one_of(_shape(name, name in named), wanted))
     if not kept:

@@ -1,6 +1,6 @@
 """The public API for a vendor plugin; see docs/ADDING_A_VENDOR.md.
 
-Importing this module imports no framework and no vendor library, which keeps `python -m hardware list` fast.
+Importing this module imports no framework and no vendor library, which keeps `hwcompat devices list` fast.
 """
 
 from .inventory.vendors._pci import PciDevice, bound_driver, pci_accelerators, pcie_generation

@@ -58,7 +58,7 @@ class AppliedFix:
                 raise UsageError(
                     f"{VARIABLE} has {echo(part)}, which is no change",
                     why=f"{name} can be {', '.join(known)}" if known else did_you_mean(name, KNOWN),
-                    fix=f"Unset {VARIABLE}: --try-remedies sets it where it is needed.",
+                    fix=f"Unset {VARIABLE}: hwcompat fix sets it where it is needed.",
                 )
             found[name] = value[:_LONGEST]
         return cls(**found)
@@ -86,5 +86,5 @@ def refuse_changes() -> None:
         raise UsageError(
             f"{VARIABLE} is set to {echo(text)}",
             why="what runs under a changed condition measures no cell",
-            fix=f"Unset {VARIABLE}; --try-remedies of hardware_compatibility_reporter.py tries changes.",
+            fix=f"Unset {VARIABLE}; hwcompat fix CELL tries changes.",
         )

@@ -28,8 +28,8 @@ COMMAND_NAMES = (
 )
 """The names of all commands of the program, in the order of its help."""
 
-_ROOT = Path(__file__).parents[1]
-_COMMAND = re.compile(rf"(?<![\w./-]){PROGRAM} (?=(?:{'|'.join(COMMAND_NAMES)})\b|--)")
+_ROOT = Path(__file__).resolve().parents[1]
+_COMMAND = re.compile(rf"(?<![\w./-])(?<!-m ){PROGRAM} (?=(?:{'|'.join(COMMAND_NAMES)})\b|--)")
 _REQUIREMENTS = re.compile(r"(?<=install )-r requirements(?:-(\w+))?\.txt")
 _SETUP = re.compile(r"make setup-(\w+)")
 
@@ -39,8 +39,12 @@ _WEB = "make setup-web in a checkout, and HWCOMPAT_WEB_PYTHON=<checkout>/.venv-w
 
 @functools.cache
 def is_installed() -> bool:
-    """Return whether this is an installed package rather than a checkout of the repository."""
-    return not ((_ROOT / "pyproject.toml").is_file() and (_ROOT / "constraints.txt").is_file())
+    """Return whether this is an installed package rather than a checkout of the repository, or a bundle of it."""
+    return _has_program() and not ((_ROOT / "pyproject.toml").is_file() and (_ROOT / "constraints.txt").is_file())
+
+
+def _has_program() -> bool:
+    return (_ROOT / PROGRAM).is_dir()  # a bundle contains the package `hardware` only
 
 
 def interpreter() -> str:
@@ -53,7 +57,7 @@ def interpreter() -> str:
 
 def program_command() -> str:
     """Return the shell command that starts the program here: its script, else the package, by name or by path."""
-    if script := _script():
+    if script := PROGRAM if not _has_program() else _script():
         return script
     if is_installed() or Path.cwd() == _ROOT:
         return f"{interpreter()} -m {PROGRAM}"

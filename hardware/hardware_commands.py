@@ -1,4 +1,4 @@
-"""The commands of `python -m hardware` except `list`: their options and exit codes."""
+"""The commands of `hwcompat` about devices except `list`: their options and exit codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from .errors import OutputError, UsageError
 from .files import write_whole
@@ -53,7 +53,7 @@ def formats(*names: str) -> Callable[..., Callable[..., int]]:
     return click.option("--format", "format_", type=click.Choice(names), default=names[0], show_default=True)
 
 
-@click.command("doctor", short_help="Say what is missing, and the command that fixes it.")
+@click.command("doctor", short_help="Show what is missing, and the command that fixes it.")
 @click.option("--check/--no-check", default=True, show_default=True, help="Compute on each expected target.")
 @click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="For each target.")
 @click.option("--record", type=_FOLDER, metavar="DIR", help="Keep what detection read, as a fixture.")
@@ -63,12 +63,12 @@ def formats(*names: str) -> Callable[..., Callable[..., int]]:
 def doctor_command(
     check: bool, timeout: float, record: Path | None, replay: Path | None, format_: str, output: Path | None
 ) -> int:
-    """Say what is missing, the command that fixes it, and whether what is expected works.
+    """Show what is missing, the command that fixes it, and whether what is expected works.
 
     \b
     Examples:
-      python -m hardware doctor
-      python -m hardware doctor --no-check --format json
+      hwcompat doctor
+      hwcompat doctor --no-check --format json
 
     \b
     A recording holds what detection read, without serial numbers, names and secrets.
@@ -124,17 +124,17 @@ def _keep(recorder: MachineRecorder, folder: Path) -> None:
     say(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
 
 
-@click.command("compare", short_help="Say what differs between two inventories.")
+@click.command("compare", short_help="Show what differs between two inventories.")
 @click.argument("before", type=_FILE, metavar="A.json")
 @click.argument("after", type=_FILE, metavar="B.json")
 @formats("table", "json")
 @OUTPUT
 def compare_command(before: Path, after: Path, format_: str, output: Path | None) -> int:
-    """Say what differs between two inventories, as `list --format json` writes them.
+    """Show what differs between two inventories, as `hwcompat devices list --format json` writes them.
 
     \b
     Examples:
-      python -m hardware compare before.json after.json
+      hwcompat devices compare before.json after.json
 
     \b
     Exit codes: 0 no evidence expires, 1 something differs that makes evidence expire.
@@ -153,8 +153,8 @@ def evidence_commands() -> None:
 
     \b
     Examples:
-      python -m hardware evidence sign hwcompat-out/evidence --key ~/.ssh/id_ed25519
-      python -m hardware evidence check hwcompat-out/evidence --signers allowed_signers --identity me@example.org
+      hwcompat evidence sign hwcompat-out/evidence --key ~/.ssh/id_ed25519
+      hwcompat evidence check hwcompat-out/evidence --signers allowed_signers --identity me@example.org
     """
 
 

@@ -1,4 +1,4 @@
-"""Reading the inventory of another machine, written by `python -m hardware list --format json`."""
+"""Reading the inventory of another machine, written by `hwcompat devices list --format json`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Made = TypeVar("_Made")
 _SCHEMA = Path(__file__).parent / "schemas" / "inventory.json"
 _LARGEST = 64 * 1024 * 1024
 _NEEDED = ("host", "cpu", "memory", "accelerators", "vendors", "packages")
-_FIX = "Write one with: python -m hardware list --format json --output FILE"
+_FIX = "Write one with: hwcompat devices list --format json --output FILE"
 _STATES = {"hardware": HardwareState, "driver": DriverState, "library": LibraryState}
 _LEFT_OUT = frozenset({"socket_details", "caches", "clusters", "numa_nodes"})
 

@@ -1,6 +1,6 @@
 """Plugins of the program: the packages in `hwcompat/plugins`, and the entry points of that group.
 
-A plugin provides commands of `python -m hardware`, jobs for options of the command lines, and checks for reports.
+A plugin provides commands of `hwcompat devices`, jobs of other commands, and checks for reports.
 Modules below `hwcompat` never import a plugin; they look it up by name, and it is imported on first use.
 """
 
@@ -27,7 +27,7 @@ GROUP = "hwcompat.plugins"
 class Plugin:
     """The contents of a plugin, as names such as ".module:function" relative to `package`.
 
-    `commands` are sequences of click commands for `python -m hardware`. `jobs` are functions by the name of the
+    `commands` are sequences of click commands for `hwcompat devices`. `jobs` are functions by the name of the
     option or caller that uses them. `checks` raise an error if a part listed in reports doesn't work. `problems`
     return the problems of this process, with the arguments of `HardwareCompatibilityReporter.add_error` as
     attributes.
@@ -63,7 +63,7 @@ class Plugins:
         )
 
     def commands(self) -> Iterable[click.Command]:
-        """Return all commands for `python -m hardware`."""
+        """Return all commands for `hwcompat devices`."""
         for plugin in self.loaded:
             for name in plugin.commands:
                 yield from plugin.load(name)

@@ -280,7 +280,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise BrokenInput(
             f"{echo(str(folder))} holds no recording of a machine",
             why=f"{INDEX}: {reason_of(error)}",
-            fix="Make one with: python -m hardware doctor --record DIR",
+            fix="Make one with: hwcompat doctor --record DIR",
         ) from error
     return index
 

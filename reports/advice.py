@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import re
-import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from generators.compatibility.operators.operator_table import coverage
 from generators.compatibility.verdict import Level, Verdict
 from generators.compatibility.vocabulary import vocabulary
 from hardware.cell import Cell
-from hardware.command_names import as_runnable
+from hardware.command_names import as_runnable, command_of
 from hardware.errors import HwCompatError
 from hardware.evidence.error_types import current_name
 from hardware.target import Target
@@ -36,7 +35,7 @@ _DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
 _FALLBACK = "unknown"
 _COMMAND = "{command}"
 
-EXAMPLE = "python run_test_generation.py --model bert --device auto --run"
+EXAMPLE = "hwcompat run --model bert --device auto"
 
 
 @functools.cache
@@ -116,8 +115,7 @@ def measuring_command(model: str, device: str, *, task: str = "", precision: str
     words += ["--task", task] if task else []
     words += ["--device", device]
     words += ["--precision", precision] if precision not in ("", "float32") else []
-    options = shlex.join([*words, *(["--force"] if force else []), "--run"])
-    return f"{as_runnable('python run_test_generation.py')} {options}"
+    return command_of("run", *words, *(["--force"] if force else []))
 
 
 _MOST_FINDINGS = 10

@@ -16,7 +16,7 @@ from .stack import STACK_COMPONENT
 if TYPE_CHECKING:
     from .report import Report
 
-_MAKE_ANEW = "Make it anew: python hardware_compatibility_reporter.py --collect-all --format json > FILE"
+_MAKE_ANEW = "Make it anew: hwcompat report --format json > FILE"
 _DID_NOT_RUN = (Outcome.NOT_RUN, Outcome.SKIPPED)
 
 

@@ -1,4 +1,4 @@
-"""`--collect-all`, `--matrix`, `--test-hardware`, `--check-model`: the requested parts in one report."""
+"""`hwcompat report`: the requested parts in one report."""
 
 from __future__ import annotations
 

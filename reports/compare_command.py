@@ -1,4 +1,4 @@
-"""`--compare A B`, `--compare last-green`: what changed between two runs, machines or folders, and why."""
+"""`hwcompat compare`: what changed between two runs, machines or folders, and why."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _compared(first: str, second: str, shelf: _OpenEvidence, machine: str) -> Ru
 def _since_green(word: str, shelf: _OpenEvidence, machine: str) -> RunComparison:
     """Compare with the last green run: a run, all runs of a machine, or by default the machine of the latest run."""
     if word in (LAST_GREEN, PREVIOUS):
-        raise UsageError(f"last-green can't be compared with {word}", fix="Say: --compare last-green.")
+        raise UsageError(f"last-green can't be compared with {word}", fix="Use: hwcompat compare last-green")
     now, evidence = _find(word or LATEST, shelf, machine)
     name = now.runs[0].machine
     if not now.one or not word:
@@ -149,7 +149,7 @@ def _find(word: str, shelf: _OpenEvidence, machine: str) -> tuple[NamedSide, Run
         return NamedSide(word=word, runs=tuple(runs), one=False), evidence
     evidence = shelf.open(shelf.default)
     if not evidence.runs:
-        raise NothingMatched(f"there is no run in {shelf.default}", fix="Run something with --run first.")
+        raise NothingMatched(f"there is no run in {shelf.default}", fix="Run something with hwcompat run first.")
     known = {*KEYWORDS, *evidence.runs, *(run.machine for run in evidence.runs.values())}
     raise NothingMatched(f"{echo(word)} is no run, machine or folder of evidence", fix=did_you_mean(word, known))
 
@@ -256,7 +256,7 @@ def run_before(now: NamedSide, evidence: RunEvidence) -> NamedSide:
     raise NothingMatched(
         f"no run on {one_line(now.runs[0].machine, longest=80) or 'this machine'} comes before "
         f"{now.runs[0].run_id} with a cell of it",
-        fix="Name another run; --compare alone lists them.",
+        fix="Name another run; hwcompat compare lists them.",
     )
 
 

@@ -1,4 +1,4 @@
-"""`--coverage-report`: the results of every model type on this machine, in a format."""
+"""`hwcompat coverage`: the results of every model type on this machine, in a format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--diagnose FILE|-`: diagnose a pasted traceback or log, offline and without importing what it names."""
+"""`hwcompat diagnose FILE|-`: diagnose a pasted traceback or log, offline and without importing what it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--merge`, `--compact` and `--publish`: change a folder of evidence before it is reported on."""
+"""`hwcompat evidence merge`, `compact` and `publish`: change a folder of evidence before it is reported on."""
 
 from __future__ import annotations
 

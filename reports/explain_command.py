@@ -1,4 +1,4 @@
-"""`--explain CELL`: the rules and facts behind a prediction, what was measured, and what would change it."""
+"""`hwcompat explain CELL`: the rules and facts behind a prediction, what was measured, and what would change it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _refuse_unknown(cell: Cell) -> None:
     if found.confidence == "low":
         raise UsageError(
             f"{echo(cell.model)} is not a known model type",
-            why="rules apply to model types; use --model NAME --explain for a checkpoint",
+            why="rules apply to model types; use hwcompat explain --model NAME for a checkpoint",
         )
     recipe = load_recipe(cell.model, cell.task)
     if recipe is None and (primary := load_recipe(cell.model)):

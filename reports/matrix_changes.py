@@ -21,7 +21,7 @@ from .saved_reports import read_kept
 CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
 CHANGES_SCHEMA_VERSION = 1
 
-_MAKE_ANEW = "Make it anew: python run_test_generation.py --hardware-compatibility --format json > FILE"
+_MAKE_ANEW = "Make it anew: hwcompat matrix --format json > FILE"
 
 
 class MatrixChangeKind(StrEnum):

@@ -1,4 +1,4 @@
-"""`--hardware-compatibility`: the matrix of this machine in a format."""
+"""`hwcompat matrix`: the matrix of this machine in a format."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from generators.compatibility.matrix import Matrix
 from generators.compatibility.matrix_groups import GROUPS, GroupCell
 from generators.compatibility.verdict import Basis, Level, Verdict
+from hardware.command_names import as_runnable
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.plain_text import json_text, one_line, printable, wrapped
 
@@ -71,7 +72,7 @@ def matrix_text(
         return _csv(matrix, by)
     label, rows = _rows(matrix, by)
     if not rows:
-        return f"{NOTHING[by]}\n"
+        return f"{as_runnable(NOTHING[by])}\n"
     table = [[label, *matrix.hardware_types], *rows]
     notes = _notes(matrix, by)
     if format == "markdown" and by in matrix.groups:  # names of machines and accelerators are untrusted
@@ -131,8 +132,8 @@ NOTHING = {
     "family": "There is no family.",
     "model": "No model has a verdict yet.",
     "architecture": "No model has a verdict yet, so there is nothing to say of architectures.",
-    "accelerator": "No accelerator has evidence yet: run something with --run.",
-    "machine": "No machine has evidence yet: run something with --run.",
+    "accelerator": "No accelerator has evidence yet: run something with hwcompat run.",
+    "machine": "No machine has evidence yet: run something with hwcompat run.",
 }
 
 

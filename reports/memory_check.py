@@ -1,4 +1,4 @@
-"""Whether a model fits into the memory of the devices here, as text and as JSON (`--check-model`)."""
+"""Whether a model fits into the memory of the devices here, as text and as JSON (`hwcompat report --model`)."""
 
 from __future__ import annotations
 

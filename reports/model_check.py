@@ -54,7 +54,7 @@ class ModelCheck:
     `cause` says why the level is what it is, `change` what to do next, `command` what measures it. `absent` is the
     reason why the target isn't on this machine, empty if it may be, and `absence` its error type. `suggestion` is
     what to try instead of a low or unsupported pair. `memory` says whether it fits, if requested. `refused` is the
-    error type if `--run` refuses the model.
+    error type if `hwcompat run` refuses the model.
     """
 
     model: str
@@ -171,7 +171,7 @@ def check_model(
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """What `--run` would find for a model: its name in cells, `missing` weights, why it's `refused`, and notes."""
+    """What `hwcompat run` would find for a model: its name in cells, `missing` weights, why it's `refused`, notes."""
 
     cell_model: str
     known: Classification | Recipe | GivenRecipe
@@ -183,7 +183,7 @@ class _Files:
 
 
 def _files_of(name: str, found: Classification) -> _Files:
-    """Check a model's files with the functions that `--run` uses before it computes."""
+    """Check a model's files with the functions that `hwcompat run` uses before it computes."""
     known = _stored_recipe(found) or found
     if kind_of(name) == "graph":
         return _graph_file(name, found)
@@ -228,7 +228,7 @@ def _checkpoint_model(name: str, found: Classification) -> str:
 
 
 def _refused_verdict(cell: Cell, error: HwCompatError) -> Verdict:
-    """Return the verdict of a model that `--run` refuses, with the reason."""
+    """Return the verdict of a model that `hwcompat run` refuses, with the reason."""
     reason = Reason.of("model_refused", message=f"{error.what}: {error.why}" if error.why else error.what)
     return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, fault=Fault.MODEL, reasons=(reason,))
 

@@ -24,6 +24,7 @@ from generators.models.model_libraries import known_types
 from generators.models.recipe import SHIPPED
 from hardware.backends.factory import built_in_targets
 from hardware.cell import PRECISIONS, Cell
+from hardware.command_names import PROGRAM
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine
 
@@ -41,6 +42,9 @@ _SYSTEM_PATHS = ("/dev/", "/proc/", "/sys/", "/usr/", "/etc/", "/opt/", "/lib")
 _FOLDER_OPTIONS = frozenset(
     {"--config", "--output-dir", "--evidence", "--report-dir", "--template-dir", "--bundle", "--upstream", "--suites"}
 )
+_FOLDER_COMMANDS = frozenset({"bundle", "check", "update", "upstream", "verify", "web-page"})
+"""Commands whose argument is a folder or a file."""
+
 _UNCHANGED_FIELDS = frozenset(
     {
         *("error_type", "hardware_type", "severity", "confidence", "check_name", "checks", "task", "precision"),
@@ -203,6 +207,8 @@ def _without_folders(command: str) -> str:
     except ValueError:
         return command
     hidden = []
+    if words[:1] == [PROGRAM] and words[1:2] and words[1] in _FOLDER_COMMANDS:
+        words[2:3] = [word if word.startswith("-") else "FOLDER" for word in words[2:3]]
     for before, word in itertools.pairwise(["", *words]):
         option, sign, _ = word.partition("=")
         shown = f"{option}=FOLDER" if sign and option in _FOLDER_OPTIONS else word

@@ -1,4 +1,4 @@
-"""`--run`: run the suites, print the results, and keep a report of that run in each format.
+"""`hwcompat run`: run the suites, print the results, and keep a report of that run in each format.
 
 A run that resumes another one is shown with the cells that it took over.
 """
@@ -168,7 +168,7 @@ def _print_missing(result: JobResult, asked: Options) -> None:
     for cell in missing:
         mild = asked.allow_fallback
         where = f"on {asked.host}" if asked.host else "here"
-        doctor = "" if asked.host else f" {command_of('hardware')} doctor says more."
+        doctor = "" if asked.host else f" {command_of('doctor')} says more."
         ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
         click.echo(
             f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't "

@@ -143,7 +143,7 @@ def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
     said = [("Chosen", f"{taken.target}: {taken.reason}")]
     if passed:
         said.append(
-            ("Passed over", f"{', '.join(s.target for s in passed)} ({command_of('hardware')} list says why)")
+            ("Passed over", f"{', '.join(s.target for s in passed)} ({command_of('devices', 'list')} says why)")
         )
     return said
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hardware.command_names import as_runnable
 from hardware.plain_text import WIDTH, json_text, labelled, printable
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def verified_text(found: Verification, format_: str) -> str:
     """Return which suites compile, are collected, pass, and fail when their model is broken."""
     if format_ == "json":
         return json_text({"suites": _verified(found)})
-    return printable(found.text(), keep="\n")
+    return printable(as_runnable(found.text()), keep="\n")
 
 
 def published_text(found: Publication, format_: str) -> str:
@@ -96,7 +97,7 @@ def published_text(found: Publication, format_: str) -> str:
         names = ("published", "kept_back", "taken_away", "edited")
         became = {name: list(getattr(found, name)) for name in names}
         return json_text({"suites": _verified(found.verification), "folder": str(found.folder), **became})
-    return printable(found.text(), keep="\n")
+    return printable(as_runnable(found.text()), keep="\n")
 
 
 def _planned(suite: PlannedSuite) -> dict[str, Any]:

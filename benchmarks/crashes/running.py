@@ -186,5 +186,5 @@ def clean(place: Place) -> None:
 
 def _runs_suites(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
-        return any("run_test_generation.py" in word for word in process.cmdline())
+        return any(Path(word).name in ("run_test_generation.py", "hwcompat") for word in process.cmdline())
     return False

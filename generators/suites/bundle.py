@@ -30,7 +30,7 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
     `UsageError` for a name that isn't a zip file's or for suites that import a user's own code.
     """
     if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be the parent
-        raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
+        raise UsageError(f"{path} is not the name of a zip file", fix="For example: hwcompat bundle suite.zip")
     names, data = packed(path.stem, planned, versions)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ from generators.models.inputs import covered_by, other_draws, placeholders
 from generators.models.recipe import HERE, Recipe
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
+from hardware.command_names import PROGRAM
 from hardware.errors import UsageError, echo
 from hardware.evidence.revisions import suite_revisions
 from hardware.testing.checks import Check, applicable_checks
@@ -225,7 +226,7 @@ def _imports(recipe: Recipe) -> str:
 def command_for(cell: Cell, *, model: str | None = None, config: str = "", dims: str = "") -> str:
     """Return the command that makes a suite again. `model` is the name that the user passed if it isn't the cell's
     model, `config` the project file if it affects the suite's text, and `dims` the dimensions if they aren't tiny."""
-    words = ["python", "run_test_generation.py", *(["--config", config] if config else [])]
+    words = [PROGRAM, "generate", *(["--config", config] if config else [])]
     words += ["--model", model or cell.model, "--device", str(cell.target)]
     if cell.precision != "float32":
         words += ["--precision", cell.precision]

@@ -178,9 +178,9 @@ def compare_suites(
     states = {one.state for one in compared}
     notes = []
     if SuiteState.EDITED in states and not force:
-        notes.append("edited files are left alone; --update DIR --force overwrites them")
+        notes.append("edited files are left alone; hwcompat update DIR --force overwrites them")
     if not update and states & {SuiteState.CHANGED, SuiteState.NEW}:
-        notes.append(f"--update {shlex.quote(str(folder))} regenerates what changed")
+        notes.append(f"hwcompat update {shlex.quote(str(folder))} regenerates what changed")
     failed = (
         states & {SuiteState.EDITED, SuiteState.ORPHAN} and not force if update else states != {SuiteState.CURRENT}
     )

@@ -127,7 +127,9 @@ def _started(suite: SuiteFile) -> VerifiedSuite:
     except HwCompatError as error:
         return replace(one, problem=str(error))
     if suite.model_revision:
-        return replace(one, skipped="it needs weights or a file that lie elsewhere, and only --run finds those")
+        return replace(
+            one, skipped="it needs weights or a file that lie elsewhere, and only hwcompat run finds those"
+        )
     if suite.cell.precision not in backend_class(_CPU.name).PRECISIONS:
         return replace(one, skipped=f"torch on CPU computes nothing in {suite.cell.precision}")
     return one

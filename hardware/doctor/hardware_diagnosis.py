@@ -225,7 +225,7 @@ def _what_to_do(title: str, findings: Sequence[HardwareProblem]) -> list[str]:
 def _verdict(diagnosis: HardwareDiagnosis) -> str:
     count = len(diagnosis.problems)
     if count:
-        again = as_runnable("python -m hardware doctor")
+        again = as_runnable("hwcompat doctor")
         return f"{count} problem{'s' if count > 1 else ''}. Check again with: {again}"
     if diagnosis.checked:
         return "Everything that is expected here works."

@@ -87,7 +87,7 @@ def mirror(
         raise OutputError(f"{address} can't be copied to {folder}", why=error.strerror or str(error)) from error
 
 
-_FIX = "Put some there with: hardware_compatibility_reporter.py --evidence FOLDER --publish ADDRESS"
+_FIX = "Put some there with: hwcompat evidence publish ADDRESS --evidence FOLDER"
 
 
 def _what_else(listing: Listing) -> str:

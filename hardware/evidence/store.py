@@ -171,7 +171,7 @@ def read_folder(*folders: Path) -> Evidence:
 def check_folder(folder: Path) -> None:
     """Raise `BrokenInput` if there is no such folder, or if all evidence in it is packed."""
     if not folder.is_dir():
-        raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with --run first.")
+        raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with hwcompat run first.")
     if any(folder.glob("*.jsonl.gz")) and not any(folder.glob("*.jsonl")) and not compacted_files(folder):
         raise BrokenInput(
             f"the evidence in {folder} is packed and isn't read as it is",

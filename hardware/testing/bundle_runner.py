@@ -87,7 +87,7 @@ def chosen(
             raise NothingMatched(
                 f"this bundle has no suite for {device}",
                 why=f"its suites are for {', '.join(sorted(map(str, there)))}",
-                fix="Make one on your machine: run_test_generation.py --device NAME --bundle suite.zip",
+                fix="Make one on your machine: hwcompat bundle suite.zip --device NAME",
             )
     kinds = {device.kind for device in devices} or there
     by_id = {one.suite.cell.id: one for one in carried if one.suite.cell.target in kinds}
@@ -191,7 +191,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
     lines = read_cells(evidence, runs, also=[session.run_id]).checks
     for one in kept:
         print(_summary(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))
-    print(f"Evidence    {evidence}: copy it to your machine and import it with --merge")
+    print(f"Evidence    {evidence}: copy it to your machine and import it with hwcompat evidence merge")
     if session.interrupted:
         raise KeyboardInterrupt
     required = {one.suite.cell.id for one in kept if one.required or asked.device}

@@ -1,6 +1,6 @@
 """Find checkpoints by the hash of their weights, and open each once a process, memory-mapped and shared by all
-builds. Suites therefore contain no paths, and never run on other weights than their own. `--run` and `--check-model`
-use the same function, so that both refuse the same checkpoints with the same reasons."""
+builds. Suites therefore contain no paths, and never run on other weights than their own. `hwcompat run` and
+`hwcompat report --model` use the same function, so that both refuse the same checkpoints with the same reasons."""
 
 from __future__ import annotations
 

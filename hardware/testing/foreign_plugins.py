@@ -18,6 +18,7 @@ NAME = "conftest.py"
 
 GENERATED = frozenset(
     {
+        "1d02291f8a8a793cbc3090596770e97a561cd7d91a5a56f1a28b6e3adfcba6f1",
         "226846ed2baf630d5d7d71a8139b7ab13117ef6f08963782c47e44682f798f6e",
         "8ce032cd20b6eb1483d87ea7c7d7f1b23d302e21417ad2233342b7f372bb2ab1",
         "3f3c853a85dcac1c5de7f21d6d38be5d0a9b1337c3d48f18f4081bd5190248f2",

@@ -304,7 +304,7 @@ class EvidenceRecorder:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._owned and self._writer is not None:
-            isolating = as_runnable("run_test_generation.py --run isolates each suite")
+            isolating = as_runnable("hwcompat run isolates each suite")
             said = f"Evidence: {self._writer.path} (plain pytest: a crash would end the session; {isolating})"
             terminalreporter.write_line(said)
             for why in self._not_counted(terminalreporter.config):

@@ -6,6 +6,7 @@ asks for a job becomes a command, with the option's value as its argument, and e
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from types import MappingProxyType
 
 import click
 
-from hardware.command_line import run_command_line
+from hardware.command_line import USAGE, run_command_line
 from hardware.command_names import PROGRAM
 from hardware.errors import UsageError
 
@@ -70,8 +71,13 @@ REPORTER: Mapping[str, Job] = MappingProxyType(
 )
 """The jobs of `hardware_compatibility_reporter.py`; without one it reports."""
 
-_BESIDE = {"run": ("--list", "--explain")}
-"""Options with which a run only shows what it would do."""
+_REPORTED = frozenset({"--collect-all", "--matrix", "--test-hardware", "--check-model", "--model"})
+"""Options with which a report follows the jobs that are done first."""
+
+_UNUSED = frozenset(
+    {"--output-dir", "--evidence", "--report-dir", "--template-dir", "--timeout", "--jobs", "--machine"}
+)
+"""Options with a value that the scripts accepted for every job, and that a command without them ignores."""
 
 
 def commands_of(words: Sequence[str], jobs: Mapping[str, Job], default: str) -> list[list[str]]:
@@ -100,7 +106,7 @@ def commands_of(words: Sequence[str], jobs: Mapping[str, Job], default: str) -> 
     others = _joined([one for one in found if not one[1].first], rest)
     if others:
         lines.append(others)
-    elif rest or not lines:
+    elif not lines or _REPORTED & {word.partition("=")[0] for word in rest}:
         lines.append([default, *rest])
     return lines
 
@@ -120,6 +126,21 @@ def _joined(found: Sequence[tuple[str, Job, list[str]]], rest: Sequence[str]) ->
         command = "generate"
     arguments = [word for _, job, words in found if job.command == command for word in words]
     return [*command.split(), *arguments, *rest]
+
+
+def _without_unused(line: Sequence[str]) -> list[str]:
+    """Return a line without the options that its command doesn't have and that the scripts accepted everywhere."""
+    command: click.Command = program
+    for word in line:
+        if not isinstance(command, click.Group):
+            break
+        command = command.get_command(click.Context(command), word) or command
+    unused = _UNUSED - {name for one in command.params for name in one.opts}
+    kept: list[str] = []
+    for before, word in itertools.pairwise(["", *line]):
+        if before not in unused and word.partition("=")[0] not in unused:
+            kept.append(word)
+    return kept
 
 
 def _only(option: str, words: Sequence[str]) -> list[str]:
@@ -146,7 +167,9 @@ def _run(words: Sequence[str], jobs: Mapping[str, Job], default: str) -> int:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
     for line in lines:
-        code = run_command_line(program, [*line, *(after if line[0] == "run" else [])], program=PROGRAM)
+        code = run_command_line(
+            program, [*_without_unused(line), *(after if line[0] in ("run", "upstream") else [])], program=PROGRAM
+        )
         if code:
             return code
     return 0
@@ -160,9 +183,10 @@ def generation_main(arguments: Sequence[str] | None = None) -> int:
 def reporter_main(arguments: Sequence[str] | None = None) -> int:
     """Run a line of `hardware_compatibility_reporter.py` and return its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    return (
-        _run(words, REPORTER, "report") if words else run_command_line(program, ["report", "--help"], program=PROGRAM)
-    )
+    if words:
+        return _run(words, REPORTER, "report")
+    click.echo("error: nothing was asked for. Report on everything: hwcompat report", err=True)
+    return USAGE
 
 
 def hardware_main(arguments: Sequence[str] | None = None) -> int:

@@ -18,14 +18,32 @@ from reports.evidence_command import compact_folder, merge_folder, publish_folde
 
 from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, redact_unless_asked, takes
 
+
+def _folder(_context: click.Context, _option: click.Parameter, place: Path | Address) -> Path:
+    """Return the folder. Raises `UsageError` for an address in object storage."""
+    if isinstance(place, Address):
+        raise UsageError(
+            f"evidence in {place} can't be changed",
+            why="merge, compact and publish start from a folder",
+            fix=f"Copy it to this machine first: hwcompat evidence merge {place} --evidence FOLDER",
+        )
+    return place
+
+
 _FOLDER = click.option(
-    "--evidence", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_EVIDENCE, show_default=True
+    "--evidence",
+    type=EvidenceLocation(file_okay=False),
+    default=DEFAULT_EVIDENCE,
+    show_default=True,
+    callback=_folder,
+    metavar="DIR",
+    help="Folder of evidence.",
 )
 
 
 @click.group("evidence", short_help="Merge, compact, publish, sign and refresh evidence.")
 def evidence_group() -> None:
-    """Keep folders of evidence: what checks saw, one JSON object per line."""
+    """Merge, compact, publish, sign and refresh folders of evidence: one JSON object per line."""
 
 
 @evidence_group.command("merge", short_help="Check evidence from elsewhere and add it to the folder.")

@@ -9,7 +9,7 @@ import rich_click as click
 from generators.options import Options
 from hardware.command_line import terminal_width
 from hardware.command_names import own_command
-from hardware.errors import HwCompatError
+from hardware.errors import HwCompatError, UsageError
 from hardware.plain_text import json_text, printable
 from hardware.plugins import plugins
 
@@ -32,6 +32,9 @@ def matrix_command(asked: Options) -> int:
       hwcompat matrix --baseline before.json --fail-on worse
     """
     from reports.matrix_command import report_matrix
+
+    if asked.fail_on and not asked.baseline:
+        raise UsageError("--fail-on needs --baseline", fix="Name the matrix to compare with: --baseline FILE.json")
 
     return report_matrix(asked)
 

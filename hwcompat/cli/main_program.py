@@ -120,6 +120,9 @@ def program() -> None:
     """
 
 
+program.help = as_runnable(program.help or "")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     own = list(sys.argv[1:] if arguments is None else arguments)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class SelectedSuites:
     """The planned suites of a command, and which of the models that were named have none."""
 
     inventory: HardwareInfo
@@ -47,7 +47,7 @@ class Selection:
         return code
 
 
-def select_suites(asked: Options, *, with_missing: bool = False) -> Selection:
+def select_suites(asked: Options, *, with_missing: bool = False) -> SelectedSuites:
     """Plan the suites of the models, targets and precisions that were asked for.
 
     A checkpoint whose weights are missing has a suite only `with_missing`: its run reports `unknown`.
@@ -63,7 +63,7 @@ def select_suites(asked: Options, *, with_missing: bool = False) -> Selection:
     profiles = dict.fromkeys(suite.profile.note for suite in planned)
     notes = [*filter(None, profiles), *(f"no suite for {why}" for why in refused)]
     note(*notes)
-    return Selection(
+    return SelectedSuites(
         inventory=inventory,
         planned=planned,
         notes=notes,
@@ -98,7 +98,7 @@ def project_of(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
     )
 
 
-def write(asked: Options, selection: Selection) -> Sequence[WrittenSuite]:
+def write(asked: Options, selection: SelectedSuites) -> Sequence[WrittenSuite]:
     """Write the suites; one that was edited by hand is left alone without `--force`, and named."""
     from generators.run import write_suites
 

@@ -128,7 +128,7 @@ def coverage_json(report: CoverageReport) -> str:
 
 def read_report(path: Path) -> CoverageReport:
     """Read a JSON report. Raises `BrokenInput` if it isn't one."""
-    fix = "--coverage-report --format json writes one; one that was kept as the last can be deleted."
+    fix = "hwcompat coverage --format json writes one; one that was kept as the last can be deleted."
     data = read_kept(path, SCHEMA, "coverage report", fix)
     types = [one["model_type"] for one in data["types"]]
     if any([one["model_type"] for one in target["results"]] != types for target in data["targets"].values()):

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from recorded_machines import machine
 
+from hardware.command_names import command_of
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import UsageError
 from hardware.files import cache_folder
@@ -82,7 +83,8 @@ def test_a_speed_that_nobody_knows_meets_no_requirement():
         name="cuda:0", target="cuda", memory_total=Figure(value=GB), tflops={"float32": Figure(reason="no table")}
     )
     why = why_not(device, 0, 1, "float32")
-    assert why == ("its speed in float32 isn't known (no table); python -m hardware stress cuda:0 --keep measures it")
+    command = command_of("devices", "stress", "cuda:0", "--keep")
+    assert why == f"its speed in float32 isn't known (no table); {command} measures it"
     assert why_not(device, GB, 0, "float32") == ""
     assert "0.5 GiB of memory missing" in why_not(device, 1.5 * GB, 0, "float32")
     assert "isn't known: dark" in why_not(replace(device, memory_total=Figure(reason="dark")), 1, 0, "float32")

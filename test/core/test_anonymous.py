@@ -146,6 +146,16 @@ def test_models_of_a_command_are_found_however_they_are_given() -> None:
     command = "python run_test_generation.py --model a/b --model=c --model - --device cpu 'unclosed"
     assert names_in_command(command) == ("a/b", "c")
     assert names_in_command("python x --check-model 'my model'") == ("my model",)
+    assert names_in_command("hwcompat run --model a/b --device cpu") == ("a/b",)
+
+
+def test_folders_of_a_command_are_hidden_in_the_program_and_in_the_earlier_scripts() -> None:
+    for command, shown in (
+        ("hwcompat upstream my/checkout --model bert", "hwcompat upstream FOLDER --model bert"),
+        ("hwcompat run --evidence my/evidence", "hwcompat run --evidence FOLDER"),
+        ("python run_test_generation.py --upstream my/checkout", "python run_test_generation.py --upstream FOLDER"),
+    ):
+        assert Pseudonyms(()).value({"command": command}) == {"command": shown}
 
 
 def test_an_anonymous_report_is_known_to_a_baseline_with_names_and_to_one_without(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import yaml
 
+from hardware.command_names import COMMAND_NAMES
 from hwcompat.cli.earlier_scripts import GENERATION, REPORTER, commands_of
 from hwcompat.cli.main_program import program
 
@@ -41,17 +42,18 @@ def scripts(node: Any) -> Iterator[str]:
 
 
 def commands(shell: str) -> Iterator[list[str]]:
-    """Lines of `hwcompat` in a piece of shell, as words; a line of an earlier script is translated."""
+    """Our commands in a piece of shell, as words of the program."""
     for text in shell.replace("\\\n", " ").splitlines():
-        found = re.search(r"(?:^|\s|/)(hwcompat|\w+\.py)\"?\s(.*)", text)
-        if found is None or found[1] not in ("hwcompat", *SCRIPTS):
-            continue
-        words = shlex.split(re.split(r"\s(?:\|\||&&|;|>)\s", found[2])[0].replace('"${options[@]}"', ""))
-        yield from [words] if found[1] == "hwcompat" else commands_of(words, *SCRIPTS[found[1]])
+        found = re.search(r"(\w+\.py|\bhwcompat)\"?\s(.*)", text)
+        words = re.split(r"\s(?:\|\||&&|;|>)\s", found[2])[0].replace('"${options[@]}"', "") if found else ""
+        if found and found[1] in SCRIPTS:
+            yield from commands_of(shlex.split(words), *SCRIPTS[found[1]])
+        elif found and found[1] == "hwcompat" and words.split()[0] in COMMAND_NAMES:
+            yield shlex.split(words)
 
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that a line names, and the words that follow its name."""
+    """The command of a line, and the words after its name."""
     command: click.Command = program
     while isinstance(command, click.Group):
         found = command.get_command(click.Context(command), words[0])
@@ -75,15 +77,11 @@ def test_every_command_has_the_options_that_it_is_given() -> None:
         assert found or "uses: " in path.read_text(encoding="utf-8")
         for line in found:
             command, words = command_of(line)
-            options = {name: one for one in command.params for name in one.opts if isinstance(one, click.Option)}
-            arguments = sum(isinstance(one, click.Argument) for one in command.params)
-            place = 0
+            options = {name: one for one in command.params if isinstance(one, click.Option) for name in one.opts}
+            place = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
             while place < len(words):
                 name, _, joined = words[place].partition("=")
-                if not name.startswith("-") and arguments:
-                    arguments, place = arguments - 1, place + 1
-                    continue
-                assert name in options, f"{path.name}: {' '.join(line)}: there is no {name}"
+                assert name in options, f"{path.name}: {line} has no {name}"
                 one = options[name]
                 value = joined or (words[place + 1] if place + 1 < len(words) and not one.is_flag else "")
                 if isinstance(one.type, click.Choice) and "$" not in value:

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import errno
+import functools
+import importlib
 import sys
 import tomllib
 from pathlib import Path
 
 import click
 import pytest
-from front_doors import reporter
+from front_doors import ROOT, commands, invoke
 from hypothesis import given
 from hypothesis import strategies as st
 
-import run_test_generation
 from hardware import command_names, errors
-from hardware.__main__ import main as hardware_commands
 from hardware.command_line import run_command_line
-from hardware.command_names import (
-    SCRIPTS,
-    as_runnable,
-    command_of,
-    interpreter,
-    is_installed,
-    own_command,
-    program_of,
-)
+from hardware.command_names import as_runnable, command_of, interpreter, is_installed, own_arguments, own_command
 from hardware.errors import HwCompatError, did_you_mean, echo
 from hardware.requirements import main as check_requirements
 from hardware.requirements import missing
-
-ROOT = Path(__file__).parents[2]
+from hwcompat.cli.main_program import COMMANDS, program
 
 
 def door(raised: BaseException | None = None, returned: object = None, arguments: tuple[str, ...] = ()) -> int:
@@ -112,15 +103,31 @@ def test_a_wrong_option_is_a_usage_error_with_a_suggestion(capsys):
     assert "prog --help" in message
 
 
-def test_every_help_shows_examples_before_options_and_cuts_nothing(capsys, monkeypatch):
+def test_every_help_begins_with_a_verb_and_shows_examples_before_options(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    doors = [(hardware_commands, ["-h"]), (reporter.cli, ["-h"]), (run_test_generation.main, ["-h"])]
-    doors += [(hardware_commands, [name, "-h"]) for name in sorted(hardware_commands.commands)]
-    for command, words in doors:
-        assert run_command_line(command, words, program="prog") == 0
-        text = capsys.readouterr().out
-        assert 0 < text.find("Examples:") < text.index("Options:"), words
-        assert "..." not in text.partition("Commands:")[2]
+    pages = {words: invoke(*words, "--help") for words in ((), *(words for words, _ in commands()))}
+    assert len(pages) > 40
+    assert {done.code for done in pages.values()} == {0}
+    for words, done in pages.items():
+        assert done.err == ""
+        lines = [line.strip() for line in done.out.splitlines() if line.strip()]
+        assert lines[0].startswith(" ".join(("Usage: hwcompat", *words)))
+        assert done.out.find("Examples:") < done.out.index("─ Options ─"), words
+        assert all(len(line) <= 80 for line in lines)
+    first = {words: (command.help or "").split()[0] for words, command in commands()}
+    assert {word for word in first.values() if not word[0].isupper() or word.endswith(("s", "ing"))} == set()
+    texts = [text or "" for _, command in commands() for text in (command.help, command.short_help)]
+    assert [text for text in texts if not text or "Say" in text.split() or text.split()[0] == "The"] == []
+
+
+def test_the_program_without_a_command_shows_its_help_and_is_a_usage_error():
+    done = invoke()
+    assert (done.code, done.out) == (4, "")
+    assert "Usage: hwcompat [OPTIONS] COMMAND" in done.err
+    done = invoke("rum")
+    assert (done.code, done.err.count("\n")) == (4, 1)
+    assert "Did you mean 'run'?" in done.err
+    assert [command_names.COMMAND_NAMES, tuple(COMMANDS)] == [tuple(COMMANDS), tuple(program.list_commands(None))]
 
 
 @given(st.text(max_size=300))
@@ -147,10 +154,7 @@ def test_a_command_begins_with_the_interpreter_that_runs(tmp_path, monkeypatch):
         assert interpreter() == wanted
 
 
-TEXT = (
-    "python run_test_generation.py --run; hardware_compatibility_reporter.py --merge; python -m hardware list; "
-    "pip install -r requirements.txt"
-)
+TEXT = "hwcompat run --model bert; hwcompat devices list; hwcompat --help; pip install -r requirements.txt"
 
 
 @pytest.fixture(autouse=True)
@@ -166,69 +170,82 @@ def _fresh():
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of scripts, on the search path, of a folder in which the product is installed."""
     site, scripts = tmp_path / "site", tmp_path / "bin"
-    site.mkdir()
+    (site / "hwcompat").mkdir(parents=True)
     scripts.mkdir()
-    (site / "run_test_generation.py").touch()
-    for name in SCRIPTS.values():
-        (scripts / name).touch(mode=0o755)
+    (scripts / "hwcompat").touch(mode=0o755)
     monkeypatch.setattr(command_names, "_ROOT", site)
-    monkeypatch.setattr(command_names, "_scripts_folder", lambda: scripts)
-    monkeypatch.setattr(sys, "argv", ["-c"])
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: str(scripts))
     monkeypatch.setenv("PATH", str(scripts))
     return scripts
 
 
-def test_a_checkout_keeps_its_texts():
+def test_texts_of_a_checkout_name_its_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(command_names, "_script", functools.cache(lambda: ""))
+    monkeypatch.setattr(command_names, "interpreter", lambda: "python")
+    monkeypatch.chdir(ROOT)
+    assert not is_installed()
+    shown = TEXT.replace("hwcompat", "python -m hwcompat")
+    assert as_runnable(TEXT) == shown == as_runnable(shown)
+    assert command_of("run", "--model", "a b") == "python -m hwcompat run --model 'a b'"
+    monkeypatch.chdir(tmp_path)
+    place = as_runnable("hwcompat run").removeprefix("python ").removesuffix(" run")
+    assert Path(place).expanduser() == ROOT / "hwcompat"
+    assert as_runnable(f"python {place} run") == f"python {place} run"
+    for other in (
+        "hwcompat-out/run hwcompat fits",
+        "python -m hwcompat.plugins.stress.stress_child",
+        "my-hwcompat run",
+    ):
+        assert as_runnable(other) == other
+
+
+def test_texts_of_a_bundle_keep_the_name_of_the_program(tmp_path, monkeypatch):
+    monkeypatch.setattr(command_names, "_ROOT", tmp_path)
     assert not is_installed()
     assert as_runnable(TEXT) == TEXT
-    assert program_of("run_test_generation") == "run_test_generation.py"
-    assert program_of("hardware") == "python -m hardware"
-    assert own_command("run_test_generation", ["--model", "a b"]) == "python run_test_generation.py --model 'a b'"
 
 
-def test_texts_of_an_installed_package_name_scripts_and_extras(installed):
-    assert as_runnable(TEXT) == (
-        "hwcompat --run; hwcompat-report --merge; hwcompat-hardware list; pip install 'hwcompat[openvino-only]'"
-    )
+def test_texts_of_an_installed_package_name_its_script_and_extras(installed):
+    assert as_runnable(TEXT) == TEXT.replace("-r requirements.txt", "'hwcompat[openvino-only]'")
     assert as_runnable("pip install -r requirements-onnx.txt, make setup-qnn or make setup-xla") == (
         "pip install 'hwcompat[onnx]', pip install 'hwcompat[qnn]' or pip install 'hwcompat[tpu]'"
     )
     assert "HWCOMPAT_WEB_PYTHON" in as_runnable("make setup-web")
-    other = "python -m hwcompat.plugins.stress.stress_child"
-    assert as_runnable(other) == other
 
 
 def test_a_script_that_no_shell_finds_is_named_by_its_path(installed, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.chdir(installed.parent)
-    assert command_of("run_test_generation") == "bin/hwcompat"
+    assert command_of("run") == "bin/hwcompat run"
     command_names._script.cache_clear()
     (installed / "deeper").mkdir()
     monkeypatch.chdir(installed / "deeper")
     monkeypatch.setenv("HOME", str(installed.parent))
-    assert command_of("run_test_generation") == "~/bin/hwcompat"  # evidence and pages don't name whose home it is
+    assert command_of("run") == "~/bin/hwcompat run"  # pages don't name whose home it is
     command_names._script.cache_clear()
-    for path in (one for one in installed.iterdir() if one.is_file()):
-        path.unlink()
+    (installed / "hwcompat").unlink()
     monkeypatch.setattr(command_names, "interpreter", lambda: "python3.11")
-    assert command_of("run_test_generation") == "python3.11 -m run_test_generation"
-    assert program_of("run_test_generation") == "python -m run_test_generation"
+    assert command_of("run") == "python3.11 -m hwcompat run"
 
 
-def test_a_script_that_was_started_names_scripts(installed, monkeypatch):
-    """As in an editable installation, whose files are those of the checkout."""
-    monkeypatch.setattr(command_names, "_ROOT", ROOT)
-    monkeypatch.setattr(sys, "argv", [str(installed / "hwcompat")])
-    assert not is_installed()
-    assert as_runnable("python run_test_generation.py --run, make setup-qnn") == "hwcompat --run, make setup-qnn"
-    assert program_of("run_test_generation") == "hwcompat"
-    assert own_command("run_test_generation", ["--run"]) == "hwcompat --run"
+def test_the_own_command_is_the_line_without_a_path():
+    seen = []
+
+    @click.command()
+    @click.argument("words", nargs=-1)
+    def command(words: tuple[str, ...]) -> None:
+        seen.append((own_command(), own_arguments()))
+
+    assert run_command_line(command, ["a b", "c"], program="prog") == 0
+    assert seen == [("hwcompat 'a b' c", ("a b", "c"))]
+    assert own_command() == "hwcompat"
 
 
 def test_scripts_and_extras_are_those_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    scripts = project["project"]["scripts"]
-    assert {scripts[name].partition(":")[0].removesuffix(".__main__"): name for name in scripts} == SCRIPTS
+    for place in project["project"]["scripts"].values():
+        module, _, name = place.partition(":")
+        assert callable(getattr(importlib.import_module(module), name))
     extras = project["tool"]["hwcompat"]["extras"]
     others = {"dev", "bundle", "audit", "package", "web", "docs", "s3-server", "profiles"}
     files = {path.stem.partition("-")[2] for path in ROOT.glob("requirements-*.txt")}
@@ -247,7 +264,7 @@ def test_data_whose_commands_were_replaced_can_still_be_read(installed):
         text = as_runnable(path.read_text(encoding="utf-8"))
         tomllib.loads(text)
         left = text.replace(command_names._WEB, "")
-        words = ("install -r requirements", "make setup-", "run_test_generation.py")
+        words = ("install -r requirements", "make setup-", "run_test_generation.py", "python -m hardware ")
         assert [word for word in words if word in left] == [], path
 
 

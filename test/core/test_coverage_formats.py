@@ -42,7 +42,7 @@ def made(monkeypatch) -> CoverageReport:
     coverage = coverage_here(Evidence(), detect(), ("cpu",))
     return CoverageReport(
         timestamp="2026-01-02T03:04:05.000000+00:00",
-        command="python run_test_generation.py --coverage-report",
+        command="hwcompat coverage",
         machine="a-machine",
         versions={"transformers": "5.5.4", "torch": "2.13.0"},
         coverage=with_standings(coverage, bert=CoverageStatus.PASSED, gpt2=CoverageStatus.FAILED),

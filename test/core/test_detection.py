@@ -182,5 +182,5 @@ def test_the_list_command_writes_each_format(tmp_path, capsys):
     assert "| cpu | " in path.read_text()
     assert CliRunner().invoke(main, ["list", "--format", "xml"]).exit_code != 0
     arguments = ["list", "--output", str(tmp_path / "no" / "file"), *REPLAY]
-    assert run_command_line(main, arguments, program="python -m hardware") == 4
+    assert run_command_line(main, arguments, program="hwcompat devices") == 4
     assert capsys.readouterr().err.startswith("error: can't write")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import jsonschema
 from evidence_lines import check_line
-from front_doors import reporter
+from front_doors import invoke
 
 from hardware.evidence.record import Outcome
 from reports.diagnose_command import SCHEMA, diagnosis_markdown, diagnosis_object
@@ -114,32 +114,36 @@ def test_long_and_broken_texts_end():
     assert kinds("{" * 100_000 + "\n") == []
 
 
-def test_the_command_reads_a_file_and_returns_the_requested_exit_code(tmp_path, capsys):
+def test_the_command_reads_a_file_and_returns_the_requested_exit_code(tmp_path):
     log = tmp_path / "trace.log"
     log.write_text(RANKS, encoding="utf-16")  # as PowerShell writes it
-    assert reporter.main(["--diagnose", str(log)]) == 1
-    assert "# Diagnosis of trace.log" in capsys.readouterr().out
-    assert reporter.main(["--diagnose", str(log), "--fail-on", "critical", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["errors"][0]["error_type"] == "out_of_memory"
-    assert reporter.main(["--diagnose", str(log), "--output-dir", str(tmp_path / "out")]) == 1
+    done = invoke("diagnose", log)
+    assert done.code == 1
+    assert "# Diagnosis of trace.log" in done.out
+    done = invoke("diagnose", log, "--fail-on", "critical", "--format", "json")
+    assert done.code == 0
+    assert done.document["errors"][0]["error_type"] == "out_of_memory"
+    assert invoke("diagnose", log, "--output-dir", tmp_path / "out").code == 1
     assert (tmp_path / "out" / "diagnosis.md").is_file()
     log.write_text("RuntimeError: No CUDA GPUs are available, asked with hf_abcdefghijklmnopqrstuvwxyz012345\n")
-    assert reporter.main(["--diagnose", str(log)]) == 0
-    assert "hf_abcdef" not in capsys.readouterr().out
+    done = invoke("diagnose", log)
+    assert done.code == 0
+    assert "hf_abcdef" not in done.out
 
 
-def test_the_command_refuses_what_it_cannot_read_with_what_to_do(tmp_path, capsys):
+def test_the_command_refuses_what_it_cannot_read_with_what_to_do(tmp_path):
     empty = tmp_path / "empty.log"
     empty.write_text(" \n")
     for words, message in (
         ("no/such.log", "can't be read"),
         (".", "is a folder"),
         (str(empty), "is empty"),
-        (f"{empty} --format html", "no form but markdown or json"),
-        (f"{empty} --matrix", "a document of its own"),
+        (f"{empty} --format html", "'html' is not one of 'markdown', 'json'"),
+        (f"{empty} --matrix", "No such option '--matrix'"),
     ):
-        assert reporter.main(["--diagnose", *words.split()]) == 4
-        assert message in capsys.readouterr().err
+        done = invoke("diagnose", *words.split())
+        assert done.code == 4
+        assert message in done.err
 
 
 def test_operator_that_one_target_lacks_names_those_that_have_it():

@@ -108,7 +108,7 @@ def test_edited_suite_is_a_finding_with_the_command_that_makes_it_again():
     finding = only(*checks)
     assert (finding.error_type, finding.severity) == ("suite_edited", Severity.ERROR)
     assert finding.checks == ("builds", "backward")
-    assert "--model bert --task fill-mask --device cuda --force --run`" in finding.recommendations[0]
+    assert "--model bert --task fill-mask --device cuda --force`" in finding.recommendations[0]
     assert "file of your own" in finding.recommendations[1]
     failed = line(error_message="RuntimeError: boom", **edited)
     assert {one.error_type for one in diagnose([*checks, failed])} == {"unknown", "suite_edited"}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-from click.testing import CliRunner
+from front_doors import invoke
 
 from generators.compatibility.explanation import ExplainRequest, explain
 from generators.compatibility.rule_facts import Facts
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Level
 from hardware.target import Target
-from run_test_generation import main
 
 KNOWN = {
     "family": "embedding",
@@ -57,8 +56,8 @@ def test_a_short_list_is_shown_and_a_long_one_counted():
 
 def test_the_command_explains_a_cell_and_refuses_what_is_none():
     def answer(cell: str) -> str:
-        done = CliRunner().invoke(main, ["--explain", cell, "--format", "json"], standalone_mode=False)
-        return done.output if done.exception is None else str(done.exception)
+        done = invoke("explain", cell, "--format", "json")
+        return done.out or done.err
 
     said = json.loads(answer("nystromformer/fill-mask/cpu/float32"))
     assert said["predicted"]["level"] == said["chain"]["level"] == "unsupported"

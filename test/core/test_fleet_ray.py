@@ -28,7 +28,7 @@ from hwcompat.plugins.fleet.ray_evidence import done_before, longest_first, take
 
 CELL, OTHER = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cpu/float32"
 VERDICT = {"level": "high"}
-COMMAND = "python run_test_generation.py --model bert --run --distributed ray --address 127.0.0.1:6379"
+COMMAND = "hwcompat run --model bert --distributed ray --address 127.0.0.1:6379"
 
 
 def suite_of(cell: str = CELL) -> SuiteFile:
@@ -125,6 +125,8 @@ def test_the_same_command_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     ran(tmp_path, OTHER, checks=("builds",), end=False)
     suites = [suite_of(), suite_of(OTHER)]
     again = COMMAND.replace("6379", "6380") + " --resume"
+    earlier = "python run_test_generation.py --model bert --run --distributed ray"
+    assert done_before(tmp_path, suites, earlier, {}, here) == {CELL: run_id}
     assert done_before(tmp_path, suites, again, {}, here) == {CELL: run_id}
     assert done_before(tmp_path, suites, COMMAND.replace("bert", "gpt2"), {}, here) == {}
     assert done_before(tmp_path, suites, again, {"machine-1": {"torch": "2.14.0"}}, here) == {}

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from evidence_lines import BERT, check_line, planned_cell, run_line, write_lines
+from front_doors import invoke
 from report_parts import because
 from rich.console import Console
 
@@ -22,7 +22,6 @@ from hardware.inventory.telemetry import DeviceSample, HostSample, Sample
 from hardware.inventory_text import list_text
 from hwcompat.plugins.stress.monitor import View
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
-from run_test_generation import main
 
 COMMAND = "\n::error::gone\x1b[31m\x9b2J\u202e ##[error]x"
 MARKUP = "[red]x[/red] [/nothing] <b>|`a` [x](javascript:1)"
@@ -90,7 +89,7 @@ def test_a_calibration_names_rules_and_reasons_as_text() -> None:
 def test_the_chain_behind_a_measured_cell_is_text(tmp_path: Path) -> None:
     failed = check_line("builds", Outcome.FAILED, error_type=COMMAND, error_message=COMMAND)
     write_lines(tmp_path / "r1-1.jsonl", run_line(planned_cell(BERT, ("builds",))), failed)
-    done = CliRunner().invoke(main, ["--explain", BERT, "--evidence", str(tmp_path)], standalone_mode=False)
-    assert done.exception is None
-    assert "Measured" in done.stdout
-    check(done.stdout)
+    done = invoke("explain", BERT, "--evidence", tmp_path)
+    assert done.code == 0
+    assert "Measured" in done.out
+    check(done.out)

@@ -18,6 +18,7 @@ from report_parts import HOSTILE, because, finding, hostile_finding, report, ver
 
 from generators.compatibility.verdict import Basis, Level
 from generators.project.project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome
+from hardware.command_names import command_of
 from hardware.detection import detect
 from hardware.errors import OutputError
 from hardware.evidence.latest import read_latest
@@ -111,7 +112,7 @@ def test_a_cell_shows_verdict_prediction_and_what_each_check_measured():
         *("off by far", "second line", "Traceback: here", "aten.mm × 3", "aten.add × 7"),
     ):
         assert words in checks
-    assert "python run_test_generation.py --model bert --task fill-mask --device cpu --run" in page.find("code")
+    assert command_of("run", "--model", "bert", "--task", "fill-mask", "--device", "cpu") in page.find("code")
     assert any("random weights" in text for text in page.find("p"))
     text = page.find("main")[0]
     for words in ("torch 2.13.0+cpu", "some CPU, 2 cores, 4 threads", "2026-01-01 00:00:00 UTC"):

@@ -128,7 +128,7 @@ def test_a_checkpoint_that_was_missing_is_answered_by_a_later_run_of_its_weights
 
 
 def test_folders_without_evidence(tmp_path: Path) -> None:
-    with pytest.raises(BrokenInput, match="--run"):
+    with pytest.raises(BrokenInput, match="hwcompat run"):
         read_latest(tmp_path / "none")
     found = read_latest(tmp_path)
     assert (found.checks, found.cells, found.broken) == ((), frozenset(), ())

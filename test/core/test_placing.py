@@ -270,7 +270,7 @@ def test_the_duration_at_best_is_that_of_the_roofline() -> None:
     assert at_best(estimate, 10**9, fast, "vision").value is None
     for name, fix in (
         ("d", "stress d --keep"),
-        ("lab1/cuda:0", "on lab1: python -m hardware stress cuda:0 --keep, then write its inventory"),
+        ("lab1/cuda:0", "on lab1: hwcompat devices stress cuda:0 --keep, then write its inventory"),
     ):
         unknown = at_best(estimate, 10**9, Device(name=name, target="cuda"), "text_generation")
         assert unknown.value is None

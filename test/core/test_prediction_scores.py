@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from evidence_lines import MEASURED, check_line, planned_cell, run_line, write_lines
+from front_doors import invoke
 
 from generators.compatibility.judge import required_checks
 from generators.compatibility.prediction_scores import (
@@ -30,7 +30,6 @@ from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import Evidence
 from hardware.testing.checks import comparing_checks
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
-from run_test_generation import main
 
 WORKS, FAILS = "bert/fill-mask/cpu/float32", "nystromformer/fill-mask/cpu/float32"
 
@@ -175,13 +174,12 @@ def test_the_command_prints_the_score_and_accepted_failures_that_pass(tmp_path: 
     )
 
     def calibrate(*arguments: str, folder: str = "evidence") -> str:
-        command = ["--calibration", "--evidence", str(tmp_path / folder), *arguments]
-        done = CliRunner().invoke(main, command, standalone_mode=False)
-        return done.output if done.exception is None else str(done.exception)
+        done = invoke("calibration", "--evidence", tmp_path / folder, *arguments)
+        return done.out or done.err
 
     assert f'"wrong": [\n    {{\n      "cell": "{FAILS}"' in calibrate("--format", "json")
     accepted = calibrate("--config", str(project), "--format", "markdown")
     assert f"the accepted failure, backward of {WORKS}, passes now" in accepted
-    assert "a calibration has no form csv" in calibrate("--config", str(project), "--format", "csv")
+    assert "'csv' is not one of" in calibrate("--config", str(project), "--format", "csv")
     (tmp_path / "empty").mkdir()
     assert "no prediction can be scored" in calibrate(folder="empty")

@@ -56,7 +56,7 @@ def test_a_folder_without_a_recording_is_an_error(tmp_path, capsys):
         with pytest.raises(BrokenInput):
             ReplayedMachine(tmp_path)
         for command in ("list", "doctor"):
-            assert run_command_line(main, [command, "--replay", str(tmp_path)], program="python -m hardware") == 4
+            assert run_command_line(main, [command, "--replay", str(tmp_path)], program="hwcompat devices") == 4
             assert index is not None or "holds no recording" in capsys.readouterr().err
 
 

@@ -63,7 +63,7 @@ def test_a_suite_names_its_cell_subject_rules_and_the_command_that_makes_it_agai
     text = render(recipe, cell_of(recipe, "openvino:NPU", "float16"), ["a.rule", "b.rule"])
     doc = ast.get_docstring(ast.parse(text)) or ""
     assert doc.startswith("bert/fill-mask/openvino:NPU/float16\n")
-    assert "python run_test_generation.py --model bert --device openvino:NPU --precision float16" in doc
+    assert "hwcompat generate --model bert --device openvino:NPU --precision float16" in doc
     assert "a.rule, b.rule" in doc
     assert "transformers 5.5.4" in doc
     assert "90,416 parameters" in doc

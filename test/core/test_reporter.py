@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from evidence_lines import BERT, check_line, planned_cell, run_line
 
+from hardware.command_names import command_of
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine
@@ -57,7 +58,7 @@ def test_findings_are_those_of_the_requested_models_once_each():
     assert [f.model_name for f in one.collect_compatibility_test_errors(["bert"])] == ["bert"]
     (finding,) = one.collect_compatibility_test_errors(["gpt2"])
     assert finding.error_type == "not_measured"
-    command = "python run_test_generation.py --model gpt2 --device auto --run"
+    command = command_of("run", "--model", "gpt2", "--device", "auto")
     assert finding.recommendations == (f"Measure it: `{command}`",)
     for text in (*one.get_recommendations("cpu", "not_measured"), *one.get_recommendations("cpu", "suite_edited")):
         assert "{" not in text

@@ -1,14 +1,12 @@
-"""`--repro`: the check that is reproduced, refusals, the recorder, and the text of an issue."""
+"""`hwcompat repro`: the check that is reproduced, refusals, the recorder, and the text of an issue."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from judged_cells import line
 
 from hardware.cell import Cell
@@ -21,17 +19,10 @@ from hwcompat.plugins.triage.repro.repro_script import Shown
 from hwcompat.plugins.triage.repro_command import failing_checks, refuse
 from hwcompat.plugins.triage.repro_match import ReproMatch
 from hwcompat.plugins.triage.repro_text import issue_text, plain, story_of, title_of
-from reports.report_request import Request, refuse_together, with_options
+from reports.report_request import Request
 
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
 STEP = FailedStep(way=Way.TORCH, does=Does.FORWARD, device="cpu")
-
-
-def request(*arguments: str) -> Request:
-    found: list[Request] = []
-    command = click.command()(with_options(lambda **options: found.append(Request(**options))))
-    assert CliRunner().invoke(command, arguments).exit_code == 0
-    return found[0]
 
 
 def test_the_latest_run_decides_and_the_most_telling_check_goes_first() -> None:
@@ -56,11 +47,7 @@ def test_a_cell_without_a_script_is_refused_before_anything_runs() -> None:
         with pytest.raises(UsageError, match=why):
             refuse(Cell.parse(cell))
     with pytest.raises(UsageError, match="is not a cell"):
-        repro_command.report_repro(request("--repro", "bert"), "bert")
-    for other in (("--matrix",), ("--format", "json"), ("--check-model", "bert")):
-        with pytest.raises(UsageError, match="--repro is a document of its own"):
-            refuse_together(request("--repro", CELL.id, *other))
-    refuse_together(request("--repro", CELL.id))
+        repro_command.report_repro(Request(), "bert")
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
@@ -168,7 +155,7 @@ def test_the_command_prints_the_folder_and_what_its_script_showed(tmp_path, monk
     for same in (True, False):
         found = ReproMatch(same=same, why="its reason")
         monkeypatch.setattr(repro_command, "make_repro", lambda *_, found=found: (captured, found))
-        code = repro_command.report_repro(request("--output-dir", str(tmp_path)), CELL.id)
+        code = repro_command.report_repro(Request(output_dir=tmp_path), CELL.id)
         assert code == (0 if same else 1)
         assert capsys.readouterr().out.splitlines() == [
             f"{CELL.id}, backward: {'' if same else 'NOT '}reproduced the same way",

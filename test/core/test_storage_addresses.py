@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from front_doors import reporter
+from front_doors import invoke
 
 from hardware.errors import UsageError
 from hardware.evidence.address import is_address, parse_address
-from hwcompat.cli.earlier_scripts import generation_main
 
 
-def test_an_address_with_a_secret_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_with_a_secret_is_refused_and_not_repeated() -> None:
     for text in (
         "s3://key:secret@bucket/x",
         "s3://user@bucket/x",
@@ -21,8 +20,9 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(capsys: pytest.Cap
         "abfs://container@account.dfs.core.windows.net/x?sig=secret",
         "s3://bucket/x#secret",
     ):
-        assert reporter.main(["--collect-all", "--evidence", text]) == 4
-        shown = "".join(capsys.readouterr())
+        done = invoke("report", "--evidence", text)
+        assert done.code == 4
+        shown = done.out + done.err
         assert "secret" not in shown.replace("AWS_SECRET", "")
         assert "key:" not in shown
         assert "credentials and signatures don't belong in it" in shown
@@ -39,9 +39,8 @@ def test_only_what_names_a_bucket_is_an_address(tmp_path: Path) -> None:
     assert str(parse_address(f"{container}/")) == container
 
 
-def test_a_run_does_not_write_there_and_says_what_does(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--model", "bert", "--device", "cpu", "--run", "--evidence", "s3://bucket/prefix"]
-    assert generation_main(words) == 4
-    shown = capsys.readouterr().err
-    assert "a run can't write to s3://bucket/prefix" in shown
-    assert "--publish s3://bucket/prefix" in shown
+def test_a_run_does_not_write_there_and_says_what_does() -> None:
+    done = invoke("run", "--model", "bert", "--device", "cpu", "--evidence", "s3://bucket/prefix")
+    assert done.code == 4
+    assert "a run can't write to s3://bucket/prefix" in done.err
+    assert "evidence publish s3://bucket/prefix" in done.err

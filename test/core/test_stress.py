@@ -296,5 +296,5 @@ def test_the_page_draws_rate_heat_power_and_marks_throttling(tmp_path: Path) -> 
     assert "<script>" not in stress_markdown(load_stress(file))
     for text in ("", "{}", "[1]", '{"schema_version": 2}'):
         file.write_text(text)
-        with pytest.raises(BrokenInput, match="hardware stress"):
+        with pytest.raises(BrokenInput, match="hwcompat devices stress"):
             load_stress(file)

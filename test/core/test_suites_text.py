@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from front_doors import invoke
 from recorded_machines import XEON, computer
 
 from generators.suites.verify import Publication, Verification, VerifiedSuite
 from reports.suites_text import published_text, verified_text
-from run_test_generation import main
 
 BERT = "bert/fill-mask/cpu/float32"
 GOOD = VerifiedSuite(path=Path("test_a.py"), compiles=True, collected=True, passes=True, mutant="m", caught_by="c")
@@ -25,38 +24,37 @@ def recorded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(*words: str) -> str:
-    done = CliRunner().invoke(main, words, standalone_mode=False)
-    assert done.exception is None, done.exception
-    return done.stdout
+    done = invoke(*words)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def answer(*words: str) -> tuple[Any, int]:
     """Return what a command prints on standard output, read as JSON, and its exit code."""
-    done = CliRunner().invoke(main, [*words, "--format", "json"], standalone_mode=False)
-    assert done.exception is None, done.exception
-    return json.loads(done.stdout), done.return_value
+    done = invoke(*words, "--format", "json")
+    return done.document, done.code
 
 
 def test_cells_are_listed_and_explained_with_their_prediction_and_rules() -> None:
-    (cell,), code = answer("--model", "bert", "--device", "cpu", "--list")
+    (cell,), code = answer("generate", "--model", "bert", "--device", "cpu", "--list")
     assert (cell["cell"], cell["predicted"]["level"], code) == (BERT, "high", 0)
-    (cell,), _ = answer("--model", "bert", "--device", "cpu", "--explain")
+    (cell,), _ = answer("explain", "--model", "bert", "--device", "cpu")
     assert cell["model"]["type"] == "bert"
     assert [rule["id"] for rule in cell["rules"]] == cell["predicted"]["rule_ids"] != []
-    text = printed("--model", "bert", "--device", "cpu", "--explain")
+    text = printed("explain", "--model", "bert", "--device", "cpu")
     found = dict(line.strip().split("  ", 1) for line in text.splitlines() if "  " in line.strip())
     assert text.startswith(f"{BERT}\n")
     assert found["Predicted"].strip() == "high (predicted)"
     assert found["Weights"].strip().startswith("tiny, 90,416 parameters, recipe of transformers")
     assert found["Rule"].strip() == "torch_cpu.float32, see docs/DECISIONS.md#predictions-for-the-cpu"
-    text = printed("--model", "bert", "--device", "auto", "--explain")
+    text = printed("explain", "--model", "bert", "--device", "auto")
     assert "Chosen" in text
     assert "Passed over" in text
 
 
 def test_what_is_written_is_reported_the_same_when_nothing_changed_and_is_compared(tmp_path: Path) -> None:
     folder = tmp_path / "suites"
-    words = ("--model", "bert", "--device", "cpu", "--output-dir", str(folder))
+    words = ("generate", "--model", "bert", "--device", "cpu", "--output-dir", str(folder))
     first, _ = answer(*words)
     (one,) = first["suites"]
     assert Path(one["path"]).is_file()
@@ -64,7 +62,7 @@ def test_what_is_written_is_reported_the_same_when_nothing_changed_and_is_compar
     assert answer(*words)[0]["suites"] == first["suites"]
     path = Path(one["path"])
     path.write_text(path.read_text(encoding="utf-8") + "# mine\n", encoding="utf-8")
-    found, code = answer("--check", str(folder))
+    found, code = answer("check", str(folder))
     assert [(each["name"], each["state"]) for each in found["suites"]] == [(path.name, "edited")]
     assert code == 1
 

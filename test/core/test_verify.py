@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from front_doors import invoke
 
 from generators.models.catalog import installed_version
 from generators.models.recipe_store import load_recipe
@@ -14,12 +15,12 @@ from generators.mutants.model_anatomy import SMALLEST_CHANGE
 from generators.mutants.mutation_operators import OPERATORS, Mutant
 from generators.mutants.orders import Made, Order
 from generators.mutants.rounds import Ran
-from generators.options import Options
 from generators.suites import verify
+from generators.suites.planned_suite import PlannedSuite
 from generators.suites.render import render
-from generators.suites.verify import Verification, VerifiedSuite, order_for, verify_suites
+from generators.suites.verify import Publication, Verification, VerifiedSuite, order_for, verify_suites
 from hardware.cell import Cell
-from hardware.errors import BrokenInput, NothingMatched, UsageError
+from hardware.errors import NothingMatched
 from hardware.evidence.record import CheckLine, Outcome, Stage
 from hardware.testing.check_lines import line_for
 from hardware.testing.runner import Limits
@@ -135,7 +136,7 @@ def test_what_cannot_be_verified_here_is_skipped_with_the_reason(tmp_path: Path,
     write(tmp_path, "test_weights.py", old="PARAMETERS = ", new='MODEL_REVISION = "abc"\nPARAMETERS = ')
     write(tmp_path, "test_tf32.py", cell="vit/image-classification/cuda/tf32")
     found = verified(tmp_path)
-    assert "only --run finds those" in found["test_weights.py"].skipped
+    assert "only hwcompat run finds those" in found["test_weights.py"].skipped
     assert "tf32" in found["test_tf32.py"].skipped
     done = Verification(suites=tuple(found.values()))
     assert done.exit_code == 5
@@ -190,23 +191,28 @@ def test_the_break_follows_from_the_cell_and_any_may_come_first() -> None:
     assert least["bfloat16"] == pytest.approx(0.16)
 
 
-def options(**given: Any) -> Options:
-    empty = dict.fromkeys(("models", "architectures"), ()) | dict.fromkeys(
-        ("priority", "config", "bundle", "web_page", "run", "list_cells", "explain", "verify")
-    )
-    return Options(**{**empty, **given})
+def test_what_is_verified_is_a_folder_or_the_selection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    empty = Verification(suites=())
+    seen: list[tuple[object, ...]] = []
 
+    def verified(_asked: object, paths: Sequence[Path], _progress: object, *, choose: bool) -> Verification:
+        seen.append(("verified", paths, choose))
+        return empty
 
-def test_what_is_verified_is_a_folder_or_the_selection(tmp_path: Path) -> None:
-    assert options(output_dir=tmp_path).folder_to_verify() is None
-    assert options(verify=str(tmp_path), output_dir=Path("other")).folder_to_verify() == tmp_path
-    assert options(verify="", output_dir=tmp_path).folder_to_verify() == tmp_path
-    assert options(verify="", models=("bert",), output_dir=tmp_path / "new").folder_to_verify() is None
+    def published(planned: Sequence[PlannedSuite], folder: Path, **_options: object) -> Publication:
+        seen.append(("published", [one.cell.id for one in planned], folder))
+        return Publication(folder=folder, verification=empty, published=(), kept_back=(), taken_away=(), edited=())
 
-
-def test_verify_beside_another_job_is_a_usage_error(tmp_path: Path) -> None:
-    for given in ({"run": True}, {"bundle": Path("a.zip")}, {"list_cells": True}, {"models": ("bert",)}):
-        with pytest.raises(UsageError, match="--verify"):
-            options(verify=str(tmp_path), output_dir=tmp_path, **given).folder_to_verify()
-    with pytest.raises(BrokenInput, match="no folder of suites"):
-        options(verify=str(tmp_path / "none"), output_dir=tmp_path).folder_to_verify()
+    monkeypatch.setattr("generators.suites.verify.verify_asked", verified)
+    monkeypatch.setattr("generators.suites.verify.publish_suites", published)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "test_a.py").touch()
+    for words in ("made", "--output-dir made"):
+        invoke("verify", *words.split())
+        assert seen.pop() == ("verified", [Path("made/test_a.py")], True)
+    invoke("verify", "--model", "bert", "--device", "cpu", "--output-dir", "new")
+    assert seen.pop() == ("published", ["bert/fill-mask/cpu/float32"], Path("new"))
+    for words, message in (("none", "none isn't a folder of suites"), ("made --run", "No such option '--run'")):
+        done = invoke("verify", *words.split())
+        assert (done.code, message in done.err) == (4, True)

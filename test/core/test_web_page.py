@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from generators.option_rules import refuse_together
 from made_page import MODEL, RUNTIME, captured, made_page, planned, recorded
 
 from generators.compatibility.verdict import Reason
@@ -217,13 +216,6 @@ def test_a_page_is_of_one_cell_that_a_browser_runs_in_float32() -> None:
     with pytest.raises(UsageError, match="2 cells were chosen"):
         require_page([planned(), planned("webnn")])
     assert require_page([planned()]) is planned()
-    page = Path("p.zip")
-    for other in ("run", "bundle", "config", "list_cells", "check_folder", "update_folder", "upstream"):
-        with pytest.raises(UsageError, match="--web-page makes a page"):
-            refuse_together(options(web_page=page, **{other: Path("x")}), format_given=False)
-    with pytest.raises(UsageError, match="--serve goes with --web-page"):
-        refuse_together(options(serve=True), format_given=False)
-    refuse_together(options(web_page=page, serve=True), format_given=False)
 
 
 def test_a_check_may_only_compare_an_error_with_a_limit() -> None:

@@ -130,7 +130,7 @@ def test_a_line_that_cannot_be_used_is_reported_and_hides_nothing_else(tmp_path:
 
 
 def test_what_is_no_evidence_is_not_looked_at_and_folders_are_read_as_one(tmp_path: Path) -> None:
-    with pytest.raises(BrokenInput, match="--run"):
+    with pytest.raises(BrokenInput, match="hwcompat run"):
         read_folder(tmp_path / "none")
     for name, data in {"a.jsonl": b"", "b.jsonl": b"\n  \n\r\n", "notes.txt": b"hello", "x.json": b"{"}.items():
         (tmp_path / name).write_bytes(data)

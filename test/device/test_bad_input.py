@@ -34,7 +34,7 @@ COMMANDS = {
     "empty": (["--model", ""], 4, ["is not the name of a model"]),
     "device upwards": (["--model", "bert", "--device", "cpu:../../x"], 4, ["is not a target"]),
     "device long": (["--model", "bert", "--device", LONG], 4, ["unknown device", "aaa…"]),
-    "negative timeout": (["--model", "bert", "--timeout", "-1"], 4, ["--timeout"]),
+    "negative timeout": (["--model", "bert", "--run", "--timeout", "-1"], 4, ["--timeout"]),
     "no templates": (["--model", "bert", "--template-dir", "{tmp}/nothing"], 4, ["--template-dir", "nothing"]),
     "output is a file": (["--model", "bert", "--output-dir", "{file}"], 4, ["--output-dir", "is a file"]),
     "output below a file": (

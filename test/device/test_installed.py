@@ -17,7 +17,7 @@ from hardware.evidence.store import read_folder
 
 pytestmark = pytest.mark.slow
 
-ASKED = ("--model", "bert", "--device", "openvino", "--run")
+ASKED = ("run", "--model", "bert", "--device", "openvino")
 
 
 class User:
@@ -70,7 +70,7 @@ def test_each_script_says_how_it_is_used(user: User) -> None:
     for script in ("hwcompat", "hwcompat-report", "hwcompat-hardware"):
         done = user.types(script, "--help")
         assert done.returncode == 0, done.stderr
-        assert f"Usage: {script} [OPTIONS]" in done.stdout
+        assert "Usage: hwcompat " in done.stdout
 
 
 def test_the_main_job_passes_on_openvino_and_the_report_shows_it(user: User) -> None:
@@ -89,15 +89,15 @@ def test_the_main_job_passes_on_openvino_and_the_report_shows_it(user: User) -> 
 
 
 def test_a_suite_passes_under_plain_pytest(user: User) -> None:
-    made = user.types("hwcompat", "--model", "vit", "--device", "cpu", "--output-dir", "mine")
+    made = user.types("hwcompat", "generate", "--model", "vit", "--device", "cpu", "--output-dir", "mine")
     assert made.returncode == 0, made.stderr
     done = user.types("python", "-m", "pytest", "-q", ".", folder="mine")
     assert done.returncode == 0, done.stdout
-    assert "hwcompat --run isolates each suite" in done.stdout
+    assert "hwcompat run isolates each suite" in done.stdout
 
 
 def test_a_bundle_runs_away_from_what_was_installed(user: User) -> None:
-    done = user.types("hwcompat", "--model", "bert", "--device", "cpu", "--bundle", "suite.zip")
+    done = user.types("hwcompat", "bundle", "suite.zip", "--model", "bert", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(user.folder / "suite.zip") as archive:
         archive.extractall(user.folder.parent / "lab")

@@ -45,7 +45,7 @@ def test_the_run_line_comes_before_any_check_and_each_process_has_its_own_file(a
     run = auto.run_line
     (planned,) = run.plan
     assert (run.machine, run.isolation) == ("desk", "process")
-    assert run.command.endswith("--run")
+    assert run.command.startswith("hwcompat run ")
     assert run.versions["torch"]
     assert planned.verdict is not None
     assert planned.verdict["basis"] in ("predicted", "assumed")

@@ -12,12 +12,11 @@ from pathlib import Path
 import click
 import pytest
 from command_line import REPOSITORY, CommandLine, Ran
+from front_doors import commands
 
-import run_test_generation
-from hardware.__main__ import main as hardware_command
 from hardware.backends.factory import get_backend
 from hardware.export.onnx_export import missing_packages
-from reports.report_request import with_options
+from hwcompat.cli.earlier_scripts import GENERATION, REPORTER, commands_of
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +27,9 @@ FAULT = "{}/failing.log"
 GENERATE = "run_test_generation.py"
 REPORT = "hardware_compatibility_reporter.py"
 INVENTORY = "-m hardware"
+PROGRAM = "-m hwcompat"
+OTHERS = {"fit", "init", "upstream", "evidence sign"}
+"""Commands that other tests run under the same watch."""
 RUN = "--model bert --model git --device cpu --device openvino --run --skip git/*/openvino/*"
 
 # What each command is asked, and the exit code that says that it did its work.
@@ -77,6 +79,11 @@ ASKED: dict[str, dict[str, int]] = {
         "capabilities": 0,
         "fit --memory-gb 0.1": 0,
     },
+    PROGRAM: {
+        "doctor --no-check": 0,
+        "classify bert": 0,
+        "completion bash": 0,
+    },
 }
 BEFORE = (
     "list --format json --output {}/inventory.json",
@@ -100,12 +107,13 @@ TAKES_LONG = (
 )
 """Commands that other tests run as well, under the same watch, but from a home that has been seen before."""
 
-HOW = {
-    GENERATE: "--shard --timeout --jobs --resume --allow-fallback --force --template-dir --no-redact --machine "
-    "--baseline --fail-on --previous --fail-under --output-dir --evidence --report-dir --debug --version",
-    REPORT: "--precision --batch --context --training --without-memory --machine --suites --fail-on --baseline "
-    "--anonymise-models --debug",
-}
+HOW = (
+    "--shard --timeout --jobs --resume --allow-fallback --force --template-dir --no-redact --machine --baseline "
+    "--fail-on --previous --fail-under --output-dir --evidence --report-dir --debug --quiet --precision --batch "
+    "--context --training --without-memory --suites --anonymise-models --anonymize-models --task --model --check "
+    "--no-check --record --replay --output --duration --warmup --interval --keep --key --tflops --vendor --class "
+    "--methods --ci --install"
+)
 """Options that start nothing of their own."""
 
 
@@ -165,16 +173,26 @@ def test_a_command_reaches_nothing(
     assert done.network == []
 
 
+def lines(command: str, text: str) -> list[list[str]]:
+    """The lines of the program that a line of `ASKED` becomes."""
+    if command == PROGRAM:
+        return [text.split()]
+    if command == INVENTORY:
+        return [text.split() if text.startswith("evidence") else ["devices", *text.split()]]
+    return commands_of(text.split(), *((GENERATION, "generate") if command == GENERATE else (REPORTER, "report")))
+
+
 def test_no_option_and_no_command_is_forgotten() -> None:
-    reporter = click.command(with_options(lambda **_: 0))
-    for command, door in ((GENERATE, run_test_generation.main), (REPORT, reporter)):
-        there = {word for option in door.params for word in option.opts if word.startswith("--")}
-        texts = [*ASKED[command], *([RUN] if command == GENERATE else [])]
-        used = {word for text in texts for word in text.split() if word.startswith("--")}
-        named = used | set(HOW[command].split()) | set(ELSEWHERE.split())
-        assert there - named - {"--task"} == set()
-        assert used - there == set()
-    assert set(hardware_command.commands) == {words.split()[0] for words in (*ASKED[INVENTORY], *BEFORE)}
+    asked = [line for command, texts in ASKED.items() for text in texts for line in lines(command, text)]
+    asked += [line for text in BEFORE for line in lines(INVENTORY, text)] + lines(GENERATE, RUN)
+    there = {words: one for words, one in commands() if not isinstance(one, click.Group)}
+    used = {words for words in there for line in asked if tuple(line[: len(words)]) == words}
+    assert {" ".join(words) for words in there.keys() - used} == OTHERS
+    params = [option for one in there.values() for option in one.params if isinstance(option, click.Option)]
+    options = {name for one in params for name in (*one.opts, *one.secondary_opts) if name.startswith("--")}
+    named = {word.partition("=")[0] for line in asked for word in line if word.startswith("--")}
+    assert options - named - set(HOW.split()) - set(ELSEWHERE.split()) == set()
+    assert named - options == set()
 
 
 PLANTED = (

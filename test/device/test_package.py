@@ -19,7 +19,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from benchmarks.dependencies import requirement_files, requirements_in
-from hardware.command_names import SCRIPTS
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.versions import RELEASE
 
@@ -28,6 +27,7 @@ pytestmark = pytest.mark.slow
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hwcompat"]
 NOT_IN_SDIST = (".ci/run", ".gitignore", ".dockerignore")
 SUITE = "test_bert_fill_mask_cpu_float32.py"
+SCRIPTS = {"hwcompat", "hwcompat-report", "hwcompat-hardware"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,14 +131,14 @@ def test_what_the_wheel_asks_for_stands_in_the_files_of_requirements(built: Buil
     assert {path.name for path in requirement_files()} == parts | {f"requirements-{part}.txt" for part in NO_EXTRAS}
 
 
-def test_the_scripts_are_the_three_command_lines_and_the_version_that_of_evidence(built: Built) -> None:
+def test_the_scripts_are_the_program_and_the_earlier_command_lines_and_the_version_that_of_evidence(
+    built: Built,
+) -> None:
     assert email.message_from_string(built.told("METADATA"))["Version"] == RELEASE
     assert built.wheel.name == f"hwcompat-{RELEASE}-py3-none-any.whl"
     parser = configparser.ConfigParser()
     parser.read_string(built.told("entry_points.txt"))
-    scripts = parser["console_scripts"]
-    found = {scripts[name].partition(":")[0].removesuffix(".__main__"): name for name in scripts}
-    assert found == SCRIPTS
+    assert {*parser["console_scripts"]} == SCRIPTS
 
 
 def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(installed: Installed) -> None:
@@ -156,33 +156,31 @@ def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(ins
 
 
 def test_help_and_errors_name_the_program_that_was_started(installed: Installed) -> None:
-    for door, script in SCRIPTS.items():
-        for done, program in (
-            (installed.script(script, "--help"), script),
-            (installed.python("-m", door, "--help"), f"python -m {door}"),
-        ):
-            assert done.returncode == 0, done.stderr
-            assert f"Usage: {program} [OPTIONS]" in done.stdout
-            assert "run_test_generation.py" not in done.stdout
-            assert "reporter.py" not in done.stdout
+    started = [installed.script(script, "--help") for script in SCRIPTS]
+    for done in (*started, installed.python("-m", "hwcompat", "--help")):
+        assert done.returncode == 0, done.stderr
+        assert (
+            "Usage: hwcompat [OPTIONS] COMMAND" in done.stdout or "Usage: hwcompat devices [OPTIONS]" in done.stdout
+        )
+        assert ".py" not in done.stdout
     done = installed.script("hwcompat-report", "something")
     assert done.returncode == 4
-    assert f"For example: {installed.folder}/bin/hwcompat-report --collect-all --matrix" in done.stderr
+    assert f"Try: {installed.folder}/bin/hwcompat report --help" in done.stderr
 
 
 def test_a_suite_is_written_into_the_folder_and_the_command_that_is_printed_runs_it(
     installed: Installed, tmp_path: Path
 ) -> None:
     folder = foreign_folder(installed.elsewhere / "a user's")
-    done = installed.script("hwcompat", "--model", "bert", "--device", "cpu", folder=folder)
+    done = installed.script("hwcompat", "generate", "--model", "bert", "--device", "cpu", folder=folder)
     assert done.returncode == 0, done.stderr
     made = folder / "hwcompat-out" / "suites" / SUITE
     here = tmp_path / "suites"
     words = ("--model", "bert", "--device", "cpu", "--output-dir", str(here))
     assert run([sys.executable, str(ROOT / "run_test_generation.py"), *words], tmp_path).returncode == 0
     assert made.read_bytes() == (here / SUITE).read_bytes()
-    command = done.stderr.partition("Run it: ")[2].strip()
-    assert command.endswith("hwcompat --model bert --device cpu --run")
+    command = done.stderr.partition("Run them: ")[2].strip()
+    assert command.endswith("hwcompat run --model bert --device cpu")
     ran = installed.shell(command, folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "high" in ran.stdout
@@ -191,7 +189,7 @@ def test_a_suite_is_written_into_the_folder_and_the_command_that_is_printed_runs
 
 
 def test_a_bundle_is_packed_from_what_was_installed(installed: Installed) -> None:
-    done = installed.script("hwcompat", "--model", "bert", "--device", "cpu", "--bundle", "suite.zip")
+    done = installed.script("hwcompat", "bundle", "suite.zip", "--model", "bert", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     assert (installed.elsewhere / "suite.zip").stat().st_size > 100_000
 
@@ -208,5 +206,5 @@ def test_the_plugins_of_the_examples_are_found_beside_it(installed: Installed, t
     told = json.loads(done.stdout)
     assert "mychip" in done.stdout
     assert any(one["vendor"].lower().startswith("mychip") for one in told["vendors"])
-    done = installed.script("hwcompat", "--model", "bert", "--device", "mychip", "--list")
+    done = installed.script("hwcompat", "generate", "--model", "bert", "--device", "mychip", "--list")
     assert (done.returncode, done.stdout) == (0, "bert/fill-mask/mychip/float32\n"), done.stderr

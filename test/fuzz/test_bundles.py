@@ -13,7 +13,7 @@ import pytest
 from hostile import TRAPS
 from made_page import planned
 from readers import check_terminal
-from watched import Opened, Sentinel, Surroundings, command_of, door, limited, refused_or
+from watched import Opened, Sentinel, Surroundings, invoked, limited, refused_or
 
 from generators.suites.bundle import write_bundle
 from generators.suites.suite_files import state_of, write_suite
@@ -142,7 +142,7 @@ def test_a_folder_of_suites_is_compared_without_running_any(fuzz: Any, place: Pa
         if hostile.random() < 0.5:
             hostile.trap(place / "test_c.py", place.parent)
         around = Surroundings(place.parent, place)
-        code_, out, _ = door(command_of("run_test_generation"), ["--check", str(place)])
+        code_, out, _ = invoked("check", str(place))
         check_terminal(out)
         assert code_ == 1
         around.check()

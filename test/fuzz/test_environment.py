@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hostile import Hostile
 from readers import check_terminal
-from watched import Sentinel, Surroundings, command_of, door, refused_or
+from watched import Sentinel, Surroundings, invoked, refused_or
 
 from hardware.applied_fix import VARIABLE as CHANGES
 from hardware.applied_fix import current_changes, refuse_changes
@@ -91,7 +91,7 @@ def test_the_door_says_what_a_variable_is_wrong_about(
             patch.setenv(hostile.choice(names), text_of(hostile))
             if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
                 continue
-            _, out, _ = door(command_of("run_test_generation"), ["--model", "bert", "--device", "cpu", "--list"])
+            _, out, _ = invoked("generate", "--model", "bert", "--device", "cpu", "--list")
         check_terminal(out)
 
 

@@ -194,7 +194,7 @@ def a_coverage_report() -> CoverageReport:
     )
     return CoverageReport(
         timestamp="2026-01-01T00:00:00+00:00",
-        command="python run_test_generation.py --coverage-report",
+        command="hwcompat coverage",
         machine="desk",
         versions={"transformers": "5.5.4"},
         coverage=Coverage(precision="float32", types=types, targets=(target,)),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hostile import Hostile
 from readers import check_terminal
-from watched import Opened, Sentinel, Surroundings, command_of, door, limited, refused_or
+from watched import Opened, Sentinel, Surroundings, invoked, limited, refused_or
 
 from generators.chosen_models import choose_models, list_entries
 from generators.model_profile import checkpoint_slug
@@ -85,18 +85,18 @@ def test_the_door_says_what_is_wrong_in_one_line(fuzz: Any, place: Path, monkeyp
 
     for hostile in fuzz:
         words = hostile.choice((
-            ["--model", name(hostile), "--device", "cpu", "--list"],
-            ["--model", "bert", "--device", hostile.text(), "--list"],
-            ["--model", "bert", "--task", hostile.text(), "--list"],
-            ["--model", "bert", "--device", "cpu", "--select", hostile.text(), "--list"],
-            ["--model", "bert", "--device", "cpu", "--shard", hostile.text(), "--list"],
-            ["--explain", hostile.text()],
-            ["--backlog", hostile.text()],
-            ["--architectures", hostile.text(), "--list"],
+            ["generate", "--model", name(hostile), "--device", "cpu", "--list"],
+            ["generate", "--model", "bert", "--device", hostile.text(), "--list"],
+            ["generate", "--model", "bert", "--task", hostile.text(), "--list"],
+            ["generate", "--model", "bert", "--device", "cpu", "--select", hostile.text(), "--list"],
+            ["generate", "--model", "bert", "--device", "cpu", "--shard", hostile.text(), "--list"],
+            ["explain", hostile.text()],
+            ["backlog", hostile.text()],
+            ["generate", "--architectures", hostile.text(), "--list"],
             [hostile.text()],
         ))  # fmt: skip
         if "\0" in " ".join(words):
             continue
-        _, out, _ = door(command_of("run_test_generation"), words)
+        _, out, _ = invoked(*words)
         check_terminal(out)
     around.check()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from readers import check_json, check_markdown
-from watched import Sentinel, command_of, door, limited
+from watched import Sentinel, invoked, limited
 
 from hardware.recording import without_identity
 from hardware.redaction import redact
@@ -53,7 +53,7 @@ def test_the_door_takes_whatever_bytes_come(fuzz: Any, place: Path, monkeypatch:
         )
         (place / "log").write_bytes(hostile.bytes(data))
         form = hostile.choice(("markdown", "json"))
-        _, out, _ = door(command_of("hardware_compatibility_reporter"), ["--diagnose", "log", "--format", form])
+        _, out, _ = invoked("diagnose", "log", "--format", form)
         if out:
             {"markdown": check_markdown, "json": check_json}[form](out)
 

@@ -22,7 +22,7 @@ from readers import (
     check_xml,
     commands,
 )
-from watched import Sentinel, command_of, door, refused_or
+from watched import Sentinel, invoked, refused_or
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.prediction_scores import score
@@ -163,10 +163,7 @@ def test_a_comparison_is_text(fuzz: Any, place: Path, sentinel: Sentinel) -> Non
         told(place / "evidence", hostile)
         form = hostile.choice(OF_COMPARISONS)
         words = hostile.choice(((*RUNS,), (str(place / "evidence"), RUNS[0]), ("last-green",)))
-        _, out, _ = door(
-            command_of("hardware_compatibility_reporter"),
-            ["--compare", *words, "--evidence", str(place / "evidence"), "--format", form],
-        )
+        _, out, _ = invoked("compare", *words, "--evidence", str(place / "evidence"), "--format", form)
         if out:
             checked(form, out)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hostile import DATA, TRAPS
-from watched import Opened, Sentinel, Surroundings, command_of, door, refused_or
+from watched import Opened, Sentinel, Surroundings, invoked, refused_or
 
 from generators.recipes.on_demand import recipe_for
 from generators.suites import user_templates
@@ -101,8 +101,8 @@ def test_a_folder_with_links_to_nowhere_is_generated_from(place: Path, sentinel:
     (place / "templates" / "nothing.json").symlink_to("/nowhere")
     (place / "templates" / "evil.py").write_text(f"open({str(sentinel.path)!r}, 'w')")
     assert generation_key({}, {}, [], place / "templates")
-    words = ["--model", "bert", "--device", "cpu", "--output-dir", str(place / "out")]
+    words = ["generate", "--model", "bert", "--device", "cpu", "--output-dir", str(place / "out")]
     with Opened(place / "templates") as opened:
-        code, _, _ = door(command_of("run_test_generation"), [*words, "--template-dir", str(place / "templates")])
+        code, _, _ = invoked(*words, "--template-dir", str(place / "templates"))
     assert code == 0
     assert not opened.names

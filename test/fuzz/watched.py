@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import io
 import os
 import pickle
@@ -16,7 +15,7 @@ import stat
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from readers import check_terminal
 
 from hardware.command_line import INTERNAL, run_command_line
 from hardware.errors import HwCompatError
+from hwcompat.cli.main_program import program
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,24 +106,11 @@ def refused_or(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return None
 
 
-@functools.cache
-def command_of(name: str) -> click.Command:
-    """The command of a front door: `hardware_compatibility_reporter` or `run_test_generation`."""
-    spec = importlib.util.spec_from_file_location(f"door_{name}", ROOT / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = module.cli if hasattr(module, "cli") else module.main
-    assert isinstance(found, click.Command)
-    return found
-
-
-def door(command: click.Command, arguments: Sequence[str]) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command line, in this process. Both are checked."""
+def invoked(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a line of `hwcompat`, in this process. Both are checked."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run_command_line(command, list(arguments), program="fuzz")
+        code = run_command_line(program, arguments, program="fuzz")
     assert code != INTERNAL, err.getvalue()
     assert code in CODES, f"exit code {code}: {err.getvalue()}"
     check_said(err.getvalue())

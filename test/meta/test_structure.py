@@ -185,7 +185,7 @@ def test_importing_any_module_imports_nothing_heavy() -> None:
 
 
 def test_the_commands_start_without_numpy() -> None:
-    commands = ["run_test_generation", "hardware_compatibility_reporter", "hardware.hardware_commands"]
+    commands = ["run_test_generation", "hardware_compatibility_reporter", "hwcompat.cli.main_program"]
     assert _wrong_imports(commands, ["numpy"]) == []
 
 
@@ -197,9 +197,9 @@ def test_a_module_that_imports_something_heavy_is_seen() -> None:
 def test_generating_a_suite_whose_recipe_is_known_imports_no_framework(tmp_path: Path) -> None:
     code = f"""
 import runpy, sys
-sys.argv = ["run_test_generation.py", "--model", "bert", "--device", "cpu", "--output-dir", {str(tmp_path)!r}]
+sys.argv = ["hwcompat", "generate", "--model", "bert", "--device", "cpu", "--output-dir", {str(tmp_path)!r}]
 try:
-    runpy.run_path("run_test_generation.py", run_name="__main__")
+    runpy.run_module("hwcompat", run_name="__main__")
 except SystemExit as error:
     assert error.code == 0, error.code
 print([name for name in {HEAVY!r} if name in sys.modules and name != 'pynvml'])  # detection asks the driver

@@ -52,7 +52,7 @@ def run_line(*plan: PlannedCell, **changes: object) -> RunLine:
     values = {
         "run_id": "r1",
         "started_at": "2026-01-01T00:00:00+00:00",
-        "command": "python run_test_generation.py --run",
+        "command": "hwcompat run",
         "machine": "lab",
         "inventory": {},
         "versions": {},

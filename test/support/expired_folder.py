@@ -117,14 +117,9 @@ class Folder:
 
     def asked(self, **options: object) -> Options:
         values: dict[str, object] = {
-            **dict.fromkeys(("models", "architectures", "devices", "precisions", "tasks", "select", "skip"), ()),
-            **dict.fromkeys(("priority", "shard", "jobs", "template_dir", "config", "bundle", "verify", "upstream")),
-            **dict.fromkeys(("check_folder", "update_folder"), None),
-            **dict.fromkeys(("run", "list_cells", "explain", "dry_run", "allow_fallback", "force"), False),
             "evidence": self.path,
             "output_dir": self.path.parent / "suites",
             "machine": "here",
-            "format_": "table",
         }
         return Options(**{**values, **options})
 

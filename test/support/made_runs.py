@@ -24,7 +24,7 @@ def a_run(run_id: str, day: int, *cells: str, **changes: object) -> RunLine:
     values = {
         "run_id": run_id,
         "started_at": f"2026-01-{day:02}T00:00:00+00:00",
-        "command": "python run_test_generation.py --run",
+        "command": "hwcompat run",
         "machine": "desk",
         "inventory": {},
         "versions": {**VERSIONS, **changes.pop("versions", {})},

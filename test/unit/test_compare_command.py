@@ -1,4 +1,4 @@
-"""`--compare`: which runs are named, what is printed, and with which exit code."""
+"""`hwcompat compare`: which runs are named, what is printed, and with which exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from front_doors import reporter
+from front_doors import invoke
 from made_runs import BERT, GPT2, a_run, write
 
 from hardware.evidence import runs
@@ -41,19 +41,19 @@ def of_objects_only(source: Path | Evidence) -> EvidenceTable:
     return EvidenceTable(source)
 
 
-def compare(*words: str) -> int:
-    return reporter.main(["--compare", *words])
+def compare(*words: object) -> int:
+    return invoke("compare", *words).code
 
 
-def data(capsys, *words: str) -> dict:
-    code = compare(*words, "--format", "json")
-    found = json.loads(capsys.readouterr().out)
-    assert code == (1 if found["counts"]["worse"] else 0)
+def data(*words: object) -> dict:
+    done = invoke("compare", *words, "--format", "json")
+    found: dict = done.document
+    assert done.code == (1 if found["counts"]["worse"] else 0)
     jsonschema.validate(found, json.loads(COMPARISON_SCHEMA.read_text(encoding="utf-8")))
     return found
 
 
-def test_a_run_is_named_in_many_ways_and_what_broke_has_its_one_candidate(folder, capsys):
+def test_a_run_is_named_in_many_ways_and_what_broke_has_its_one_candidate(folder):
     for words in (
         f"{GREEN} {RED}",
         GREEN,
@@ -70,7 +70,7 @@ def test_a_run_is_named_in_many_ways_and_what_broke_has_its_one_candidate(folder
         f"{GREEN} desk",
         f"{GREEN} hwcompat-out/evidence",
     ):
-        found = data(capsys, *words.split())
+        found = data(*words.split())
         assert found["counts"]["worse"] == 2, words
         assert [change["cause"]["single"]["name"] for change in found["changes"]] == ["torch", "torch"]
         assert [change["before"]["run_id"] for change in found["changes"]] == [GREEN, GREEN]
@@ -79,29 +79,28 @@ def test_a_run_is_named_in_many_ways_and_what_broke_has_its_one_candidate(folder
     assert compare(GREEN, RED, "--fail-on", "critical") == 0
 
 
-def test_evidence_is_the_same_as_lines_as_parquet_and_as_objects(folder, capsys, monkeypatch):
+def test_evidence_is_the_same_as_lines_as_parquet_and_as_objects(folder, monkeypatch):
     def lines_of_runs() -> set[tuple[str, str]]:
         with RunEvidence(folder) as evidence:
             found = evidence.checks(runs=[RED]) + evidence.checks(runs=[GREEN], cells=[BERT])
         return {(line.run_id, line.cell_id) for line in found}
 
-    wanted = data(capsys, "last-green")
+    wanted = data("last-green")
     lines = {(RED, BERT), (RED, GPT2), (GREEN, BERT)}
     assert lines_of_runs() == lines
     with monkeypatch.context() as patch:
         patch.setattr(runs, "EvidenceTable", of_objects_only)
-        assert data(capsys, "last-green") == wanted
+        assert data("last-green") == wanted
         assert lines_of_runs() == lines
     assert compact(folder).files == 4
     assert not list(folder.glob("*.jsonl"))
-    assert data(capsys, "last-green") == wanted
+    assert data("last-green") == wanted
 
 
-def test_what_differs_is_above_what_broke(folder, capsys):
+def test_what_differs_is_above_what_broke(folder):
     write(folder, a_run("r9", 9, BERT, machine="<b>|`", versions={"torch": "<i>|`"}), BROKEN)
     for format_ in ("text", "markdown"):
-        compare(GREEN, "r9", "--format", format_)
-        shown = " ".join(capsys.readouterr().out.split())
+        shown = " ".join(invoke("compare", GREEN, "r9", "--format", format_).out.split())
         assert shown.index("version torch") < shown.index(BERT)
         assert "gone" in shown.lower()
         assert "5 checks fail" not in shown
@@ -109,7 +108,7 @@ def test_what_differs_is_above_what_broke(folder, capsys):
         assert format_ == "text" or not re.search("<[bi]>", shown)
 
 
-def test_what_names_no_run_says_what_to_type(folder, capsys):
+def test_what_names_no_run_says_what_to_type(folder):
     for words, code, message in (
         (f"20260101T000000Z-aaaaab {RED}", 5, f"Did you mean '{GREEN}'"),
         ("lates", 5, "Did you mean 'latest'"),
@@ -118,67 +117,64 @@ def test_what_names_no_run_says_what_to_type(folder, capsys):
         ("2026", 4, "means 2 things"),
         (f"latest {RED}", 4, "are the same run"),
         ("previous previous", 4, "previous latest"),
-        (f"{GREEN} {RED} more", 4, "takes two, not 3"),
+        (f"{GREEN} {RED} more", 4, "unexpected extra argument"),
         ("", 4, "previous latest"),
-        ("last-green previous", 4, "--compare last-green"),
+        ("last-green previous", 4, "hwcompat compare last-green"),
         (f"{RED} ./nowhere", 4, "no folder of evidence"),
-        (f"{RED} --format html", 4, "no form but text, markdown or json"),
-        (f"{RED} --collect-all", 4, "a document of its own"),
+        (f"{RED} --format html", 4, "'html' is not one of 'text'"),
+        (f"{RED} --collect-all", 4, "No such option '--collect-all'"),
     ):
-        assert compare(*words.split()) == code, words
-        shown = capsys.readouterr()
-        assert shown.out == ""
+        shown = invoke("compare", *words.split())
+        assert (shown.code, shown.out) == (code, ""), words
         assert message in shown.err
         if code == 5 or not words:
             assert f"{RED}  2026-01-02 00:00  desk  2 cells" in shown.err
-            assert "python run_test_generation.py --run" in shown.err
+            assert "hwcompat run" in shown.err
         else:
             assert shown.err.count("\n") == 1
-    for words in ("more", "--machine desk", "--matrix --format text"):  # without --compare
-        assert reporter.main(words.split()) == 4
-        assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_no_cell_in_common_and_no_evidence_are_code_5(folder, tmp_path, capsys):
+def test_no_cell_in_common_and_no_evidence_are_code_5(folder, tmp_path):
     write(folder, a_run("r9", 9, "vit/image-classification/cpu/float32"))
-    assert compare(GREEN, "r9") == 5
-    assert "no cell in common" in capsys.readouterr().err
+    done = invoke("compare", GREEN, "r9")
+    assert done.code == 5
+    assert "no cell in common" in done.err
     assert compare("previous") == 5
     (tmp_path / "empty").mkdir()
     assert compare("latest", "--evidence", "empty") == 5
 
 
-def test_runs_of_others_tests_and_broken_lines_are_reported_and_not_compared(folder, capsys):
+def test_runs_of_others_tests_and_broken_lines_are_reported_and_not_compared(folder):
     write(folder, a_run("foreign", 5, origin=Origin.TRANSFORMERS), origin=Origin.TRANSFORMERS)
     write(folder, a_run("lost", 6))
     (folder / "lost-1.jsonl").unlink()
-    assert compare("foreign") == 5
-    assert "own tests" in capsys.readouterr().err
-    assert compare("lost") == 5
-    assert "none of what it planned" in capsys.readouterr().err
-    assert data(capsys, "previous")["now"]["runs"][0]["run_id"] == RED
+    for word, message in (("foreign", "own tests"), ("lost", "none of what it planned")):
+        done = invoke("compare", word)
+        assert done.code == 5
+        assert message in done.err
+    assert data("previous")["now"]["runs"][0]["run_id"] == RED
     with (folder / f"{RED}-2.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"half a li')
-    assert compare("previous", "--format", "json") == 1
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["counts"]["worse"] == 2
+    shown = invoke("compare", "previous", "--format", "json")
+    assert shown.code == 1
+    assert shown.document["counts"]["worse"] == 2
     assert "1 broken line(s) left out" in shown.err
 
 
-def test_two_folders_are_two_sides_and_files_go_to_the_requested_folder(folder, tmp_path, capsys):
+def test_two_folders_are_two_sides_and_files_go_to_the_requested_folder(folder, tmp_path):
     other = tmp_path / "elsewhere"
     write(other, a_run("r7", 7, BERT, machine="lab"))
-    found = data(capsys, str(folder), str(other))
+    found = data(str(folder), str(other))
     assert [found[name]["runs"][0]["machine"] for name in ("before", "now")] == ["desk", "lab"]
     assert found["counts"]["better"] == 1
     assert compare("previous", "--output-dir", str(tmp_path / "out"), "--format", "json") == 1
     assert json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))["counts"]["worse"] == 2
 
 
-def test_a_flaky_cell_is_a_warning(folder, capsys):
+def test_a_flaky_cell_is_a_warning(folder):
     for day in (4, 5, 6):
         write(folder, a_run(f"r{day}", day, BERT), BROKEN if day == 5 else ())
-    (change,) = [one for one in data(capsys, "last-green")["changes"] if one["cell"] == BERT]
+    (change,) = [one for one in data("last-green")["changes"] if one["cell"] == BERT]
     assert (change["kind"], change["severity"], change["now"]["state"]) == ("flaky", "warning", "green")
     assert [one["run_id"] for one in change["alternating"]] == [GREEN, "r4", "r5", "r6"]
     assert compare("r5", "r6") == 0

@@ -1,4 +1,4 @@
-"""`--coverage-report`: what it prints and keeps, its comparison with the last report, and its exit codes."""
+"""`hwcompat coverage`: what it prints and keeps, its comparison with the last report, and its exit codes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import re
 import jsonschema
 import pytest
 from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
+from front_doors import invoke
 
 from generators.models.recipe_store import Obstacle
-from hwcompat.cli.earlier_scripts import generation_main
 from reports.coverage.coverage_report import SCHEMA
 from reports.saved_reports import schema_of
 
@@ -34,13 +34,12 @@ def evidence(tmp_path):
 
 
 @pytest.fixture
-def ask(capsys):
+def ask():
     """Run the command on the evidence; return the exit code and what was printed."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        given = ["--coverage-report", "--evidence", "evidence", "--report-dir", "reports", *arguments]
-        code = generation_main(given)
-        return code, *capsys.readouterr()
+        done = invoke("coverage", "--evidence", "evidence", "--report-dir", "reports", *arguments)
+        return done.code, done.out, done.err
 
     return run
 
@@ -119,7 +118,7 @@ def test_only_reports_of_the_same_targets_and_precision_are_compared(evidence, a
 # The command
 
 
-def test_exit_codes(evidence, ask, tmp_path, capsys):
+def test_exit_codes(evidence, ask, tmp_path):
     for percent, wanted in (("16.6", 0), ("16.7", 1), ("0", 0), ("100", 1)):
         code, out, err = ask("--fail-under", percent)
         assert code == wanted
@@ -140,8 +139,8 @@ def test_exit_codes(evidence, ask, tmp_path, capsys):
         assert err.startswith("error: ")
         assert "Traceback" not in err
     for words in ("--previous a.json", "--fail-under 5", "--targets cpu"):
-        assert generation_main(["--model", "bert", *words.split()]) == 4
-        assert "--coverage-report" in capsys.readouterr().err
+        done = invoke("generate", "--model", "bert", *words.split())
+        assert (done.code, f"No such option '{words.split()[0]}'" in done.err) == (4, True)
 
 
 def test_without_evidence_the_report_is_shown_not_kept_and_the_code_is_5(ask, tmp_path):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import fsspec
 import pytest
-from front_doors import reporter
+from front_doors import invoke
 from made_runs import BERT, GPT2, a_run, write
 
 from hardware.evidence.store import read_folder
-from hwcompat.cli.earlier_scripts import generation_main
 
 PLACE, OTHER = "memory://lab/hwcompat", "memory://lab/other"
 
@@ -25,41 +23,38 @@ def bucket() -> Iterator[None]:
     files.store.clear()
 
 
-def door(*words: object) -> int:
-    return int(reporter.main([str(word) for word in words]))
-
-
-def test_what_was_published_is_read_from_there_by_each_command(tmp_path, capsys, monkeypatch) -> None:
+def test_what_was_published_is_read_from_there_by_each_command(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # reports go to the working directory
     folder, other, home = (tmp_path / name for name in ("own", "other", "home"))
     write(folder, a_run("20260105T000000Z-00000a", 5, BERT))
     write(folder, a_run("20260205T000000Z-00000b", 6, GPT2), broken=["backward"])
     write(other, a_run("20260301T000000Z-00000c", 7, GPT2))
-    assert door("--evidence", folder, "--publish", PLACE) == 0
-    assert door("--evidence", other, "--publish", OTHER) == 0
-    capsys.readouterr()
-    assert door("--collect-all", "--evidence", PLACE, "--format", "json") == 1
-    out, err = capsys.readouterr()
-    assert {one["cell"] for one in json.loads(out)["verdicts"]} == {BERT, GPT2}
-    assert "memory://lab/hwcompat: 4 object(s), 4 of them copied now" in err
-    for job in ("--hardware-compatibility", "--coverage-report"):
-        generation_main([job, "--evidence", PLACE, "--format", "json"])
-        out, err = capsys.readouterr()
-        assert "4 object(s)" in err
-        assert "bert" in out
-    assert door("--compare", PLACE, OTHER, "--format", "json") in (0, 1)
-    assert GPT2 in capsys.readouterr().out
-    assert door("--merge", PLACE, "--evidence", home) == 0
+    assert invoke("evidence", "publish", PLACE, "--evidence", folder).code == 0
+    assert invoke("evidence", "publish", OTHER, "--evidence", other).code == 0
+    done = invoke("report", "--evidence", PLACE, "--format", "json")
+    assert done.code == 1
+    assert {one["cell"] for one in done.document["verdicts"]} == {BERT, GPT2}
+    assert "memory://lab/hwcompat: 4 object(s), 4 of them copied now" in done.err
+    for command in ("matrix", "coverage"):
+        done = invoke(command, "--evidence", PLACE, "--format", "json")
+        assert "4 object(s)" in done.err
+        assert "bert" in done.out
+    done = invoke("compare", PLACE, OTHER, "--format", "json")
+    assert done.code in (0, 1)
+    assert GPT2 in done.out
+    assert invoke("evidence", "merge", PLACE, "--evidence", home).code == 0
     assert len(read_folder(home).checks) == len(read_folder(folder).checks)
-    capsys.readouterr()
-    assert door("--collect-all", "--evidence", f"file://{folder}", "--format", "json") == 1
-    assert "object(s)" not in capsys.readouterr().err, "it is the folder itself"
+    done = invoke("report", "--evidence", f"file://{folder}", "--format", "json")
+    assert done.code == 1
+    assert "object(s)" not in done.err, "it is the folder itself"
 
 
-def test_what_lies_there_is_not_changed_and_a_folder_is_no_place_to_publish_to(tmp_path, capsys) -> None:
-    for words in (["--compact"], ["--merge", tmp_path]):
-        assert door(*words, "--evidence", PLACE) == 4
-        assert "nothing is done to the evidence in memory://lab/hwcompat" in capsys.readouterr().err
+def test_what_lies_there_is_not_changed_and_a_folder_is_no_place_to_publish_to(tmp_path) -> None:
+    for words in (["compact"], ["merge", tmp_path]):
+        done = invoke("evidence", *words, "--evidence", PLACE)
+        assert done.code == 4
+        assert "evidence in memory://lab/hwcompat can't be changed" in done.err
     for place in (tmp_path, f"file://{tmp_path}"):
-        assert door("--evidence", tmp_path, "--publish", place) == 4
-        assert "--merge HERE" in capsys.readouterr().err
+        done = invoke("evidence", "publish", place, "--evidence", tmp_path)
+        assert done.code == 4
+        assert "evidence merge HERE" in done.err

@@ -69,7 +69,7 @@ def test_a_cell_that_cannot_run_here_is_left_with_the_reason(folder):
     for run_id, cell, subject, command in (
         ("r2", "mine/fill-mask/cpu/float32", "checkpoint", f"{generate} --config hwcompat.toml --run"),
         ("r3", "other/fill-mask/cpu/float32", "checkpoint", "python -m pytest suites"),
-        ("r4", own_code, "config", f"{generate} --model shutil:rmtree --run"),
+        ("r4", own_code, "config", "hwcompat run --model shutil:rmtree"),
     ):
         folder.write(run_id, cell, versions=OLD, subject=subject, command=command)
     left = {cell.split("/")[0] if "/cpu/" in cell else cell.split("/")[2]: why for cell, why in folder.left().items()}
@@ -87,12 +87,12 @@ def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(
     path = tmp_path / "my-checkpoint"
     cell = f"{model_of_weights('my-checkpoint', NO_BYTES)}/fill-mask/cpu/float32"
     command = f"python run_test_generation.py --model={path} --model bert --device cpu --run -- --model x"
-    folder.write("r1", cell, versions=OLD, subject="checkpoint", command=command)
+    folder.write("r1", cell, versions=OLD, subject="checkpoint", command=command)  # as earlier scripts recorded it
     assert "nothing like it lies here" in folder.left()[cell]
     path.mkdir()
     (path / "config.json").write_text('{"model_type": "bert"}')
     (path / "model.safetensors").write_bytes(b"")
-    folder.write("r2", cell, versions=OLD, subject="checkpoint", command="python run_test_generation.py 'broken")
+    folder.write("r2", cell, versions=OLD, subject="checkpoint", command="hwcompat run 'broken")
     assert not folder.plan().left  # an older run names it
     (tmp_path / "moved").mkdir()
     moved = path.rename(tmp_path / "moved" / "my-checkpoint")

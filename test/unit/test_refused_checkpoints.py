@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from front_doors import reporter
+from front_doors import invoke
 
 from generators.recipes.derive import derive_checkpoint, open_checkpoint
 from hardware.errors import ModelRefused
@@ -162,20 +162,22 @@ def test_tokens_beyond_the_rows_of_the_model_are_reported(folder):
         assert text in remark
 
 
-def test_check_model_repeats_the_remarks_and_refuses_with_the_reason_of_run(
-    folder, tmp_path_factory, monkeypatch, capsys
+def test_a_report_of_a_model_repeats_the_remarks_and_refuses_with_the_reason_of_run(
+    folder, tmp_path_factory, monkeypatch
 ):
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
     rename_weights(folder, **{"v_head.summary.bias": (1,)})
-    assert reporter.main(["--check-model", str(folder), "--device", "cpu", "--without-memory"]) == 0
-    assert "note: 1 weight(s) of the checkpoint aren't used" in capsys.readouterr().out
+    line = ("report", "--model", folder, "--device", "cpu", "--without-memory")
+    done = invoke(*line)
+    assert done.code == 0
+    assert "note: 1 weight(s) of the checkpoint aren't used" in done.out
     edit(folder, vocab_size=100)
-    assert reporter.main(["--check-model", str(folder), "--device", "cpu", "--without-memory"]) == 1
-    checked = capsys.readouterr().out
+    done = invoke(*line)
+    assert done.code == 1
     with pytest.raises(ModelRefused) as caught:
-        derive_checkpoint(folder)  # what --run begins with, here in this process
+        derive_checkpoint(folder)  # what `hwcompat run` begins with, here in this process
     reason = "'lm_head.weight': (96, 32) in the file, (100, 32) by config.json (vocab_size 100)"
-    assert reason in checked
+    assert reason in done.out
     assert reason in str(caught.value)
-    assert "fault: the model" in checked
-    assert "high" not in checked
+    assert "fault: the model" in done.out
+    assert "high" not in done.out

@@ -18,6 +18,7 @@ from generators.compatibility.verdict import Level
 from hardware.applied_fix import VARIABLE, AppliedFix
 from hardware.backends.factory import known_targets
 from hardware.cell import Cell
+from hardware.command_names import command_of
 from hardware.detection import detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.latest import read_latest
@@ -280,7 +281,7 @@ def test_the_report_fits_the_schema_and_has_no_terminal_commands(tmp_path, monke
     assert data["cells"][0]["tried"][1]["changed"] == "attention=eager"
     other = next(step for step in steps("a@b+c/x/qnn/float32") if step.id == "other_target:cpu")
     command = write_of(replace(EMPTY, step=other))
-    assert command == "python run_test_generation.py --model a@b+c --device cpu --precision float32 --run"
+    assert command == command_of("run", "--model", "a@b+c", "--device", "cpu", "--precision", "float32")
 
 
 def test_exit_codes_and_the_reason_of_a_cell_without_a_remedy(tmp_path, monkeypatch):

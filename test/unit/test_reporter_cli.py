@@ -1,4 +1,4 @@
-"""The reporter's command line: products on standard output, everything else on standard error, and exit codes."""
+"""`hwcompat report`: products on standard output, everything else on standard error, and exit codes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 from evidence_lines import BERT
-from front_doors import reporter
+from front_doors import invoke
 from whole_runs import write_run
 
 from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate, MemoryRequest
 from generators.recipes.memory_answer import MemoryAnswer
 from hardware.cell import model_of_weights
 from hardware.checkpoint_config import hash_of_config
+from hardware.command_names import command_of
 from hardware.evidence.record import EDITED, Outcome
 from hardware.testing.checkpoints import weights_hash
 from reports import reporter as reporter_module
@@ -34,28 +35,18 @@ def _empty_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("reports.memory_check.memory_answer", lambda *_: one_gigabyte())
 
 
-@pytest.fixture
-def ask(capsys):
-    """Run the reporter; return its exit code, standard output and standard error."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = reporter.main(list(arguments))
-        return code, *capsys.readouterr()
-
-    return run
+def ask(*arguments: str) -> tuple[int, str, str]:
+    """Make a report; return the exit code, standard output and standard error."""
+    done = invoke("report", *arguments)
+    return done.code, done.out, done.err
 
 
-@pytest.fixture
-def check(ask):
+def check(device: str = "cpu", *more: str, evidence: str = "e", code: int | None = None) -> list[str]:
     """Check bert on a device; return the lines printed."""
-
-    def run(device: str = "cpu", *more: str, evidence: str = "e", code: int | None = None) -> list[str]:
-        given = ["--evidence", evidence] if Path(evidence).exists() else []
-        found, out, _ = ask("--check-model", "bert", "--device", device, *given, *more)
-        assert code in (None, found)
-        return out.splitlines()
-
-    return run
+    given = ["--evidence", evidence] if Path(evidence).exists() else []
+    found, out, _ = ask("--model", "bert", "--device", device, *given, *more)
+    assert code in (None, found)
+    return out.splitlines()
 
 
 def one_gigabyte() -> MemoryAnswer:
@@ -80,11 +71,7 @@ def as_report(text: str) -> dict:
 # Usage
 
 
-def test_wrong_usage_is_an_error_with_what_to_do_and_exit_code_4(ask):
-    code, out, err = ask()
-    assert (code, out, err.count("\n")) == (4, "", 1)
-    assert err.startswith("error: nothing was asked for")
-    assert "python hardware_compatibility_reporter.py --collect-all" in err
+def test_wrong_usage_is_an_error_with_what_to_do_and_exit_code_4():
     record("evidence")
     for words in (
         "--matrx",
@@ -92,10 +79,9 @@ def test_wrong_usage_is_an_error_with_what_to_do_and_exit_code_4(ask):
         "--matrix --device cpu",
         "--matrix --format junit",
         "--collect-all --evidence no-such-folder",
-        "--check-model brt",
-        "--check-model bert --device cdua",
-        "--check-model bert\x1b[31m",
-        "--compact --evidence none",
+        "--model brt",
+        "--model bert --device cdua",
+        "--model bert\x1b[31m",
     ):
         code, out, err = ask(*words.split(" "))
         assert (code, out) == (4, ""), words
@@ -105,19 +91,15 @@ def test_wrong_usage_is_an_error_with_what_to_do_and_exit_code_4(ask):
     for form in ("text", "pdf"):
         code, _, err = ask("--collect-all", "--format", form)
         assert code == 4
-        assert f"a report has no form '{form}'" in err
-        assert "markdown, json, html, junit, sarif, github or gitlab" in err
-    code, out, _ = ask("--help")
-    assert code == 0
-    assert f"Of a report: {', '.join(FORMATS.names())}." in " ".join(out.split())
-    assert "Of --compare: text, markdown, json." in " ".join(out.split())
+        assert f"'{form}' is not one of 'markdown'" in err
+        assert all(f"'{name}'" in err for name in FORMATS.names())
 
 
-def test_internal_error_is_exit_code_3_and_its_traceback_only_for_debug(monkeypatch, ask):
+def test_internal_error_is_exit_code_3_and_its_traceback_only_for_debug(monkeypatch):
     def broken(*_arguments: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(reporter, "run", broken)
+    monkeypatch.setattr("reports.collect_command.collect", broken)
     code, _, err = ask("--matrix")
     assert code == 3
     assert "Traceback" not in err
@@ -130,7 +112,7 @@ def test_internal_error_is_exit_code_3_and_its_traceback_only_for_debug(monkeypa
 # Reports
 
 
-def test_the_default_folder_of_evidence_is_read_and_may_be_missing(ask):
+def test_the_default_folder_of_evidence_is_read_and_may_be_missing():
     code, out, err = ask("--collect-all")
     assert code == 0
     assert "Nothing was measured" in out
@@ -141,7 +123,7 @@ def test_the_default_folder_of_evidence_is_read_and_may_be_missing(ask):
     assert "7 passed" in out
 
 
-def test_failed_check_is_exit_code_1_and_fail_on_moves_the_limit(ask):
+def test_failed_check_is_exit_code_1_and_fail_on_moves_the_limit():
     record("e", "matches_reference", **WRONG)
     record("w", "matches_reference", outcome=Outcome.AMBIGUOUS, error_type="ambiguous")
     for folder, limit, wanted in (("e", "", 1), ("e", "critical", 0), ("w", "", 0), ("w", "warning", 1)):
@@ -152,9 +134,9 @@ def test_failed_check_is_exit_code_1_and_fail_on_moves_the_limit(ask):
     assert (code, root.get("failures"), root.get("errors")) == (1, "1", "0")
 
 
-def test_actions_combine_into_one_document_and_files_go_into_the_output_folder(ask):
+def test_actions_combine_into_one_document_and_files_go_into_the_output_folder():
     record("e")
-    actions = ("--collect-all", "--matrix", "--check-model", "bert", "--device", "cpu", "--evidence", "e")
+    actions = ("--collect-all", "--matrix", "--model", "bert", "--device", "cpu", "--evidence", "e")
     code, out, _ = ask(*actions, "--format", "json")
     assert code == 0
     data = json.loads(out)
@@ -170,7 +152,7 @@ def test_actions_combine_into_one_document_and_files_go_into_the_output_folder(a
     assert (code, "compatibility" in json.loads(out)) == (0, True)
 
 
-def test_hardware_alone_says_nothing_about_evidence_and_shows_each_target(monkeypatch, ask):
+def test_hardware_alone_says_nothing_about_evidence_and_shows_each_target(monkeypatch):
     absent = StackResult(target="mps", state="absent", reason="needs macOS; this is Linux")
     monkeypatch.setattr(reporter_module, "run_stack", lambda statuses, **_options: (absent,))
     code, out, err = ask("--test-hardware")
@@ -187,22 +169,21 @@ def test_hardware_alone_says_nothing_about_evidence_and_shows_each_target(monkey
     assert "| cuda | failed | - | - | ended by SIGSEGV |" in out
 
 
-def test_compacted_evidence_gives_the_same_answer(ask):
+def test_compacted_evidence_gives_the_same_answer():
     record("e", "backward", error_message="no gradient")
-    model = ("--check-model", "bert", "--device", "cpu", "--evidence", "e")
+    model = ("--model", "bert", "--device", "cpu", "--evidence", "e")
     code, before, _ = ask(*model)
     assert code == 1
     assert "no gradient" in before
-    code, out, err = ask("--compact", *model)
-    assert (code, out) == (1, before)
-    assert "1 file(s), 9 line(s)" in err
+    assert "1 file(s), 9 line(s)" in invoke("evidence", "compact", "--evidence", "e").err
+    assert ask(*model)[:2] == (1, before)
     assert {path.suffix for path in Path("e").rglob("*") if path.name != ".lock"} == {"", ".parquet"}
 
 
 # One model
 
 
-def test_first_line_for_a_model_has_verdict_cause_and_change(check):
+def test_first_line_for_a_model_has_verdict_cause_and_change():
     record("e", "matches_reference", **WRONG)
     first = check(code=1)[0]
     assert first.startswith(f"{BERT}: unsupported (measured). Cause: ")
@@ -212,18 +193,18 @@ def test_first_line_for_a_model_has_verdict_cause_and_change(check):
     assert ": high (measured). Cause: all 7 planned checks passed" in check(evidence="good", code=0)[0]
     first = check(evidence="", code=0)[0]
     assert first.startswith(f"{BERT}: unknown. Cause: nothing was measured.")
-    assert first.endswith("python run_test_generation.py --model bert --device cpu --run")
+    assert first.endswith(command_of("run", "--model", "bert", "--device", "cpu"))
     check("cpu", "--fail-on", "warning", evidence="", code=1)
 
 
-def test_the_change_is_what_can_help_here(check):
+def test_the_change_is_what_can_help_here():
     record("edited", "builds", error_message="boom", of_all={"conditions": {EDITED: "by hand"}})
     first = check(evidence="edited")[0]
     assert first.startswith(f"{BERT}: unknown. Cause: the suite was edited by hand")
-    assert "--device cpu --force --run" in first
+    assert "--device cpu --force" in first
     first = check("rocm", evidence="")[0]
     assert "Cause: nothing was measured, and the device is not here" in first
-    assert "run_test_generation" not in first
+    assert "hwcompat run" not in first
     reason = "this torch is built without CUDA"
     away = {"actual_target": "cpu", "substitution_reason": reason, "outcome": Outcome.PASSED_ON_FALLBACK}
     record("away", cell="bert/fill-mask/cuda/float32", of_all=away)
@@ -235,20 +216,20 @@ def test_the_change_is_what_can_help_here(check):
     assert "bert/fill-mask/mps/float32: unknown" in absent[0]
 
 
-def test_model_that_has_no_suite_says_why_and_advises_what_can_work(ask):
+def test_model_that_has_no_suite_says_why_and_advises_what_can_work():
     for name, cause, change in (
         ("superglue", "superglue has no suite: no tiny model of it is known", "--model FOLDER, with a checkpoint of"),
         ("gemma3n", "gemma3n has no suite: a package is missing, timm:", "Change: install timm, then run"),
     ):
-        code, out, _ = ask("--check-model", name, "--device", "cpu")
+        code, out, _ = ask("--model", name, "--device", "cpu")
         first = out.splitlines()[0]
         assert code == 0
         assert f"Cause: {cause}" in first
         assert change in first
-        assert "run_test_generation" not in first
+        assert "hwcompat run" not in first
 
 
-def test_model_that_does_not_fit_says_what_is_missing_and_the_smallest_change(check):
+def test_model_that_does_not_fit_says_what_is_missing_and_the_smallest_change():
     text = "\n".join(check("cpu", "--memory", "0.8GB", "--memory", "80GB", code=0))
     assert "memory on a device of 0.8GB: does not fit: 953.7 MiB needed, 762.9 MiB there, 190.7 MiB missing." in text
     assert "Smallest change: quantise the weights of linear layers to int8" in text
@@ -260,7 +241,7 @@ def test_model_that_does_not_fit_says_what_is_missing_and_the_smallest_change(ch
     assert "memory" not in "\n".join(check("cpu", "--without-memory"))
 
 
-def test_poor_verdict_comes_with_other_hardware_and_similar_models(check):
+def test_poor_verdict_comes_with_other_hardware_and_similar_models():
     record("e", "builds", error_type="unknown", error_message="boom")
     lines = check()
     assert any(line.strip().startswith("other hardware for bert: cuda (high") for line in lines)
@@ -271,7 +252,7 @@ def test_poor_verdict_comes_with_other_hardware_and_similar_models(check):
     assert not any("other hardware" in line for line in check(evidence="good"))
 
 
-def test_evidence_of_other_weights_or_another_configuration_does_not_measure_a_folder(ask, monkeypatch):
+def test_evidence_of_other_weights_or_another_configuration_does_not_measure_a_folder(monkeypatch):
     monkeypatch.setattr("reports.model_check.check_checkpoint", lambda _folder: ())  # these aren't real files
     folder, config = Path("mine"), {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
     folder.mkdir()
@@ -281,7 +262,7 @@ def test_evidence_of_other_weights_or_another_configuration_does_not_measure_a_f
         (folder / "model.safetensors").write_bytes(weights)
 
     def first(name: str = "mine", evidence: str = "e") -> str:
-        return ask("--check-model", name, "--device", "cpu", "--without-memory", "--evidence", evidence)[1]
+        return ask("--model", name, "--device", "cpu", "--without-memory", "--evidence", evidence)[1]
 
     files(b"weights")
     model = model_of_weights("mine", weights_hash(folder))

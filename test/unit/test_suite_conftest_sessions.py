@@ -101,7 +101,7 @@ def test_results_beside_another_conftest_or_plugin_are_marked_as_edited(tmp_path
 @pytest.mark.parametrize(
     ("package", "python_path", "code", "messages"),
     [
-        ("__init__.py", True, 2, ["another one is in the way: {folder}/hardware", "--bundle suite.zip"]),
+        ("__init__.py", True, 2, ["another one is in the way: {folder}/hardware", "hwcompat bundle suite.zip"]),
         ("motor.py", True, 0, []),  # a folder without __init__.py gives way to a real package
         ("", False, 2, ["none is found"]),
     ],

@@ -69,7 +69,7 @@ def get_accelerator_backend(vendor: str | None = None) -> AcceleratorBackend:
     raise NoAccelerator(
         f"no accelerator of {vendor} is here" if vendor else "no accelerator is here",
         why=f"vendors with a device: {there}" + (f"; left out: {failures}" if failures else ""),
-        fix="Try: python -m hardware list.",
+        fix="Try: hwcompat devices list.",
     )
 
 
@@ -81,7 +81,7 @@ def get_accelerator_backend_by_index(index: int) -> AcceleratorBackend:
     """
     backends = get_all_accelerator_backends()
     if not backends:
-        raise NoAccelerator("no accelerator is here", fix="Try: python -m hardware list.")
+        raise NoAccelerator("no accelerator is here", fix="Try: hwcompat devices list.")
     if not 0 <= index < len(backends):
         raise NoSuchIndex(f"there is no accelerator backend {index}", why=f"known are 0 to {len(backends) - 1}")
     return backends[index]

@@ -30,8 +30,6 @@ def recorded_machines(places: list[str]) -> dict[str, ReplayedMachine]:
     for place in map(Path, places):
         folders = [place] if (place / INDEX).is_file() else sorted(one.parent for one in place.glob(f"*/{INDEX}"))
         if not folders:
-            raise UsageError(
-                f"{place} holds no recorded machine", fix="Make one: python -m hardware doctor --record DIR"
-            )
+            raise UsageError(f"{place} holds no recorded machine", fix="Make one: hwcompat doctor --record DIR")
         found.update({"/".join(folder.resolve().parts[-2:]): ReplayedMachine(folder) for folder in folders})
     return found

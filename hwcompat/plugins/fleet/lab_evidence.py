@@ -1,5 +1,5 @@
-"""Evidence of a lab machine as it grows there: merged into the folder here with the checks of `--merge`, and shown as
-progress."""
+"""Evidence of a lab machine as it grows there: merged into the folder here with the checks of `hwcompat evidence
+merge`, and shown as progress."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from hardware.safe_read import is_folder
 from hardware.testing.resume import why_again
 from hardware.testing.suite_file import SuiteFile
 
-_OF_ONE_START = re.compile(r" --(resume|address[= ][^ ]+)(?= |$)")
-"""Words of a command that differ from one start to the next."""
+_OF_ONE_START = re.compile(r" --(resume|run|address[= ][^ ]+)(?= |$)|^(hwcompat run|python run_test_generation\.py)")
+"""Words of a command that differ from one start to the next, or from the earlier script to the program."""
 
 
 def take_in(
@@ -28,8 +28,8 @@ def take_in(
     sealed: Mapping[str, Mapping[str, Any]],
     evidence: Path,
 ) -> tuple[str, dict[str, tuple[CheckLine, ...]]]:
-    """Merge the evidence in a node's answer into the folder, with all checks of `--merge`; return the run's id, and
-    its lines by cell.
+    """Merge the evidence in a node's answer into the folder, with all checks of `hwcompat evidence merge`; return
+    the run's id, and its lines by cell.
 
     Raises `BrokenInput` if it is of anything but one finished run of `suites`, each as it was sent, with the
     prediction that was stored (`sealed`) for its cell.

@@ -209,7 +209,7 @@ def _why_no_node(demand: Demand, nodes: Sequence[FleetNode], address: str | None
         return f"every node that offers {target} has {lacking} 0: start it with --num-{lacking.lower()}s"
     there = "; ".join(f"{node.name} ({node.offered})" for node in nodes)
     start = (
-        f'ray start --address={address or "HOST:6379"} --resources "$(python -m hardware list --format ray)", '
+        f'ray start --address={address or "HOST:6379"} --resources "$(hwcompat devices list --format ray)", '
         f"or --resources '{{\"{target}\": 1}}'"
     )
     return f"no node offers {target}. There are {there}. Start one where it is: {start}"

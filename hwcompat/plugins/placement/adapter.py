@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hardware.backends.factory import declarations_of
+from hardware.command_names import as_runnable
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import HardwareVendor, vendor_named
 
@@ -161,7 +162,7 @@ def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) 
         found.append(f"{(memory_bytes - room) / GB:.1f} GiB of memory missing ({room / GB:.1f} GiB are free)")
     speed = device.tflops.get(precision, Figure(reason=f"nothing is known of {precision}"))
     if tflops and speed.value is None:
-        fix = f"python -m hardware stress {device.selector} --keep measures it"
+        fix = as_runnable(f"hwcompat devices stress {device.selector} --keep measures it")
         found.append(f"its speed in {precision} isn't known ({speed.reason}); {fix}")
     elif speed.value is not None and speed.value < tflops:
         found.append(f"{tflops - speed.value:.3g} TFLOPS missing ({speed.value:.3g} in {precision}, {speed.source})")

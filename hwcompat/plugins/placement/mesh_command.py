@@ -1,4 +1,4 @@
-"""`--mesh SPLIT`: plan a model over several devices, and check its split at tiny size."""
+"""`hwcompat mesh SPLIT`: plan a model over several devices, and check its split at tiny size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--place`: place models on the devices of this machine, or of several by their inventories."""
+"""`hwcompat place`: place models on the devices of this machine, or of several by their inventories."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from hardware.backends.factory import resolve_target
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.command_line import note
+from hardware.command_names import as_runnable
 from hardware.errors import ModelError, NothingMatched, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, Outcome, WeightsKind
@@ -224,8 +225,8 @@ def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: s
         return Figure(reason="not measured there; operation count can't be estimated")
     if rate.value is None:
         machine = device.name.rpartition("/")[0]
-        fix = f"python -m hardware stress {device.selector} --keep"
-        fix = f"on {machine}: {fix}, then write its inventory again" if machine else fix
+        fix = f"hwcompat devices stress {device.selector} --keep"
+        fix = f"on {machine}: {fix}, then write its inventory again" if machine else as_runnable(fix)
         return Figure(reason=f"not measured there; device speed in {request.precision} unknown ({fix})")
     operations = _OPERATIONS * parameters * request.batch * request.context
     found = operations / (rate.value * 1e12)

@@ -1,11 +1,11 @@
-"""Commands of `python -m hardware` that show what devices can do, and choose one."""
+"""Commands of `hwcompat devices` that show what devices can do, and choose one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import rich_click as click
 
 from hardware.hardware_commands import OUTPUT, SECONDS, as_json, deliver, formats
 
@@ -22,8 +22,8 @@ def capabilities_command(format_: str, output: Path | None) -> int:
 
     \b
     Examples:
-      python -m hardware capabilities
-      python -m hardware capabilities --format json
+      hwcompat devices capabilities
+      hwcompat devices capabilities --format json
     """
     from hwcompat.plugins.placement.adapter import HardwareAdapter
     from hwcompat.plugins.placement.placement_text import capabilities_text, device_dict
@@ -47,12 +47,12 @@ def capabilities_command(format_: str, output: Path | None) -> int:
 def fit_command(
     memory_gb: float, tflops: float, precision: str, vendors: tuple[str, ...], format_: str, output: Path | None
 ) -> int:
-    """Name the best device with at least this much memory and speed, and say why each of the others was not chosen.
+    """Name the best device with at least this much memory and speed, and why each of the others was not chosen.
 
     \b
     Examples:
-      python -m hardware fit --memory-gb 10 --tflops 5
-      python -m hardware fit --memory-gb 40 --vendor nvidia --vendor amd
+      hwcompat devices fit --memory-gb 10 --tflops 5
+      hwcompat devices fit --memory-gb 40 --vendor nvidia --vendor amd
 
     \b
     Exit codes: 0 one fits, 1 none does.

@@ -1,4 +1,4 @@
-"""Rates of stress runs, kept on this machine: `python -m hardware stress … --keep` writes, placement reads.
+"""Rates of stress runs, kept on this machine: `hwcompat devices stress … --keep` writes, placement reads.
 
 One file for each device. It counts only for the same device, driver and torch.
 """

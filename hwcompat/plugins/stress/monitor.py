@@ -1,4 +1,4 @@
-"""`python -m hardware monitor`: show what every device does now, as a live view or as a JSON object per line."""
+"""`hwcompat devices monitor`: show what every device does now, as a live view or as a JSON object per line."""
 
 from __future__ import annotations
 
@@ -123,9 +123,7 @@ class View:
         if len(devices) > room:
             lines.append(Text(f"{len(devices) - room} more devices; the terminal is too low to show them"))
         if not devices:
-            lines.append(
-                Text(as_runnable("No driver lists an accelerator. Try: python -m hardware doctor"), style="dim")
-            )
+            lines.append(Text(as_runnable("No driver lists an accelerator. Try: hwcompat doctor"), style="dim"))
         silent = [one for one in devices[:room] if one.reason]
         lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in silent]
         lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]

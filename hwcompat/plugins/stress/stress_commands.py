@@ -1,11 +1,11 @@
-"""Commands of `python -m hardware` that monitor devices and load them."""
+"""Commands of `hwcompat devices` that monitor devices and load them."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-import click
+import rich_click as click
 
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.hardware_commands import LOAD, OUTPUT, PERIOD, SECONDS, as_json, deliver, formats, say
@@ -14,16 +14,16 @@ from hardware.plugins import plugins
 
 @click.command("monitor", short_help="Show what every device does now, until Ctrl-C.")
 @formats("auto", "live", "json")
-@click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between looks.")
+@click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
 @click.option("--duration", type=SECONDS, metavar="S", help="End after this many seconds.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many looks.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many samples.")
 def monitor_command(format_: str, interval: float, duration: float | None, count: int | None) -> int:
     """Show what every accelerator, the processor and memory do now. Ctrl-C ends it.
 
     \b
     Examples:
-      python -m hardware monitor
-      python -m hardware monitor --format json --count 10 --interval 0.5
+      hwcompat devices monitor
+      hwcompat devices monitor --format json --count 10 --interval 0.5
     """
     from hardware.inventory.telemetry import Sampler
     from hwcompat.plugins.stress.monitor import chosen_format, monitor, samples
@@ -34,11 +34,11 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
     return 0
 
 
-@click.command("stress", short_help="Load devices and say what they did.")
+@click.command("stress", short_help="Load devices and report what they did.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("--duration", type=LOAD, default=60.0, show_default=True, metavar="S", help="Sustained load.")
 @click.option("--warmup", type=SECONDS, default=30.0, show_default=True, metavar="S", help="Load before it.")
-@click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between looks.")
+@click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
 @click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Of products; the first is sustained.")
 @click.option(
     "--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="End a load that is silent."
@@ -57,12 +57,12 @@ def stress_command(
     format_: str,
     output: Path | None,
 ) -> int:
-    """Load devices and say what they did: cpu, ram, cuda, rocm, xpu, mps, simulated, all.
+    """Load devices and report what they did: cpu, ram, cuda, rocm, xpu, mps, simulated, all.
 
     \b
     Examples:
-      python -m hardware stress cpu ram
-      python -m hardware stress cuda:0 --duration 300 --keep
+      hwcompat devices stress cpu ram
+      hwcompat devices stress cuda:0 --duration 300 --keep
 
     \b
     Accelerators run at once, a process each; cpu and ram before them, one after the other.

@@ -1,4 +1,4 @@
-"""A stress run as a page, with curves over time as inline SVG; `--stress FILE` shows a kept one."""
+"""A stress run as a page, with curves as inline SVG; `hwcompat devices show-stress FILE` shows a kept one."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ Device = Mapping[str, Any]
 
 
 def load_stress(path: Path) -> Run:
-    """Read the run in a file that `python -m hardware stress --format json` wrote. Raises `BrokenInput`."""
+    """Read the run in a file that `hwcompat devices stress --format json` wrote. Raises `BrokenInput`."""
     import jsonschema
 
-    fix = "Write one with: python -m hardware stress cpu ram --format json --output FILE"
+    fix = "Write one with: hwcompat devices stress cpu ram --format json --output FILE"
     try:
         data: Run = read_json(path, longest=_LARGEST)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`--backlog TARGET`: list the operators that keep model types from a target."""
+"""`hwcompat backlog TARGET`: list the operators that keep model types from a target."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report_backlog(options: Options, name: str) -> int:
         raise NothingMatched(
             f"nothing is known of operators on {target}",
             why="it has no table of operators, and there is no evidence",
-            fix=f"Run some models: python run_test_generation.py --priority high --device {target} --run",
+            fix=f"Run some models: hwcompat run --priority high --device {target}",
         )
     found = backlog(target, stored_recipes(), checks, precision=options.precision, evidence=", ".join(sources))
     if options.dims == "real":

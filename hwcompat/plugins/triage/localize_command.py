@@ -1,4 +1,4 @@
-"""`--localize CELL`: report the first module or node that gives other values than the reference."""
+"""`hwcompat localize CELL`: report the first module or node that gives other values than the reference."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -158,10 +159,8 @@ def write_of(one: TriedRemedy) -> str:
     """Return what a user writes to apply a remedy; names in a command are quoted for a shell."""
     cell = one.step.cell
     text = one.step.remedy.write
-    if not text.startswith("python "):
-        return text
-    places = {"{model}": cell.model, "{target}": str(cell.target), "{precision}": cell.precision}
-    return " ".join(shlex.quote(places.get(word, word)) for word in text.split())
+    values = {"model": cell.model, "target": str(cell.target), "precision": cell.precision}
+    return re.sub(r"\{(model|target|precision)\}", lambda found: shlex.quote(values[found[1]]), text)
 
 
 def remedies_json(cells: Sequence[CellTried], folder: str, timestamp: str) -> str:

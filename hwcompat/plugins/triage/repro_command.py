@@ -1,4 +1,4 @@
-"""`--repro CELL`: write a folder with a script that shows a failure without this product, and the text of an issue.
+"""`hwcompat repro CELL`: write a folder with a script that shows a failure without hwcompat, and an issue text.
 
 Exit codes: 0 if the script fails the same way as the check, 1 if it doesn't or nothing fails here any more, 4 if no
 script can show it, 5 if no failure of the cell is known.

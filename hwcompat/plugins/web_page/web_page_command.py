@@ -1,4 +1,4 @@
-"""`--web-page`: seal a cell's checks in one page, pack it into a zip file, and serve it on request."""
+"""`hwcompat web-page`: seal a cell's checks in one page, pack it into a zip file, and serve it on request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write_web_page(
     Web; before the export `ModelError` if the page would be too large, `OutputError` if it can't be written.
     """
     if path.suffix != ".zip":
-        raise UsageError(f"{path} is not the name of a zip file", fix="For example: --web-page page.zip")
+        raise UsageError(f"{path} is not the name of a zip file", fix="For example: hwcompat web-page page.zip")
     one = require_page(planned)
     require_small(one.profile.memory_needed(PRECISION))
     require_place(path)
@@ -64,7 +64,7 @@ def write_web_page(
     click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction stored: {one.verdict.level})")
     note(
         "Open it on the device. Copy the file that the page saves to your machine and import it with: "
-        f"python hardware_compatibility_reporter.py --merge FILE --evidence {options.evidence} --collect-all"
+        f"hwcompat evidence merge FILE --evidence {options.evidence}"
     )
     if unasked := page.sealed["not_captured"]:
         note(

@@ -1,6 +1,6 @@
 """bert/fill-mask/cpu/float32
 
-Made by   python run_test_generation.py --model bert --device cpu
+Made by   hwcompat generate --model bert --device cpu
 Weights   tiny: 90,416 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -145,4 +145,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 4dc32bb272409827
+# generated: sha256 3d0ec2034b05ba9e

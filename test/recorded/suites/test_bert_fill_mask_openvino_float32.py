@@ -1,6 +1,6 @@
 """bert/fill-mask/openvino/float32
 
-Made by   python run_test_generation.py --model bert --device openvino
+Made by   hwcompat generate --model bert --device openvino
 Weights   tiny: 90,416 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -138,4 +138,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 191c97a72535a3d3
+# generated: sha256 a3e0686cce71795c

@@ -1,6 +1,6 @@
 """clip/zero-shot-image-classification/cpu/float32
 
-Made by   python run_test_generation.py --model clip --device cpu
+Made by   hwcompat generate --model clip --device cpu
 Weights   tiny: 251,937 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d9594216c8d59453
+# generated: sha256 29d85065909a6be8

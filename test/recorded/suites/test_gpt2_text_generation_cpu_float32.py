@@ -1,6 +1,6 @@
 """gpt2/text-generation/cpu/float32
 
-Made by   python run_test_generation.py --model gpt2 --device cpu
+Made by   hwcompat generate --model gpt2 --device cpu
 Weights   tiny: 87,360 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -162,4 +162,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 5ceb5f0df61942ae
+# generated: sha256 4cf4d32b224597af

@@ -1,6 +1,6 @@
 """llava/image-text-to-text/cpu/float32
 
-Made by   python run_test_generation.py --model llava --device cpu
+Made by   hwcompat generate --model llava --device cpu
 Weights   tiny: 592,640 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -187,4 +187,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 db02951df7e438e3
+# generated: sha256 f7283448bf511966

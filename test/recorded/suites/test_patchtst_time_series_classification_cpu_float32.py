@@ -1,6 +1,6 @@
 """patchtst/time-series-classification/cpu/float32
 
-Made by   python run_test_generation.py --model patchtst --device cpu
+Made by   hwcompat generate --model patchtst --device cpu
 Weights   tiny: 26,826 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -123,4 +123,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 6aa565b9fd3ed213
+# generated: sha256 d4a754ad361637c8

@@ -1,6 +1,6 @@
 """stable-diffusion/text-to-image/cpu/float32
 
-Made by   python run_test_generation.py --model stable-diffusion --device cpu
+Made by   hwcompat generate --model stable-diffusion --device cpu
 Weights   tiny: 1,106,212 parameters, weights set by name; no download
 Recipe    diffusers 0.37.1
 Rules     golden.first, golden.second
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 909f39f2b21b3d9b
+# generated: sha256 8ad98f394a36b564

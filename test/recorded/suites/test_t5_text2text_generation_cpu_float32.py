@@ -1,6 +1,6 @@
 """t5/text2text-generation/cpu/float32
 
-Made by   python run_test_generation.py --model t5 --device cpu
+Made by   hwcompat generate --model t5 --device cpu
 Weights   tiny: 74,240 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -165,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 781bfa3a526b6e3f
+# generated: sha256 cfb1f111461f4928

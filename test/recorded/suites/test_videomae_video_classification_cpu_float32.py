@@ -1,6 +1,6 @@
 """videomae/video-classification/cpu/float32
 
-Made by   python run_test_generation.py --model videomae --device cpu
+Made by   hwcompat generate --model videomae --device cpu
 Weights   tiny: 130,906 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -126,4 +126,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8ace792c77a12fab
+# generated: sha256 b6078e8a6676145d

@@ -1,6 +1,6 @@
 """vit/image-classification/cpu/float32
 
-Made by   python run_test_generation.py --model vit --device cpu
+Made by   hwcompat generate --model vit --device cpu
 Weights   tiny: 94,906 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -121,4 +121,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 1d788d794d1ca0a8
+# generated: sha256 cdf1703105ed2eca

@@ -1,6 +1,6 @@
 """whisper/automatic-speech-recognition/cpu/float32
 
-Made by   python run_test_generation.py --model whisper --device cpu
+Made by   hwcompat generate --model whisper --device cpu
 Weights   tiny: 253,248 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 a002ec43e76b5b8e
+# generated: sha256 1a713ea44d8b4975

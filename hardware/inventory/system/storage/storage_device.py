@@ -17,7 +17,7 @@ from ....redaction import redact
 from ....values import data_file
 
 NOT_MEASURED = "not measured, and no sourced figure for this model"
-SMART_NOT_ASKED = "SMART wasn't asked: python -m hardware list --smart"
+SMART_NOT_ASKED = "SMART wasn't asked: hwcompat devices list --smart"
 
 _CODES = Path(__file__).with_name("disk_codes.toml")
 _MEASURED = ("max_read_mbps", "max_write_mbps", "max_iops")

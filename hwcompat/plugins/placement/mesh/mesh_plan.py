@@ -21,7 +21,7 @@ from .model_figures import ModelFigures, cut
 
 RESERVE = 0.1
 """The share of a device's memory that is left to activations, caches and the runtime, which aren't counted."""
-_FIX = "Choose other sizes, or --mesh auto."
+_FIX = "Choose other sizes, or hwcompat mesh auto."
 
 
 class MeshRefused(UsageError):

@@ -71,7 +71,7 @@ def plan_refresh(
         raise NothingMatched(
             "nothing was measured yet",
             why=f"no run of {options.evidence} got as far as a device that was asked for",
-            fix="Measure something with --run first.",
+            fix="Measure something with hwcompat run first.",
         )
     limits: Mapping[str, float] = {}
     names: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ def plan_refresh(
             raise NothingMatched(
                 f"none of the {len(planned)} cell(s) of {project.project.name} was measured yet",
                 why=f"there is no evidence of them in {options.evidence}",
-                fix="Measure them for the first time with --run.",
+                fix="Measure them for the first time with hwcompat run.",
             )
     costs = run_costs(evidence)
     cells = tuple(
@@ -165,8 +165,8 @@ def _chosen_cells(
     if not kept:
         raise NothingMatched(
             f"nothing that was asked for is among {len(cells)} measured cell(s)",
-            why="--refresh measures again what was measured before",
-            fix="Leave options out, or measure it for the first time with --run.",
+            why="hwcompat evidence refresh measures again what was measured before",
+            fix="Leave options out, or measure it for the first time with hwcompat run.",
         )
     shard = Shard.parse(options.shard) if options.shard else None
     return choose_cells([cell.id for cell in kept], select=options.select, skip=options.skip, shard=shard), names

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import rich_click as click
 
 from hardware.backends.factory import backend_class, resolve_target
 from hardware.errors import UsageError
@@ -98,15 +98,15 @@ def spec_text(target: Target) -> str:
     return head if device == _HOST else head + _ACCELERATOR
 
 
-@click.command("device-spec", short_help="Print the file that tells transformers' tests of a target.")
+@click.command("device-spec", short_help="Print the file with which transformers' tests use a target.")
 @click.argument("target")
 @OUTPUT
 def device_spec_command(target: str, output: Path | None) -> None:
-    """Print the file by which transformers' own tests learn of a target.
+    """Print the file with which transformers' own tests use a target.
 
     \b
     Examples:
-      python -m hardware device-spec openvino --output spec.py
+      hwcompat devices device-spec openvino --output spec.py
     """
     deliver(spec_text(resolve_target(target)), output)
 
