@@ -45,7 +45,7 @@ def main() -> None:
         evidence = f"docs/evidence/{file.name}" if file else ""
         found = backlog(target, recipes, checks, evidence=evidence)
         first = found.items[0]
-        results.append(f"On {name}, `{first.operator}` unlocks most: types that lack only it: {len(first.unlocks)}.")
+        results.append(f"`{first.operator}` unlocks most model types on {name} ({len(first.unlocks)}).")
         parts.append(backlog_markdown(found, level=2))
     parts[0] = _HEAD.format(result=" ".join(results))
     click.echo("\n".join(parts), nl=False)

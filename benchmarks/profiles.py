@@ -219,7 +219,7 @@ def _ratio(found: Mapping[str, Any]) -> str:
 
 _HEAD = """# Profiles
 
-The slowest action takes {seconds:.0f} s of processor time: {slowest}.
+{seconds:.0f} s of processor time is the most that an action takes ({slowest}).
 
 Made by `make profiles` (`benchmarks/profiles.py`). A share is the part of py-spy's samples, of the command and its
 children, whose stack contains the cost (pyinstrument for the report and for writing all suites). Times are medians
