@@ -26,9 +26,9 @@ Made by `python -m benchmarks.mutants.page` on {date} with {versions}, from what
 
 {benches}
 
-The lists of adversarial runs, of tampered evidence and of sites in our code were frozen before a check was changed for
-any of them. A mutant is killed if a check fails, a verdict doesn't say that the cell works, a test fails, or the tests
-hang. One that changes nothing or took no effect counts as not killed. Faults of code that is gone don't count.
+The lists of adversarial runs, of tampered evidence and of sites in our code were frozen before a check was changed
+for any of them. A mutant is killed if a check fails, a verdict doesn't say that the cell works, a test fails, or the
+tests hang. One that changes nothing or took no effect counts as not killed. Faults of code that is gone don't count.
 
 Each break of each of 49 kinds of model has [a table of its own](mutants-models.md), as have
 [silent fallbacks](fallbacks.md).
