@@ -9,10 +9,10 @@
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-ray                       what running cells on a cluster needs (docs/FLEETS.md), into .venv
 #   make release VERSION=0.2.0           checks, builds, commits and tags here (docs/RELEASING.md); DRY_RUN=1 looks alone
-#   make mesh                            which model types can be split over four ranks (docs/MESH.md)
+#   make mesh                            which model types can be split over four ranks (docs/measured/mesh.md)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
-#   make setup-object-storage            what reads s3:// (docs/EVIDENCE_AT_SCALE.md), into .venv
-#   make coverage                        which lines and branches the tests reach (docs/COVERAGE.md)
+#   make setup-object-storage            what reads s3:// (docs/measured/evidence-at-scale.md), into .venv
+#   make coverage                        which lines and branches the tests reach (docs/measured/coverage.md)
 #   make setup-s3-server                 a server that speaks S3, for tests on this machine (.venv-s3)
 # More: make lint | test-gpu | gpu-session | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | profiles | recipes | audit | constraints | package | test-package | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
@@ -89,7 +89,7 @@ fuzz-inventory: $(VENV)/.ready-dev
 test-threads: $(VENV)/.ready-dev
 	THREAD_SECONDS=60 $(OWN) -m pytest test/unit/test_vendor_libraries.py -k threads -rP $(ARGS)
 
-# Lines and branches that the tests of this machine reach, children included (docs/COVERAGE.md): three quarters of an hour.
+# Lines and branches that the tests of this machine reach, children included (docs/measured/coverage.md): three quarters of an hour.
 coverage: $(VENV)/.ready-dev bundle-environment
 	rm -rf .coverage && mkdir .coverage
 	-$(OWN) -m coverage run -m pytest test -n 2 --dist loadfile -q $(ARGS) | tee .coverage/said
@@ -134,13 +134,13 @@ mutants-forgeries: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants.forgeries --out $(FOUND)/mutants-forgeries.jsonl $(ARGS)
 
 mutants-page: $(VENV)/.ready-dev
-	$(OWN) -m benchmarks.mutants.page $(wildcard $(FOUND)/mutants-*.json $(FOUND)/mutants-*.jsonl) > docs/MUTANTS.md
+	$(OWN) -m benchmarks.mutants.page $(wildcard $(FOUND)/mutants-*.json $(FOUND)/mutants-*.jsonl) > docs/measured/mutants.md
 
 # Kills, full disks, dying suites, folders that two runs share; cut off, it goes on where it was. An hour or two.
 crashes: $(VENV)/.ready-dev
-	$(OWN) -m benchmarks.crashes --page docs/CRASHES.md $(ARGS)
+	$(OWN) -m benchmarks.crashes --page docs/measured/crashes.md $(ARGS)
 
-# Ours beside rivals of the package index, each in an environment of its own: docs/BENCHMARKS.md. A quarter of an hour, on
+# Ours beside rivals of the package index, each in an environment of its own: docs/measured/benchmarks.md. A quarter of an hour, on
 # an idle machine; ARGS="inventory" measures one part.
 bench: $(VENV)/.ready-dev setup-rivals
 	$(OWN) -m benchmarks.side_by_side run $(ARGS)
@@ -160,7 +160,7 @@ setup-rivals: .venv-rival-warpt/.ready .venv-rival-torchbridge/.ready
 	@$(@D)/bin/python $(PIP) --no-deps -r requirements-rival-torchbridge.txt
 	@touch $@
 
-# What the slowest commands spend their time on: docs/PROFILES.md. Ten minutes; ARGS="--before DIR" times a checkout of an
+# What the slowest commands spend their time on: docs/measured/profiles.md. Ten minutes; ARGS="--before DIR" times a checkout of an
 # earlier version too, ARGS="cpu memory" measures these alone.
 profiles: $(VENV)/.ready-dev setup-profiles
 	$(OWN) -m benchmarks.profiles measure $(ARGS)
@@ -180,7 +180,7 @@ docs: .venv-docs/.ready $(VENV)/.ready
 	$(OWN) -m benchmarks.documentation links
 	@mkdir -p hwcompat-out
 	$(OWN) -m benchmarks.published_matrix html > hwcompat-out/matrix.html
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build # not --quiet, which would hide warnings from strict
 
 # All code in the documentation, run: does it print what the pages say? ARGS="docs/tutorial.md" asks one page.
 docs-check: $(VENV)/.ready-dev
@@ -195,11 +195,11 @@ docs-check: $(VENV)/.ready-dev
 mesh: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mesh run --out $(FOUND)/mesh.json $(ARGS)
 	$(OWN) -m benchmarks.mesh figures --out $(FOUND)/mesh.json
-	$(OWN) -m benchmarks.mesh page $(FOUND)/mesh.json > docs/MESH.md
+	$(OWN) -m benchmarks.mesh page $(FOUND)/mesh.json > docs/measured/mesh.md
 
-# 64 threads on the resource pool, seen from outside (docs/RESOURCE_POOL.md): a minute or two.
+# 64 threads on the resource pool, seen from outside (docs/measured/resource-pool.md): a minute or two.
 pool: $(VENV)/.ready-dev
-	$(OWN) benchmarks/resource_pool.py --page docs/RESOURCE_POOL.md $(ARGS)
+	$(OWN) benchmarks/resource_pool.py --page docs/measured/resource-pool.md $(ARGS)
 
 # What ships for the pinned version: read the diff.
 recipes: $(VENV)/.ready-dev
@@ -270,7 +270,7 @@ setup-s3-server: .venv-s3/.ready
 GROWTH_OUT ?= hwcompat-out/growth
 evidence-growth: setup-s3-server
 	$(OWN) -m benchmarks.evidence_growth --folder $(GROWTH_OUT) --server .venv-s3/bin/moto_server \
-	    --out $(FOUND)/growth.json --page docs/EVIDENCE_AT_SCALE.md $(ARGS)
+	    --out $(FOUND)/growth.json --page docs/measured/evidence-at-scale.md $(ARGS)
 
 # Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
 run-qnn: setup-qnn
@@ -309,7 +309,7 @@ setup-web: .venv-web/.ready
 run-web: setup-web
 	$(OWN) run_test_generation.py --model bert --model vit --device webgpu --device webnn --run $(ARGS)
 
-# Every type on OpenVINO, what its precisions cost and which devices it takes, and docs/OPENVINO.md from that: hours.
+# Every type on OpenVINO, what its precisions cost and which devices it takes, and docs/measured/openvino.md from that: hours.
 # Cut off, it goes on where it was when started again.
 OPENVINO_OUT ?= hwcompat-out/openvino
 OPENVINO_RUN = $(OWN) run_test_generation.py --run --resume --output-dir $(OPENVINO_OUT)/$@/suites \
@@ -320,7 +320,7 @@ OPENVINO_PARTS := openvino-types openvino-float16 openvino-int8 openvino-devices
 .PHONY: $(OPENVINO_PARTS)
 
 openvino-all: $(OPENVINO_PARTS)
-	$(OWN) -m benchmarks.openvino_table --keep $(OPENVINO_PARTS:%=$(OPENVINO_OUT)/%/evidence) > docs/OPENVINO.md
+	$(OWN) -m benchmarks.openvino_table --keep $(OPENVINO_PARTS:%=$(OPENVINO_OUT)/%/evidence) > docs/measured/openvino.md
 
 # Failing cells are what is looked for: exit code 1 says that there are some.
 openvino-types: $(VENV)/.ready

@@ -1,7 +1,7 @@
-"""Print docs/BACKLOG.md: the operators that keep model types from working on a target.
+"""Print docs/measured/backlog.md: the operators that keep model types from working on a target.
 
-`python -m benchmarks.backlog_page > docs/BACKLOG.md` reads the tables of operators, the recipes that ship, and the
-evidence in docs/evidence.
+`python -m benchmarks.backlog_page > docs/measured/backlog.md` reads the tables of operators, the recipes that ship,
+and the evidence in docs/evidence.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from hwcompat.plugins.study.backlog_command import backlog_markdown
 
 TARGETS = ("qnn", "openvino")
 
-_HEAD = """# Operators to do
+_HEAD = """# Missing operators
+
+{result}
 
 Made by `python -m benchmarks.backlog_page`; each list is what
-`python run_test_generation.py --backlog TARGET --format markdown` prints where nothing else was run.
+`hwcompat backlog TARGET --format markdown` prints in a checkout without other evidence.
 
 An operator is *missing* where a table says so of a type that never ran, or of one whose failure names no operator;
 *failing* where a failed check names it; *offloaded* where it ran on the host, or a strict session refused to let it.
@@ -35,13 +37,17 @@ are those of tiny models; `--dims real` adds those at the size of a type's defau
 def main() -> None:
     """Print the page."""
     recipes = stored_recipes()
-    parts = [_HEAD]
+    parts, results = [""], []
     for name in TARGETS:
         target = Target(name=name)
         file = shipped_file(target)
         checks = [line for line in read_shipped(file) if isinstance(line, CheckLine)] if file else []
         evidence = f"docs/evidence/{file.name}" if file else ""
-        parts.append(backlog_markdown(backlog(target, recipes, checks, evidence=evidence), level=2))
+        found = backlog(target, recipes, checks, evidence=evidence)
+        first = found.items[0]
+        results.append(f"`{first.operator}` unlocks most model types on {name} ({len(first.unlocks)}).")
+        parts.append(backlog_markdown(found, level=2))
+    parts[0] = _HEAD.format(result=" ".join(results))
     click.echo("\n".join(parts), nl=False)
 
 

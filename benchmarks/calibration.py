@@ -1,7 +1,7 @@
-"""Print docs/CALIBRATION.md: how often predictions that were stored before their runs were right.
+"""Print docs/measured/calibration.md: how often predictions that were stored before their runs were right.
 
-`python -m benchmarks.calibration [EVIDENCE…] > docs/CALIBRATION.md` reads folders of evidence or kept files; by
-default the evidence in docs/evidence. `--keep FOLDER…` first writes the last runs of `--targets` there.
+`python -m benchmarks.calibration [EVIDENCE…] > docs/measured/calibration.md` reads folders of evidence or kept files;
+by default the evidence in docs/evidence. `--keep FOLDER…` first writes the last runs of `--targets` there.
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ OF_CODE = (
 
 _HEAD = """# Calibration
 
+Of {answered} predictions for held-out model types, {right} were right ({share:.1%}).
+
 Made by `python -m benchmarks.calibration` from the evidence in `docs/evidence`, with runs from {dates}. Versions:
 {versions}.
 
 Every prediction here was written into its run's first line before any model ran, and is held against what that run
-measured. "Works" is high or medium. Subjects are tiny models with random weights.
+measured. "Works" is high or medium. The models are tiny, with random weights.
 
 Every third model type, by a hash of its name, is held out: the list was committed before the first rule was tuned
-(`generators/compatibility/held_out.txt`), and no shipped rule names a model type. A cell's own evidence,
-and its type's, never feed its prediction. What does is the type's recipe and facts of its modelling code
-(`generators/recipes/probe_code.py`): torch is asked on the CPU, in float64 and float32, whether padding is heard,
-whether a cache gives other numbers, what can be traced, and what a pass would leave to the host of a device. On
-target cpu that is the same code on the same kind of processor; the score there, and in part on simulated, shows that
-recipes are right more than that rules can foresee. What today's rules would say without those facts stands at the
-end.
+(`generators/compatibility/held_out.txt`), and no shipped rule names a model type. A cell's own evidence, and its
+type's, never feed its prediction. What does is the type's recipe and facts of its modeling code
+(`generators/recipes/probe_code.py`): torch is asked on the CPU, in float64 and float32, whether padding changes the
+result, whether a cache gives other numbers, what can be traced, and what a pass would leave to the host of a device.
+On target cpu that is the same code on the same kind of processor; the score there, and in part on simulated, shows
+that recipes are right more than that rules can foresee. What today's rules would say without those facts stands at
+the end.
 
 qnn is HTP's emulator; simulated is torch's CPU kernels behind a device's interface; webgpu is a browser's software
 adapter, webnn its CPU context. No other device was at hand.
@@ -98,7 +100,12 @@ def _page(found: Gathered) -> str:
     report = Calibration(scores=score(evidence))
     rules, inventory = load_rules(), detect()
     today = score(replace(evidence, runs=tuple(_predicted_today(run, rules, inventory) for run in found.runs)))
+    held_out = tally((one.said, one.works) for one in report.scores.cells if one.held_out)
+    right = held_out.true_supported + held_out.true_unsupported
     head = _HEAD.format(
+        answered=held_out.answered,
+        right=right,
+        share=right / held_out.answered,
         dates=dates_said(found.runs),
         versions=versions_said(found.runs, ("torch", "transformers", "openvino", "onnxruntime-qnn", "hwcompat")),
     )
@@ -108,9 +115,9 @@ def _page(found: Gathered) -> str:
         rows.append(f"| {name}, stored before the run | {_figures(tally((one.said, one.works) for one in cells))} |")
         anew = tally((one.said, one.works) for one in today.cells if one.held_out is held_out)
         rows.append(f"| {name}, today's rules on the same runs | {_figures(anew)} |")
-        rows.append(f"| … without facts of modelling code | {_figures(_without_code(cells, rules, inventory))} |")
+        rows.append(f"| … without facts of modeling code | {_figures(_without_code(cells, rules, inventory))} |")
     table = calibration_text(report, "markdown")
-    return f"{head}\n{table}\n## What facts of modelling code are worth\n\n" + "\n".join(rows) + "\n"
+    return f"{head}\n{table}\n## Predictions without facts of modeling code\n\n" + "\n".join(rows) + "\n"
 
 
 def _first_predictions(found: Gathered) -> set[tuple[str, str]]:

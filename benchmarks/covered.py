@@ -101,12 +101,13 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
     folders = Counter(_folder(one.path) for one in files)
     rows = [_row(name, [one for one in files if _folder(one.path) == name]) for name in sorted(folders)]
     lines = [
-        "# Which lines and branches the tests reach",
+        "# Test coverage",
+        _result(files),
         f"Measured {kept['date']} with coverage.py {kept['coverage']} by `make coverage`: {kept['tests']}. "
-        "Children that the tests start are measured; what runs in another environment or on another machine isn't. "
-        "That a line ran says nothing of whether a test would see it broken: [Mutants](MUTANTS.md) does.",
+        "Children that the tests start are measured; code in other environments and on other machines isn't. "
+        "[Mutants](mutants.md) shows whether tests fail when code is broken.",
         markdown_table(("folder", "files", "lines", "reached", "branches", "reached"), [_row("all", files), *rows]),
-        "## Why the rest isn't reached",
+        "## Unreached code, with reasons",
         markdown_table(
             ("unreached lines and branches", "where", "why"),
             [[str(sum(f.missed for f in found)), _where(found), why] for why, found in explained.items() if found],
@@ -122,7 +123,7 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
         lines.append(f"Reasons that are gone: {', '.join(gone)}.")
     if bare:
         lines += [
-            "## Without a reason: tests are missing",
+            "## Unreached code without a reason",
             markdown_table(
                 ("file", "unreached lines and branches", "lines"),
                 [[f"`{one.path}`", str(one.missed), ranges(one.missing)] for one in bare],
@@ -150,6 +151,11 @@ def _where(found: Sequence[File]) -> str:
     most = sorted(found, key=lambda one: -one.missed)[:6]
     rest = len(found) - len(most)
     return ", ".join(f"`{one.path}` ({one.missed})" for one in most) + (f" and {rest} more" if rest else "")
+
+
+def _result(files: Sequence[File]) -> str:
+    _, _, lines, reached, branches, taken = _row("all", files)
+    return f"The tests reach {reached} of {lines} lines and {taken} of {branches} branches."
 
 
 def _row(name: str, files: Sequence[File]) -> list[str]:
@@ -186,9 +192,9 @@ def keep(report: Path, tests: str, out: Path) -> None:
 
 @main.command("page")
 def write_page() -> None:
-    """Write docs/COVERAGE.md."""
+    """Write docs/measured/coverage.md."""
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    (ROOT / "docs" / "COVERAGE.md").write_text(page(kept, read_reasons()), encoding="utf-8")
+    (ROOT / "docs" / "measured" / "coverage.md").write_text(page(kept, read_reasons()), encoding="utf-8")
 
 
 if __name__ == "__main__":

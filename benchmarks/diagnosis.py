@@ -1,6 +1,6 @@
-"""Print docs/DIAGNOSIS.md: how often the diagnosis agrees with human labels of failures, and what it merges.
+"""Print docs/measured/diagnosis.md: how often the diagnosis agrees with human labels of failures, and what it merges.
 
-`python -m benchmarks.diagnosis > docs/DIAGNOSIS.md`. `test/fixtures/failures` has the failures and
+`python -m benchmarks.diagnosis > docs/measured/diagnosis.md`. `test/fixtures/failures` has the failures and
 explains their labels. Only counts are printed of the held-out half, which no pattern may be written from.
 """
 
@@ -32,11 +32,12 @@ _CLASS = re.compile(
 
 _HEAD = """# Diagnosis
 
-Made by `python -m benchmarks.diagnosis` with the code as it is. How often the error type, the severity and the
-operator that the diagnosis names are those that a person had said of a failure, from the failure alone and before any
-remedy was tried. The failures, the labels' meaning and the split are in
-[test/fixtures/failures](../test/fixtures/failures): check lines that real sweeps wrote, failures provoked on purpose,
-and messages that other software printed.
+In the held-out half, the diagnosis names the right error type for {right} of {number} failures.
+
+Made by `python -m benchmarks.diagnosis`. It counts how often the diagnosis gives the error type, the severity and the
+operator of a person's label. The label was made from the failure alone, before any fix was tried. The failures, the
+labels' meaning and the split are in [test/fixtures/failures](../../test/fixtures/failures): check lines that real
+sweeps wrote, failures provoked on purpose, and messages that other software printed.
 
 The halves are split by a hash of the root cause, so that nothing in the held-out half repeats what patterns may be
 written from. Of that half only counts are printed, here and everywhere.
@@ -245,7 +246,9 @@ def main() -> None:
     """Print the page."""
     halves = {half: read(half) for half in (SEEN, HELD_OUT)}
     given = {half: answers(failures) for half, failures in halves.items()}
-    click.echo(_HEAD)
+    held_out = halves[HELD_OUT]
+    right = sum(right_type(one, given[HELD_OUT][one.id]) for one in held_out)
+    click.echo(_HEAD.format(right=right, number=len(held_out)))
     for rows in (_totals, _in_words_unseen, _by_source, _by_type):
         click.echo("\n".join(rows(halves, given)))
     click.echo("\n".join(_wrong(halves[SEEN], given[SEEN])))

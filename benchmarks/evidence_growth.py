@@ -2,8 +2,8 @@
 
 Synthetic evidence of a million lines and more (`benchmarks.evidence_made_up`) is made once and compacted. Each
 command runs in a new process, first without a cache and then with it. `--out` has every figure as soon as it was
-measured; `--page FILE` writes docs/EVIDENCE_AT_SCALE.md from it. With `--server`, a moto_server started here,
-evidence is also published to a bucket and read from there.
+measured; `--page FILE` writes docs/measured/evidence-at-scale.md from it. With `--server`, a moto_server started
+here, evidence is also published to a bucket and read from there.
 """
 
 from __future__ import annotations
@@ -211,9 +211,9 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield _TEXT.read_text(encoding="utf-8").rstrip("\n")
     sizes: Mapping[str, Mapping[str, Any]] = found["sizes"]
     order = sorted(sizes, key=int)
+    yield _TEXT.read_text(encoding="utf-8").rstrip("\n").replace("{result}", _result(sizes[order[-1]], order[-1]))
     facts = found["with"]
     versions = ", ".join(f"{name} {facts[name]}" for name in ("duckdb", "fsspec", "s3fs", "python") if name in facts)
     yield ""
@@ -236,7 +236,14 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         if set(cells) != {"–"}:
             yield f"| {shown} | {' | '.join(cells)} |"
     yield ""
-    yield "[BENCHMARKS.md](BENCHMARKS.md#asking-evidence) asks the same of sqlite3 and pandas."
+    yield "[Benchmarks](benchmarks.md#asking-evidence) asks the same of sqlite3 and pandas."
+
+
+def _result(largest: Mapping[str, Any], rows: str) -> str:
+    packed, raw = (largest["bytes"][kind] / 1e6 for kind in ("compacted", "raw"))
+    return (
+        f"{int(rows) // 1_000_000} million lines of evidence take {packed:,.0f} MB when compacted, {raw:,.0f} MB raw."
+    )
 
 
 def _cell(one: Mapping[str, Any] | None) -> str:

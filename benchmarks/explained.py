@@ -1,8 +1,8 @@
-"""Print docs/EXPLAINED.md: the output of `--explain` for ten surprising cells of stored evidence.
+"""Print docs/measured/explained.md: the output of `--explain` for ten surprising cells of stored evidence.
 
-`python -m benchmarks.explained [EVIDENCE…] > docs/EXPLAINED.md`. A cell is surprising if its prediction was wrong, or
-if it was right and most of its family gives the opposite. Of each target and kind the first by name is taken, targets
-in turn, until there are ten.
+`python -m benchmarks.explained [EVIDENCE…] > docs/measured/explained.md`. A cell is surprising if its prediction was
+wrong, or if it was right and most of its family gives the opposite. Of each target and kind the first by name is
+taken, targets in turn, until there are ten.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from reports.explain_command import chain_text
 
 _HOW_MANY = 10
 
-_HEAD = """# Ten cells that surprise
+_HEAD = """# Predictions explained
 
-Made by `python -m benchmarks.explained` from the evidence in `docs/evidence`: what
-`python run_test_generation.py --explain CELL` says of cells of which a stored prediction was wrong, or was right
-against what most models of the family do on that target. The chain is that of today's rules.
+Of these {count} cells, {wrong} were predicted wrongly; of the others the prediction was right although most models of
+the family behave differently on that target.
+
+Made by `python -m benchmarks.explained` from the evidence in `docs/evidence`: the output of `hwcompat explain CELL`
+with today's rules.
 """
 
 
@@ -48,15 +50,17 @@ def _surprising(cells: Sequence[Scored]) -> list[Scored]:
 
 def _page(cells: Sequence[Scored], inventory: HardwareInfo) -> Iterator[str]:
     rules = load_rules()
-    yield _HEAD
-    for one in _surprising(cells):
+    chosen = _surprising(cells)
+    wrong = sum(one.said is not None and one.said is not one.works for one in chosen)
+    yield _HEAD.format(count=len(chosen), wrong=wrong)
+    for one in chosen:
         recipe = load_recipe(one.cell.model, one.cell.task)
         if recipe is None:
             continue
         facts = facts_here(recipe, one.cell, inventory)
         chain = explain(one.cell.target, facts, rules)
         text = chain_text(one.cell, predict(one.cell, facts, rules), one.measured, chain)
-        yield f"## {one.cell.id}\n\nSealed before its run: {one.predicted.level}.\n\n```\n{text}\n```\n"
+        yield f"## {one.cell.id}\n\nStored prediction: {one.predicted.level}.\n\n```\n{text}\n```\n"
 
 
 @click.command()

@@ -1,6 +1,6 @@
-"""Print docs/INVENTORY.md: the output of `python -m hardware list` for this machine and for recorded machines.
+"""Print docs/measured/inventory.md: the output of `hwcompat devices list` for this machine and for recorded machines.
 
-`python -m benchmarks.inventory_pages > docs/INVENTORY.md`
+`python -m benchmarks.inventory_pages > docs/measured/inventory.md`
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ _ALWAYS = ("CPU", "Memory", "Targets")
 _DEVICES_SHOWN = 2
 _HEAD = """# Inventories
 
-Made by `python -m benchmarks.inventory_pages` on {date}. The first is this machine's, whole; of the others, which are
-recordings in `test/fixtures` (each says where it comes from in its `SOURCE.md`), the processor, memory, the vendors
-that have something there, and the targets. Of many devices the first {shown} are printed. `--format json` and
+The output of `hwcompat devices list` on this machine and on {count} recorded machines.
+
+Made by `python -m benchmarks.inventory_pages` on {date}. The first is complete. The others are recordings in
+`test/fixtures`, with their origin in `SOURCE.md`; shown are processor, memory, vendors with a device, and targets.
+Of many devices the first {shown} are shown. `--format json` and
 `--format markdown` give the same; the shape of the JSON is `hardware/schemas/inventory.json`.
 """
 
@@ -54,11 +56,11 @@ def varying_sections(inventory: HardwareInfo) -> str:
 
 
 def main() -> None:
-    print(_HEAD.format(date=datetime.now(UTC).date(), shown=_DEVICES_SHOWN))
+    print(_HEAD.format(date=datetime.now(UTC).date(), shown=_DEVICES_SHOWN, count=len(MACHINES)))
     print(f"## This machine\n\n```\n{list_text(detect(), everything=True).rstrip()}\n```\n")
     for place, title in MACHINES.items():
         shown = varying_sections(detect(ReplayedMachine(FIXTURES / place)))
-        print(f"## {title}\n\n`python -m hardware list --all --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")
+        print(f"## {title}\n\n`hwcompat devices list --all --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")
 
 
 if __name__ == "__main__":

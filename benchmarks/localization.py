@@ -1,6 +1,6 @@
 """Measure how often `--localize` names the right place, for 60 seeded faults in torch modules and in graphs.
 
-`python -m benchmarks.localization --kept FOLDER` writes docs/LOCALIZATION.md. A fault breaks the forward
+`python -m benchmarks.localization --kept FOLDER` writes docs/measured/localization.md. A fault breaks the forward
 pass of one module or one node of a graph. If the outputs stay within tolerance, the next fault is drawn; the page
 says how often. A place is right if it is the broken module or node; another node of the same torch module is counted
 separately, as right for the module alone.
@@ -36,7 +36,7 @@ from hwcompat.plugins.triage.localization.torch_modules import localize_modules
 
 from .localization_page import Row, page
 
-PAGE = Path(__file__).parents[1] / "docs" / "LOCALIZATION.md"
+PAGE = Path(__file__).parents[1] / "docs" / "measured" / "localization.md"
 TOLERANCE = 2e-5
 MODULE_MODELS = ("bert", "gpt2", "t5", "convnext", "roberta", "llama", "mamba", "opt", "vit", "mixtral")
 GRAPH_MODELS = ("bert", "gpt2", "t5", "convnext", "llama")

@@ -33,8 +33,11 @@ def page(rows: list[Row], stamp: str) -> str:
     lines = [
         "# Localization",
         "",
-        "`python hardware_compatibility_reporter.py --localize CELL` names the first module (torch) or node "
-        "(OpenVINO, QNN) that gives other values than the reference where it is given the reference's own.",
+        f"`hwcompat localize CELL` named the broken module or node for {sum(row.right for row in rows)} of "
+        f"{len(rows)} planted faults.",
+        "",
+        "It names the first module (torch) or node (OpenVINO, QNN) whose output differs from the reference when it "
+        "gets the reference's inputs.",
         "",
         f"{len(rows)} of the {PLANNED} faults are measured. "
         * (len(rows) < PLANNED)

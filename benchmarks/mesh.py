@@ -2,7 +2,7 @@
 
 python -m benchmarks.mesh run --out docs/evidence/mesh.json     half an hour on two cores; resumes
 python -m benchmarks.mesh figures --out docs/evidence/mesh.json    the plans and the example of the page
-python -m benchmarks.mesh page docs/evidence/mesh.json > docs/MESH.md
+python -m benchmarks.mesh page docs/evidence/mesh.json > docs/measured/mesh.md
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Make docs/MESH.md from the results of `benchmarks/mesh.py`: how meshes are planned and which types can be split."""
+"""Make docs/measured/mesh.md from the results of `benchmarks/mesh.py`: how meshes are planned and which types can be
+split."""
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,65 +19,9 @@ from hwcompat.plugins.placement.mesh.model_figures import ModelFigures
 from hwcompat.plugins.placement.mesh_command import mesh_text, plan_text
 from hwcompat.plugins.placement.placement_device import Device, accelerators_of
 
-EXAMPLE = "python run_test_generation.py --mesh pipeline=2,tensor=2 --model llama --device cpu"
+EXAMPLE = "hwcompat mesh pipeline=2,tensor=2 --model llama --device cpu"
 FIXTURES = Path(__file__).parents[1] / "test" / "fixtures"
-
-HEAD = """# A model over several devices
-
-`--mesh` plans one model over several devices, and checks the split for real: one process a rank, `torch.distributed`,
-and outputs and gradients held against one device.
-
-```
-python run_test_generation.py --mesh data=2,tensor=2 --model llama --device cpu
-python run_test_generation.py --mesh auto --model mixtral --precision bfloat16
-python run_test_generation.py --mesh pipeline=2 --model llama --device cpu --device simulated
-```
-
-| axis | what is split | whose code | who talks |
-|---|---|---|---|
-| `data` | the batch; each copy has the whole model | DDP | gradients are averaged |
-| `tensor` | each layer | transformers' plan of the type (`from_pretrained(tp_plan="auto")`) | sums in a layer |
-| `pipeline` | the layers, as stages | torch's `ScheduleGPipe` over stages cut here | stages hand on hidden states |
-
-The plan is of the real model: its bytes are counted on a model without data, of the library's default configuration
-or of a checkpoint's `config.json`. The check runs the tiny model of the type, made large enough for four ranks, with
-seeded test weights, in float32. What is planned: parameters. Activations, caches, optimisers and links aren't
-counted; a tenth of each device's memory is left for them. An unknown figure isn't guessed: the plan then says that it
-isn't shown to fit. Exit code 1: a check failed, a rank died, or nothing fits; 4: no such split can be.
-
-A split model is another condition than a cell has, so that this is no evidence and makes no level: the result is a
-file of its own, `mesh.json` in the folder of reports ([schema](../hardware/schemas/mesh.json)).
-
-## What is checked
-"""
-
-MIDDLE = """
-A process that computes everything by itself has right outputs; it fails the last three. For `every_rank_is_heard` all
-parameters of one rank after another are multiplied by 1.25: the outputs of its share of the batch must move on every
-rank that has outputs, and the other copies' must not. A model that is computed whole, in disguise, with the right
-parts on show and calls for show, is seen by that alone (`test/device/broken_rank.py` has it, and seven other faults).
-
-A rank that dies or stands still ends all, and is named: killed by a signal, its own error before that of those whose
-partner is gone, or the one that has talked to others least when the time is over (`--timeout`).
-
-Calls are counted as torch's dispatcher sees them. A pipeline sends each microbatch, and before the first the shapes
-of what it will send, for which torch runs every stage once more.
-
-## What a stage is
-The model's own code runs on every stage, so that masks and positions are made as ever. Which modules run before, in
-and behind the layers is learnt from one pass of the library's own random weights. What another stage holds keeps its
-shape and gives up its data; the first own layer takes what was sent, and behind the last own layer the pass ends.
-Layers that hand on more than one tensor can't be stages, and the plan says so. Of a tied embedding both ends hold
-one, and its gradient is the sum of the two.
-
-## Who can be in one group
-Copies and parts of a layer meet in collectives: NCCL on NVIDIA, RCCL on AMD, oneCCL on Intel, gloo on processors.
-These don't speak to one another, so that devices of different vendors are joined as stages alone, point to point
-through memory of the host (gloo). Devices of targets that run whole graphs (openvino, qnn, tpu, webgpu, webnn) can't
-be in a mesh.
-
-## Plans of recorded machines
-"""
+TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 FOUND = """
 What isn't equal is so by the library's code. Outputs, which a pass without DDP gives, were right in all of these but
@@ -93,30 +39,24 @@ What isn't equal is so by the library's code. Outputs, which a pass without DDP 
 
 """
 
-LIMITS = """
-## What this doesn't show
-- On processors the ranks share one CPU: the split is proven, not its speed.
-- NCCL, RCCL and oneCCL are chosen by the kind of device, and no GPU was here: `test/gpu/test_mesh_gpu.py` runs the
-  three splits where there are two of a kind, and is skipped by name elsewhere. Two vendors need two builds of torch,
-  and all ranks of a check start with one: such a mesh is planned here; processor and simulated device are checked.
-- Ranks are started on one machine. Links between machines have no part in a plan.
-- `from_pretrained` reads a rank's part of each layer alone. A stage is cut from a model that was whole on the host.
-- Generation, caches and other precisions than float32 aren't checked.
-"""
-
 
 def mesh_page(kept: Mapping[str, Any], splits: Sequence[str]) -> str:
     """Return the page as Markdown."""
     checks = "".join(f"- `{name}`: {what}\n" for name, what in CHECKS.items())
+    counts = {
+        split: sum(one[split].partition(":")[0] == "right" for one in kept["types"].values()) for split in splits
+    }
+    listed = ", ".join(f"{count} with `{split}`" for split, count in counts.items())
+    result = f"Of {len(kept['types'])} model types on four ranks, split and whole model agree for {listed}."
     parts = [
-        HEAD,
+        TEXTS["head"].format(result=result),
         checks,
-        MIDDLE,
+        TEXTS["middle"],
         *_plans(kept["figures"]),
         "\n## A check\n",
         _block(EXAMPLE, mesh_text(kept["example"])),
     ]
-    return "".join([*parts, *_table(kept, splits), LIMITS])
+    return "".join([*parts, *_table(kept, splits), TEXTS["limits"]])
 
 
 def _block(command: str, text: str) -> str:

@@ -1,6 +1,6 @@
-"""Print docs/OPENVINO.md: which model types pass on target openvino, and why others don't.
+"""Print docs/measured/openvino.md: which model types pass on target openvino, and why others don't.
 
-`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/OPENVINO.md` reads folders that
+`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/measured/openvino.md` reads folders that
 `--run --device openvino` wrote, by default docs/evidence. `--keep` writes the lines that count there.
 """
 
@@ -25,7 +25,7 @@ from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
 KEPT = Path("docs/evidence/openvino.jsonl.gz")
-ON_CPU = Path("docs/coverage/transformers-5.5.4.md")
+ON_CPU = Path("docs/measured/transformers-5.5.4.md")
 TEN = ("bert", "gpt2", "llama", "t5", "vit", "clip", "whisper", "resnet", "mixtral", "mamba")
 """One type for each kind of model; their losses compare precisions."""
 
@@ -50,13 +50,15 @@ _CLASSES = (
 
 _HEAD = """# Target openvino
 
+{result}
+
 Made by `python -m benchmarks.openvino_table` from the evidence of `make openvino-all`, which lies in
 `{kept}`, with runs from {dates}. Versions: {versions}.
-Where several versions of hwcompat stand there, cells were measured while exports were mended: each cell's last run
-counts, and cells that passed before a change weren't all run again after it.
+Where several versions of hwcompat stand there, exports were fixed between runs: each cell's last run counts, and
+cells that passed before a fix weren't all run again.
 
-Everything here was computed by OpenVINO's CPU plug-in on {device}. Subjects are tiny models
-with random weights, which show operators and numerics, never size. An export is made at one shape (two rows of 16
+Everything here was computed by OpenVINO's CPU plug-in on {device}. The models are tiny,
+with random weights: they show operators and numerics, not size. An export is made at one shape (two rows of 16
 tokens, or the recipe's pictures and sounds), held against torch at that shape and another, and then against float64
 for other batches, lengths and values. A cell passes where its level is high, or medium under a condition.
 """
@@ -148,7 +150,7 @@ def _all_types(rows: Sequence[Row], on_cpu: set[str]) -> Iterator[str]:
         f"{sum(row.level is Level.HIGH for row in right)} high, "
         f"{sum(row.level is Level.MEDIUM for row in right)} medium. "
         f"{len(asked) - len(right)} don't; {len(on_cpu) - len(asked)} have no evidence yet. The types are those of "
-        f"[the coverage of cpu](coverage/{ON_CPU.name}), doing their primary task.\n"
+        f"[the coverage of cpu]({ON_CPU.name}), doing their primary task.\n"
     )
     ways = Counter(row.way for row in right)
     yield "| way of export | passing | types |\n|---|---:|---|"
@@ -229,8 +231,16 @@ def page(runs: Sequence[RunLine], lines: Sequence[CheckLine], coverage: str) -> 
     if not rows:
         raise ValueError("no evidence on target openvino")
     devices = sorted({line.accelerator for line in lines if line.actual_target == str(_TARGET) and line.accelerator})
+    tested = [row for row in rows if row.cell.precision == "float32" and not row.cell.target.variant]
+    result = (
+        f"{sum(row.passes for row in tested)} of {len(tested)} model types work on OpenVINO's CPU plugin in float32."
+    )
     head = _HEAD.format(
-        kept=KEPT, dates=dates_said(runs), versions=versions_said(runs, _VERSIONS), device=" and ".join(devices)
+        result=result,
+        kept=KEPT,
+        dates=dates_said(runs),
+        versions=versions_said(runs, _VERSIONS),
+        device=" and ".join(devices),
     )
     return "\n".join([head, *_all_types(rows, passing_on_cpu(coverage)), *_precisions(rows), *_variants(rows)])
 

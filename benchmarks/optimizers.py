@@ -1,7 +1,7 @@
-"""Print docs/OPTIMIZERS.md: the ten reference models at levels O0 to O3 on a target, compared in one run.
+"""Print docs/measured/optimizers.md: the ten reference models at levels O0 to O3 on a target, compared in one run.
 
-`python -m benchmarks.optimizers > docs/OPTIMIZERS.md`; `--keep FOLDER` resumes an interrupted run. Each level
-gets its own model; calls of all levels are timed in turns, so that other load affects all equally, and each is
+`python -m benchmarks.optimizers > docs/measured/optimizers.md`; `--keep FOLDER` resumes an interrupted run. Each
+level gets its own model; calls of all levels are timed in turns, so that other load affects all equally, and each is
 compared with O0 of the same round.
 """
 
@@ -41,15 +41,17 @@ LONG = 1.0
 MOST_OVER = 0.05
 """The largest allowed slowdown of O2 compared with O0."""
 
-_HEAD = """# Optimisers
+_HEAD = """# Optimizers
+
+{result}
 
 Made by `{command}` on {date}: {machine}, {threads} thread(s), torch {torch}, transformers {transformers}, Python
 {python}.
 
-{count} of the ten reference models at every level of `prepare_model` on target {target}, in float32, loud weights,
-one row of {length} tokens (or one picture, one sound). A step is kept only if calls with it are faster than calls
-without it in {faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is kept is
-then measured once more as a whole against the model as it came, and taken back where that isn't faster.
+{count} of the ten reference models at every level of `prepare_model` on target {target}, in float32, with seeded test
+weights, one row of {length} tokens (or one picture, one sound). A step is kept only if calls with it are faster than
+calls without it in {faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is
+kept is then measured once more as a whole against the model as it came, and taken back where that isn't faster.
 
 Times on one thread are those that the process had of a processor, else those on the wall. The ratio is the time of a
 call over that of O0 in the same round, the median of {rounds} rounds (the shortest of {calls} calls each) in which
@@ -138,18 +140,20 @@ def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> fl
 
 def page(found: Mapping[str, tuple[str, Mapping[str, Level]]], head: Mapping[str, Any]) -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_reverted(found)])
+    return "\n".join(
+        [_HEAD.format(**head, count=len(found), result=_summary(found)), *_table(found), *_reverted(found)]
+    )
 
 
-def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
+def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> str:
     ratios = {name: levels["O2"].ratio for name, (_, levels) in found.items()}
     over = [name for name, (_, levels) in found.items() if _breaks(levels)]
     kept = [name for name, (_, levels) in found.items() if levels["O2"].applied]
-    yield (
+    return (
         f"O2 left {len(found) - len(kept)} of {len(found)} models alone; on the others it takes "
         f"{_range(ratios[name] for name in kept)} of the time of O0. More than {MOST_OVER:.0%} slower "
         f"than O0 without having left it alone: {', '.join(over) or 'none'}. Beyond its tolerance: "
-        f"{', '.join(_beyond(found)) or 'none'}.\n"
+        f"{', '.join(_beyond(found)) or 'none'}."
     )
 
 

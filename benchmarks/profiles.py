@@ -32,7 +32,7 @@ from hardware.software import package_versions
 from reports.text import markdown_table
 
 KEPT = ROOT / "docs" / "evidence" / "profiles.json"
-PAGE = ROOT / "docs" / "PROFILES.md"
+PAGE = ROOT / "docs" / "measured" / "profiles.md"
 _ACTIONS = Path(__file__).with_suffix(".toml")
 _PROFILERS = ROOT / ".venv-profiles" / "bin"
 _VERSIONS = ("torch", "transformers", "optimum-intel", "openvino", "pytest", "scikit-learn")
@@ -200,10 +200,13 @@ def page(kept: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[A
         for one in others
         if one.command in found
     ]
+    slowest = ordered[0]
+    seconds = found[slowest.name]["now"]["processor_s"]
     about = f"{kept['date']}, {kept['machine']}; {', '.join(f'{k} {v}' for k, v in kept['versions'].items())}."
+    title = _HEAD.format(slowest=slowest.what, seconds=seconds)
     return (
-        f"{_HEAD}{about}\n\n{markdown_table(head, rows)}\n\n## Removed, or why not\n\n{reasons}"
-        f"## What takes less\n\n{_LESS}{markdown_table(['command', 'processor time', 'by the clock'], less)}\n"
+        f"{title}{about}\n\n{markdown_table(head, rows)}\n\n## Causes\n\n{reasons}"
+        f"## Faster commands\n\n{_LESS}{markdown_table(['command', 'processor time', 'by the clock'], less)}\n"
     )
 
 
@@ -216,18 +219,19 @@ def _ratio(found: Mapping[str, Any]) -> str:
 
 _HEAD = """# Profiles
 
-The slowest commands by processor time, what they spend it on, and what became of it: five, and a sixth, since
-the fifth and the sixth differ by less than two runs of one of them do. Made by `make profiles`
-(`benchmarks/profiles.py`). A share is that of all samples, of the command and its children, in whose stack the cost
-stands, with all that it calls, as py-spy has them (pyinstrument had those of the report and of writing all suites).
-Times are medians without a profiler. A ratio is of this version to the one before its costs were looked into, in
-turns on the same machine, whose other work stretches the clock: that of processor time is the one to read.
+{seconds:.0f} s of processor time is the most that an action takes ({slowest}).
+
+Made by `make profiles` (`benchmarks/profiles.py`). A share is the part of py-spy's samples, of the command and its
+children, whose stack contains the cost (pyinstrument for the report and for writing all suites). Times are medians
+without a profiler. A ratio compares this version with the one before, in turns on the same machine; read that of
+processor time, because other work was running.
 
 """
 
 _LESS = """Measured to know which are the slowest; matrix and coverage over 10,000 made-up checks. What reads
-evidence grows by the row: the report above stands for all of it, and [Status](STATUS.md) has times over a million.
-`doctor`, the nearest, imports torch in a process for each target that needs it: what crashes there is an answer.
+evidence grows by the row: the report above stands for all of it, and [Evidence at scale](evidence-at-scale.md) has
+times over a million. `doctor`, the nearest, imports torch in a process for each target that needs it: what crashes
+there is an answer.
 
 """
 

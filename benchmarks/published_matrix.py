@@ -1,6 +1,6 @@
 """The published compatibility matrix, made from the evidence in docs/evidence.
 
-`python -m benchmarks.published_matrix page > docs/COMPATIBILITY.md` makes the page in the repository,
+`python -m benchmarks.published_matrix page > docs/measured/compatibility.md` makes the page in the repository,
 `python -m benchmarks.published_matrix html > matrix.html` a page of all cells that `make docs` adds to the site.
 """
 
@@ -33,17 +33,18 @@ _PACKAGES = ("transformers", "torch", "openvino", "optimum-intel", "onnxruntime"
 
 _HEAD = """# The matrix, as measured
 
+{result}
+
 Made by `python -m benchmarks.published_matrix page` from the evidence in `docs/evidence`, with runs from {dates}.
 Versions they ran with: {versions}.
 
-Subjects are tiny models with random weights: they show operators and numerics, not size. qnn is HTP's emulator,
+The models are tiny, with random weights: they show operators and numerics, not size. qnn is HTP's emulator,
 webgpu a browser's software adapter, webnn its CPU context; simulated is torch's CPU kernels behind a device's
-interface. What stands at cuda, rocm, mps, xpu and tpu is a rule's or a declaration's
-word, and its mark says so; [what an H100 showed](CUDA.md) has a page of its own. A cell whose suite would be made
-otherwise today, or whose versions differ, is `expired` until it is run again.
+interface. Levels of cuda, rocm, mps, xpu and tpu are predicted or assumed, and marked so; [CUDA](cuda.md) has the
+results of an H100. A cell whose suite would be generated differently today, or whose versions differ, is `expired`.
 
-[The guide](MATRIX.md) says how to read a matrix and how to print that of your own machine. On the site this page has
-every cell of every model, to be searched, with what its level rests on.
+[Reading the matrix](../MATRIX.md) explains the signs, and how to print the matrix of your own machine. On the site,
+this page has a searchable table of every cell.
 
 """
 
@@ -76,6 +77,21 @@ def counted(matrix: Matrix) -> str:
     return markdown_table(["target", "basis", *_LEVELS], rows)
 
 
+def result_of(matrix: Matrix) -> str:
+    """Return the sentence that says how many model types work on each target that ran."""
+    parts = []
+    for name in TARGETS:
+        levels = [
+            verdict["level"]
+            for model in matrix.to_dict()["models"].values()
+            for target, verdict in model["compatibility"].items()
+            if target == name and verdict["basis"] in _RAN
+        ]
+        if levels:
+            parts.append(f"{sum(one in ('high', 'medium') for one in levels)} of {len(levels)} on {name}")
+    return f"Cells that are `high` or `medium`, of those that ran: {', '.join(parts)}."
+
+
 @click.group()
 def main() -> None:
     """Make the published matrix."""
@@ -83,10 +99,10 @@ def main() -> None:
 
 @main.command()
 def page() -> None:
-    """Print docs/COMPATIBILITY.md."""
+    """Print docs/measured/compatibility.md."""
     found, matrix = published(inventory_here())
     measured = {"dates": dates_said(found.runs), "versions": versions_said(found.runs, _PACKAGES)}
-    click.echo(_HEAD.format(**measured), nl=False)
+    click.echo(_HEAD.format(**measured, result=result_of(matrix)), nl=False)
     click.echo(f"## Cells that ran\n\n{counted(matrix)}\n")
     matrix = matrix.only(_SHOWN)
     for view, title in (("family", "By family"), ("architecture", "By architecture")):

@@ -2,7 +2,7 @@
 
     python -m benchmarks.remedies choose EVIDENCE...          seeded cells to label
     python -m benchmarks.remedies run EVIDENCE... --out DIR   try the remedies of cells labeled fixable
-    python -m benchmarks.remedies page [--out DIR]            docs/REMEDIES.md, from stored results or a run
+    python -m benchmarks.remedies page [--out DIR]            docs/measured/remedies.md, from stored results or a run
 
 `remedies_labels.toml` has the labels. They were committed before a remedy ran, and aren't edited afterwards.
 """
@@ -32,58 +32,13 @@ from hwcompat.plugins.triage.remedies.try_remedies import RemedyRun, Workplace, 
 from hwcompat.plugins.triage.remedies_command import cell_to_dict
 from reports.text import code, markdown, markdown_table
 
-PAGE = Path(__file__).parents[1] / "docs" / "REMEDIES.md"
+PAGE = Path(__file__).parents[1] / "docs" / "measured" / "remedies.md"
 KEPT = Path(__file__).parents[1] / "docs" / "evidence" / "remedies.jsonl"
 LABELS = Path(__file__).with_name("remedies_labels.toml")
 COMMAND = "python -m benchmarks.remedies run"
 SEED = 20261123
 CHOSEN = 40
-_PAGE = """# Remedies: how often a tried change turns a failing cell
-
-`python hardware_compatibility_reporter.py --try-remedies CELL` measures a failing cell as it is, and then under each
-remedy that applies, in children; it says which is the smallest change that turned it, what to write, and what that
-costs. Checks, reference and tolerances are those of the cell. What ran under a changed condition has an origin of its
-own in evidence and lies in `hwcompat-out/remedies/`: it never counts as a measurement of the cell, and the level
-that it is told with is `medium` at most. Files and environment of the user stay as they are. Exit codes: 0 every cell
-was turned or works as it is, 1 not every one, 5 nothing applies. A child is told of a change by `HWCOMPAT_CHANGES`
-(`hardware/applied_fix.py`), under which the main job refuses to run. `--format json` gives the same as data
-(`reports/schemas/remedies.json`).
-
-## How often
-
-Made by `python -m benchmarks.remedies` on {today}. Versions: {versions}.
-Tiny models (random weights); QNN is Qualcomm's emulator.
-
-{labelled} failing cells of real sweeps (cpu, openvino, qnn, simulated) were drawn by seed {seed}, one for each cause,
-by turns from every target and error type. Each was labelled from the sweeps' own evidence before any remedy was
-written: `benchmarks/remedies_labels.toml` was committed first. {no} were labelled not fixable, and nothing was tried
-there. The order of remedies, `hwcompat/plugins/triage/remedies/remedies.toml`, was committed before the first try as
-well.
-
-Of {fixable} labelled fixable, {counted} were tried on this machine so far. The others count in no share, and are
-listed; were all of them failures, the top remedy would have turned {least} of {fixable}. A cell none of whose tries
-turned it may have been cut off before its last one.
-
-{shares}
-
-The *top remedy* is the first in order that applies. Tries of a cell ended with the first that turned it, so that a
-smaller change which turns it too may be missing here; `--try-remedies` looks for one.
-
-What these figures don't say: cells labelled `elsewhere` were so labelled because the sweep had shown the same model
-right on another target, and for most of them the top remedy is to go there. That it turns them is hardly news; what
-changes did on the cell's own target is in the last column. Those labelled `here` were measured once more as they are
-before anything was tried; the failure of the others is the sweep's.
-
-Turned by: {turners}.
-
-{left}## Cells labelled fixable
-
-{cells}
-
-## Cells labelled not fixable
-
-{rest}
-"""
+_PAGE = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 _NUMBERS = re.compile(r"\d[\d.e+-]*")
 _LONGEST_CAUSE = 240
@@ -177,7 +132,7 @@ def run(evidence: tuple[Path, ...], out: Path, fixable: str, timeout_s: float) -
 @main.command()
 @click.option("--out", type=click.Path(path_type=Path), help="A run's folder, to be kept instead of what is.")
 def page(out: Path | None) -> None:
-    """Write docs/REMEDIES.md from the stored results, without paths of this machine."""
+    """Write docs/measured/remedies.md from the stored results, without paths of this machine."""
     if out is not None:
         noted = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
         KEPT.write_text(
@@ -211,7 +166,9 @@ def page_text(
         ["**all labelled fixable**", *_shares(counted)],
     ]
     left = [row.entry["id"] for row in rows if not row.counts]
+    turned = sum(bool(row.turner) for row in counted)
     return _PAGE.format(
+        result=f"`hwcompat fix` fixed {turned} of {len(counted)} failing cells that were labeled fixable.",
         today=today,
         versions=", ".join(f"{name} {versions[name]}" for name in used if name in versions),
         labelled=len(entries),

@@ -1,8 +1,8 @@
 """Measure reports of a large folder and their page in Chromium: `python -m benchmarks.report_page`.
 
 `--evidence` is a folder of `python -m benchmarks.evidence_made_up DIR`: a million synthetic lines that prove nothing.
-`--node-modules` is a folder with the npm packages playwright-core and axe-core. Prints docs/REPORT_PAGE.md; with
-`--pictures-of DIR`, a folder of real evidence, its pictures are made too.
+`--node-modules` is a folder with the npm packages playwright-core and axe-core. Prints docs/measured/report-page.md;
+with `--pictures-of DIR`, a folder of real evidence, its pictures are made too.
 """
 
 from __future__ import annotations
@@ -70,8 +70,11 @@ def browsed(page: Path, modules: Path, browser: str, *pictures: str) -> dict[str
 def told(
     made: Sequence[tuple[str, Made]], rows: int, cells: int, measured: dict[str, Any], note: str = ""
 ) -> Iterator[str]:
-    """Yield the lines of docs/REPORT_PAGE.md; `note` describes circumstances of the measurement."""
-    yield "# The page of a report"
+    """Yield the lines of docs/measured/report-page.md; `note` describes circumstances of the measurement."""
+    html = next(one for name, one in made if name == "html")
+    yield "# Report page"
+    yield ""
+    yield f"A report of {rows:,} check lines takes {html.wall_s:.1f} s as HTML."
     yield ""
     yield "Made by `python -m benchmarks.report_page`; don't edit. The evidence is made up by"
     yield f"`python -m benchmarks.evidence_made_up` and proves nothing: {rows:,} lines of checks, in {cells:,} cells."
@@ -103,7 +106,7 @@ def told(
         ("dark", "Charts, dark"),
         ("narrow", "The page in 400 px"),
     ):
-        yield f"![{text}](images/report-{name}.webp)"
+        yield f"![{text}](../images/report-{name}.webp)"
 
 
 def main() -> int:

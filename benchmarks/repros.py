@@ -1,6 +1,6 @@
-"""Make repro folders for failing cells of stored evidence, and a page of their results (docs/REPROS.md).
+"""Make repro folders for failing cells of stored evidence, and a page of their results (docs/measured/repros.md).
 
-    python -m benchmarks.repros --evidence DIR --cells CELL… --work DIR --page docs/REPROS.md
+    python -m benchmarks.repros --evidence DIR --cells CELL… --work DIR --page docs/measured/repros.md
 
 Each cell uses a child process. Repros in the work folder aren't made again, and the page contains all of them.
 `--failing` only prints the failing cells.
@@ -23,12 +23,13 @@ from hardware.plain_text import one_line
 from hwcompat.plugins.triage.repro_command import failing_checks
 from reports.text import code, markdown, markdown_table
 
-_HEAD = """# Scripts that show a failure without us
+_HEAD = """# Repro scripts
 
-`python hardware_compatibility_reporter.py --repro CELL` writes a script that needs none of our packages, runs it
-alone in a child, and says whether it fails the same way as the check did. Below is what it said for failing cells of
-our own sweeps; "no" stays "no": the fault may then lie in how we call the runtime, and nothing is to be reported
-upstream. "Refused" says why no script can show it.
+For {yes} of {count} failing cells, the script of `hwcompat repro` fails the same way as the check.
+
+`hwcompat repro CELL` writes a script that doesn't need hwcompat, runs it in a child process, and says whether it
+fails the same way as the check. "No" means that the fault may be in how hwcompat calls the runtime: don't report it
+upstream. "Refused" says why no script can show the failure.
 
 The command ends with 0 where the script fails the same way, 1 where it doesn't or nothing fails any more, 4 where no
 script can show it, 5 where the evidence knows no failure of the cell. The same way is: the same class of exception
@@ -94,7 +95,12 @@ def page_of(work: Path) -> str:
         f"{len(rows)} cells: {counted}. Made {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}.\n\n"
     )
     made = "\n\nMade by `python -m benchmarks.repros`.\n"
-    return _HEAD + head + markdown_table(("Cell", "Check", "Same way", "What was compared, or why not"), table) + made
+    return (
+        _HEAD.format(yes=counts["yes"], count=len(rows))
+        + head
+        + markdown_table(("Cell", "Check", "Same way", "What was compared, or why not"), table)
+        + made
+    )
 
 
 def _version(name: str) -> str:

@@ -63,11 +63,13 @@ def _name(row: Row) -> str:
     return f"{row.cell.model} ({variant})" if variant else row.cell.model
 
 
-def _head(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
+def _head(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine], rows: Sequence[Row]) -> str:
     devices = sorted(
         {line.accelerator for line in lines if line.accelerator and line.actual_target == str(wording.target)}
     )
+    result = f"{sum(row.works for row in rows)} of {len(rows)} cells pass every check on {wording.target}."
     return wording.head.format(
+        result=result,
         dates=dates_said(runs),
         versions=versions_said(runs, wording.versions),
         device=" and ".join(devices),
@@ -102,7 +104,7 @@ def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) 
     sections = (
         text for name in precisions for text in _section(wording, name, [r for r in rows if r.cell.precision == name])
     )
-    return "\n".join([_head(wording, runs, lines), *sections])
+    return "\n".join([_head(wording, runs, lines, rows), *sections])
 
 
 @click.command()

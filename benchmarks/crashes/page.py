@@ -20,7 +20,9 @@ def page_text(found: Sequence[Kept], *, command: str) -> str:
     """Return the page as Markdown."""
     dates = sorted({one.date for one in found}) or ["no day"]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "pytest"))
+    wrong = sum(bool(one.wrong) for one in found)
     head = _text("head").format(
+        result=f"In {len(found) - wrong} of {len(found)} crashes and disturbances, no promise below was broken.",
         command=command,
         dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))),
         python=platform.python_version(),

@@ -94,5 +94,13 @@ def links() -> None:
     sys.exit(int(bool(found)))
 
 
+@main.command()
+def commands() -> None:
+    """Write docs/reference/commands.md."""
+    from .commands import commands_page
+
+    (ROOT / "docs" / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
+
+
 if __name__ == "__main__":
     main()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -14,6 +16,7 @@ _ENTRIES = (
     "hardware",
     "generators",
     "reports",
+    "hwcompat",
     "templates",
     "examples",
     "test",
@@ -32,10 +35,11 @@ class Workspace:
         self.folder = folder
         for name in _ENTRIES:
             (folder / name).symlink_to(ROOT / name)
+        scripts = _install(folder / ".venv")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HWCOMPAT_", "PYTEST_"))}
         self.environment = {
             **kept,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
             "COLUMNS": "100",
             "NO_COLOR": "1",
             "HWCOMPAT_CACHE": os.environ.get("HWCOMPAT_CACHE") or str(folder / ".cache"),
@@ -63,7 +67,7 @@ class Workspace:
     def run_python(self, script: str) -> tuple[int, tuple[str, ...]]:
         """Run a Python script in the same way; of a failing one return the end of its traceback."""
         done = subprocess.run(
-            [sys.executable, "-c", script],
+            ["python", "-c", script],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -80,3 +84,15 @@ class Workspace:
         for folder, word in ((self.folder, "."), (ROOT, "."), (Path.home(), "~")):
             line = line.replace(f"{folder}{os.sep}", "" if word == "." else f"{word}/").replace(str(folder), word)
         return line
+
+
+def _install(folder: Path) -> Path:
+    """Make an environment in which the program is installed as by `pip install -e .`; return its scripts."""
+    venv.create(folder, symlinks=True)
+    packages = folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    (packages / "checkout.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n", encoding="utf-8")
+    program = folder / "bin" / "hwcompat"
+    start = "import sys\nfrom hwcompat.cli.main_program import main\nsys.exit(main())\n"
+    program.write_text(f"#!{folder}/bin/python\n{start}", encoding="utf-8")
+    program.chmod(0o755)
+    return program.parent

@@ -39,11 +39,13 @@ _HONEST = 60
 """Models of a run without plants: all of high priority, and the first ones of medium priority."""
 _HEAD = """# Silent fallbacks
 
+{result}
+
 Made by `python -m benchmarks.fallbacks` on {date} with {versions}.
 
-Each plant of [plants.toml](../benchmarks/fallbacks/plants.toml) is put into a real run of the product, and is caught
-where the cell isn't `high`. *Not planted* is what can't take effect on this machine, or has no target yet; it counts
-as missed.
+Each plant of [plants.toml](../../benchmarks/fallbacks/plants.toml) is put into a real run of the product, and is
+caught where the cell isn't `high`. *Not planted* is what can't take effect on this machine, or has no target yet; it
+counts as missed.
 """
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "linear", "convolution_overrideable")
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm")
@@ -254,10 +256,11 @@ def _honest_runs(bench: Bench, target: str) -> Honesty:
 def _page(found: Sequence[Found], honesty: Sequence[Honesty]) -> str:
     here = {one.name: one.version for one in metadata.distributions()}
     versions = ", ".join(f"{name} {here[name]}" for name in ("torch", "transformers", "openvino") if name in here)
-    parts = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions)]
+    result = f"{sum(one.is_caught for one in found)} of {len(found)} planted fallbacks were caught."
+    parts = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions, result=result)]
     if found:
         rows = [tuple(_row(one).values()) for one in found]
-        parts.append(f"## Plants\n\n{sum(one.is_caught for one in found)} of {len(found)} are caught.\n")
+        parts.append("## Planted fallbacks\n")
         parts.append(tabulate(rows, headers=("plant", "target", "", "level", "first reason"), tablefmt="github"))
     if honesty:
         parts.append("\n## Honest runs\n")

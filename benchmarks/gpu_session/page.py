@@ -1,4 +1,4 @@
-"""Store the results of GPU sessions, and print docs/CUDA.md from them."""
+"""Store the results of GPU sessions, and print docs/measured/cuda.md from them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _stress(file: Path) -> Iterable[dict[str, Any]]:
 
 @main.command()
 def page() -> None:
-    """Print docs/CUDA.md."""
+    """Print docs/measured/cuda.md."""
     session = json.loads(SESSION.read_text(encoding="utf-8"))
     versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in session["versions"].items() if found)
     cells = last_checks([one for one in read_shipped(CELLS) if isinstance(one, CheckLine)], Target.parse("cuda"))

@@ -1,4 +1,4 @@
-"""Measure the memory of models, and print docs/MEMORY.md."""
+"""Measure the memory of models, and print docs/measured/memory.md."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def estimate(points: tuple[Path, ...], out: Path) -> None:
 @main.command()
 @click.argument("evidence", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def page(evidence: Path) -> None:
-    """Print docs/MEMORY.md from the evidence and the published configurations."""
+    """Print docs/measured/memory.md from the evidence and the published configurations."""
     from .estimating import read_points
     from .page import page_text
 

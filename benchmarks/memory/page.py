@@ -1,4 +1,4 @@
-"""Make docs/MEMORY.md: errors of estimates, and devices into which published configurations fit."""
+"""Make docs/measured/memory.md: errors of estimates, and devices into which published configurations fit."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ _WORST = 10
 
 _HEAD = """# Memory fit
 
+Half of {count} memory estimates are off by at most {median}; half of accelerate's by at most {rival}.
+
 Made by `python -m benchmarks.memory page docs/evidence/memory.jsonl.gz` from measurements of {dates}.
 Versions: {versions}; kernels: {cpu}.
 
@@ -34,7 +36,7 @@ An estimate is made by running a model without data: its operators are dispatche
 alone, and each storage is counted from its birth to its release. Whole numbers (masks, positions) are computed,
 so that the code takes its own branches; choices that depend on data, as a router's, are taken evenly. What
 kernels hold inside themselves is `workspace`: only that of convolutions, and of kernels that copy what doesn't
-lie in order, is modelled (`generators/recipes/memory/kernel_workspace.toml`), from types that aren't
+lie in order, is modeled (`generators/recipes/memory/kernel_workspace.toml`), from types that aren't
 held out, and from poolformer, which is.
 
 A measurement is what torch's allocator handed out: the profiler's record of each allocation and release while
@@ -81,6 +83,8 @@ def page_text(points: Sequence[Point]) -> str:
         versions=", ".join(versions),
         cpu=", ".join(sorted({point["cpu"] for point in points})),
         count=len(known),
+        median=_row("", known)[2],
+        rival=_row("", known)[5],
         types=len({point["model_type"] for point in known}),
         unknown=unknown,
         tables=_tables(known),

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutants.page FILE...`: make docs/MUTANTS.md from the files of the benchmarks."""
+"""`python -m benchmarks.mutants.page FILE...`: make docs/measured/mutants.md from the files of the benchmarks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from .results import KILLED, UNFIT, Outcome, read
 _HERE = Path(__file__).resolve().parent
 _HEAD = """# Mutants
 
+{rate} mutants are killed; {alarms} of {clean} clean runs raise an alarm.
+
 Made by `python -m benchmarks.mutants.page` on {date} with {versions}, from what four benches found:
 
 {benches}
 
-The lists of deceits, forgeries and of sites in our code were frozen before a check was changed for any of them. A
-mutant is killed where a check fails, a verdict doesn't say that the cell works, or a test fails. What is *gone* (its
-site was rewritten since), changes nothing or took no effect counts as not killed. Of our own code, four faults whose
-lines were rewritten stand where the same statement is now. A fault that hangs the tests counts as killed.
+The lists of adversarial runs, of tampered evidence and of sites in our code were frozen before a check was changed
+for any of them. A mutant is killed if a check fails, a verdict doesn't say that the cell works, a test fails, or the
+tests hang. One that changes nothing or took no effect counts as not killed. Faults of code that is gone don't count.
 
-Each break of each of 49 kinds of model has [a table of its own](MUTANTS_MODELS.md), as have
-[silent fallbacks](FALLBACKS.md).
+Each break of each of 49 kinds of model has [a table of its own](mutants-models.md), as have
+[silent fallbacks](fallbacks.md).
 
 """
 _BENCHES = (
@@ -63,11 +64,13 @@ def page(found: Sequence[Outcome]) -> str:
     alarms = [one for one in clean if one.status != "clean"]
     parts = [
         _HEAD.format(
+            rate=_rate(mutants),
+            alarms=len(alarms),
+            clean=len(clean),
             date=datetime.now(UTC).date(),
             versions=versions,
             benches=tabulate(_BENCHES, headers=("bench", "breaks", "asks", "command"), tablefmt="github"),
         ),
-        f"**{_rate(mutants)} mutants are killed; {len(alarms)} of {len(clean)} clean runs raise an alarm.**\n\n",
         _table("By bench", ("bench",), mutants, lambda one: (one.bench,)),
         _table("By side: whose fault it is", ("side", "bench"), mutants, lambda one: (one.side, one.bench)),
         _table("By operator", ("bench", "operator"), mutants, lambda one: (one.bench, one.operator)),

@@ -48,7 +48,9 @@ def _of_file(path: Path) -> Iterator[Outcome]:
         if "is_mutant" in row:
             yield _model(row)
         elif "mutant" in row:
-            one = drawn[row["mutant"]]
+            one = drawn.get(row["mutant"])
+            if one is None:
+                continue  # The code that it changed is gone, and another fault was drawn.
             clean = row["status"] in ("clean", "false alarm")
             yield Outcome(
                 bench="code",

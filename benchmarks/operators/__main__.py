@@ -108,7 +108,7 @@ def from_exports(target: str) -> None:
 
 @main.command("page")
 def print_page() -> None:
-    """Print docs/OPERATORS.md."""
+    """Print docs/measured/operators.md."""
     from generators.models.recipe_store import stored_recipes
 
     from .page import page

@@ -1,4 +1,4 @@
-"""Make docs/OPERATORS.md: the content of each table for operators of recipes, and its source."""
+"""Make docs/measured/operators.md: the content of each table for operators of recipes, and its source."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from generators.models.recipe import Recipe
 from hardware.target import Target
 
 _HEAD = """# Operators of targets
+
+{result}
 
 Made by `python -m benchmarks.operators page`. The tables lie in `generators/compatibility/operators/tables`, one file
 for each target, and `generators.compatibility.operators.coverage(target, operators)` answers from them without
@@ -38,7 +40,14 @@ def page(recipes: Sequence[Recipe]) -> str:
     """Return the page as Markdown."""
     commands = [f"| `python -m benchmarks.operators {name}` | {what} |" for name, what in _COMMANDS.items()]
     table = ["| command | what it writes |\n|---|---|", *commands]
-    return "\n".join([_HEAD, *table, *_counts(recipes), *_sources()]) + "\n"
+    return "\n".join([_HEAD.format(result=_result(recipes)), *table, *_counts(recipes), *_sources()]) + "\n"
+
+
+def _result(recipes: Sequence[Recipe]) -> str:
+    operators = sorted({name for recipe in recipes for name in recipe.operators})
+    lacking = {name: len(coverage(Target(name=name), operators).missing) for name in known_tables()}
+    listed = ", ".join(f"{name} lacks {count}" for name, count in lacking.items() if count)
+    return f"Of {len(operators)} operators that {len(recipes)} recipes use, {listed}."
 
 
 def _counts(recipes: Sequence[Recipe]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.side_by_side run`: compare with other tools; `page` writes docs/BENCHMARKS.md."""
+"""`python -m benchmarks.side_by_side run`: compare with other tools; `page` writes docs/measured/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_page(kept: Path, folder: Path) -> None:
     (folder / IMAGES).mkdir(parents=True, exist_ok=True)
     for name, text in pictures(ordered).items():
         (folder / IMAGES / name).write_text(text, encoding="utf-8")
-    (folder / "BENCHMARKS.md").write_text(page(ordered, read_scripts()), encoding="utf-8")
+    (folder / "measured" / "benchmarks.md").write_text(page(ordered, read_scripts()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def _errors() -> tuple[Comparison, ...]:
             unit="%",
             ours_values=percentile(ours, share),
             rival_values=percentile(theirs, share),
-            note="from kept measurements (docs/MEMORY.md)",
+            note="from kept measurements (docs/measured/memory.md)",
         )
         for name, share in (("median", 0.5), ("95th percentile", 0.95))
     )

@@ -1,4 +1,4 @@
-"""Make docs/BENCHMARKS.md: comparisons with their ratios, curves, and the command of every other script."""
+"""Make docs/measured/benchmarks.md: comparisons with their ratios, curves, and the command of every other script."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ SCRIPTS = Path(__file__).with_name("scripts.toml")
 IMAGES = Path("images/benchmarks")
 """Below docs/."""
 
-_HEAD = """# Benchmarks
+_HEAD = """# Other tools
 
-Made by `make bench` (`python -m benchmarks.side_by_side page`). Each figure of ours stands beside a rival's of the
-same run on the same machine, in turns: read the ratio, not the seconds. A ratio under 1 means that ours took less.
-Rivals come from the package index, each in an environment of its own (`make setup-rivals`); one that couldn't be
-measured says why.
+{result}
+
+Made by `make bench` (`python -m benchmarks.side_by_side page`). Each figure was measured beside the
+other tool's, in turns on the same machine: read the ratio, not the seconds. A ratio under 1 means that hwcompat took
+less. The other tools come from the package index, each in its own environment (`make setup-rivals`).
 
 """
 
 _SCRIPTS_HEAD = """## Every script of benchmarks/
 
-What `make bench` doesn't run takes hours, an idle machine or special hardware; its page holds what was measured last,
-with date and versions.
+`make bench` leaves out what takes hours or needs special hardware. Each page has the last results, with date and
+versions.
 
 """
 
@@ -56,7 +57,9 @@ def read_scripts() -> tuple[Script, ...]:
 
 def page(results: Mapping[str, Result], scripts: Sequence[Script]) -> str:
     """Return the page as Markdown."""
-    parts = [_HEAD]
+    ratios = [one.ratio for result in results.values() for one in result.comparisons if one.ratio is not None]
+    less = sum(one < 1 for one in ratios)
+    parts = [_HEAD.format(result=f"hwcompat took less than the other tool in {less} of {len(ratios)} comparisons.")]
     for result in results.values():
         parts.append(_section(result))
     parts.append(_SCRIPTS_HEAD)
@@ -66,7 +69,7 @@ def page(results: Mapping[str, Result], scripts: Sequence[Script]) -> str:
             one.shows,
             f"`{one.command}`",
             one.takes,
-            f"[page]({one.page})" if one.page else one.in_bench,
+            f"[page](../{one.page})" if one.page else one.in_bench,
         ]
         for one in scripts
     ]
@@ -93,7 +96,7 @@ def _section(result: Result) -> str:
         parts.append(markdown_table(heads, rows) + "\n\n")
     parts += [f"{remark}\n\n" for remark in result.remarks]
     for curve in result.curves:
-        parts.append(f"![{curve.title}: {_alt_text(curve)}]({IMAGES.as_posix()}/{picture_name(curve)})\n\n")
+        parts.append(f"![{curve.title}: {_alt_text(curve)}](../{IMAGES.as_posix()}/{picture_name(curve)})\n\n")
     return "".join(parts)
 
 

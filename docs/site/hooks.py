@@ -9,13 +9,13 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-ABOVE = {"README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md",
+ABOVE = {"README.md": "OVERVIEW.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md",
          "SECURITY.md": "SECURITY_REPORTING.md"}  # fmt: skip
 """Pages above docs/, and what they are called on the site."""
 
 MATRIX = ROOT / "hwcompat-out" / "matrix.html"
 """The page with every cell; `make docs` has it made."""
-_ABOUT = "COMPATIBILITY.md"
+_ABOUT = "measured/compatibility.md"
 
 _LINK = re.compile(r"(?P<before>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^()\s#]*)(?P<anchor>#[^()\s]*)?\)")
 
@@ -39,7 +39,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return markdown
     linked = _linked(markdown, ROOT / "docs" / uri.parent, uri, above=False)
     if uri.as_posix() == _ABOUT:
-        link = f"[Every cell, to be searched]({MATRIX.name}){{ .md-button }}"
+        link = f"[Every cell, to be searched](../{MATRIX.name}){{ .md-button }}"
         return linked.replace("\n## ", f"\n{link}\n\n## ", 1)
     return linked
 
@@ -56,6 +56,7 @@ def _linked(markdown: str, folder: Path, uri: Path, *, above: bool) -> str:
             up = "../" * len(uri.parent.parts)
             return f"{match['before']}[{match['text']}]({up}{ABOVE[there.name]}{match['anchor'] or ''})"
         inside = there.is_relative_to(ROOT / "docs") and not there.is_relative_to(ROOT / "docs" / "ci")
+        inside = inside and there.suffix != ".html"
         if inside and there.is_file() and not there.is_relative_to(ROOT / "docs" / "evidence"):
             return match[0]
         if there.is_relative_to(ROOT):

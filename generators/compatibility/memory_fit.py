@@ -26,7 +26,7 @@ _GROUP = 128
 _SCALE_BYTES = 2
 TIGHT = 0.95
 """Above this share of a device's memory the error of an estimate decides: 5 % is the target for its 95th percentile
-(docs/MEMORY.md)."""
+(docs/measured/memory.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

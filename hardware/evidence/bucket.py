@@ -2,8 +2,8 @@
 
 Whole objects are copied, and only those that changed; afterwards the copy holds exactly the objects at the address.
 Columns aren't read directly from the store, because the size of a Parquet file's text has to be known before it is
-read, which takes the whole file (measured in docs/EVIDENCE_AT_SCALE.md). An object is only ever replaced by its own
-continuation.
+read, which takes the whole file (measured in docs/measured/evidence-at-scale.md). An object is only ever replaced by
+its own continuation.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def test_a_variant_may_need_less_than_its_target():
 
 
 def test_each_finding_is_listed_once_under_its_title():
-    remedy = HardwareRemedy(command="make setup-qnn", source="docs/QNN.md")
+    remedy = HardwareRemedy(command="make setup-qnn", source="docs/measured/qnn.md")
     reason = "onnxruntime-qnn isn't set up: make setup-qnn"
     works = {"health": DeviceHealth.WORKS, "reason": "r", "remedies": ()}
     findings = (

@@ -27,7 +27,7 @@ def test_every_test_and_every_file_that_is_named_is_there() -> None:
 
 
 def test_every_defense_has_its_file_and_its_test() -> None:
-    for heading, defense, shown in (("What defends", 1, 2), ("Inputs", 2, 3)):
+    for heading, defense, shown in (("Defenses", 1, 2), ("Inputs", 2, 3)):
         (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
         lines = [line for line in section.splitlines() if line.startswith("|")]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("hardware", "generators", "reports", "hwcompat", "templates")
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
-MEASURED = ("docs/coverage/transformers-",)  # In addition to the pages under "Measured" in mkdocs.yml.
+MEASURED = "docs/measured/"  # Pages that commands wrote, maybe long ago.
 
 WORDS = (
     *("sealed", "nobody", "nowhere", "mend(?:s|ed|ing)?", "hands on|handed on", "comes? home", "stand-ins?"),
@@ -92,13 +92,11 @@ def texts() -> Iterator[tuple[str, int, str]]:
     """Yield file, line and text of everything that users read."""
     listed = re.findall(r"(?m)^::: ([\w.]+)$", (ROOT / "docs/reference/python.md").read_text(encoding="utf-8"))
     public = {f"{one.replace('.', '/')}.py" for name in listed for one in (name, name.rpartition(".")[0])}
-    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("- Measured:")[2]
-    measured = (*MEASURED, *(f"docs/{name}" for name in re.findall(r"\S+\.md", navigation)))
     paths = {*ROOT.glob("*.py"), *(one for top in PRODUCT for one in (ROOT / top).rglob("*"))}
     for path in sorted(paths | {one for pattern in PAGES for one in ROOT.glob(pattern)}):
         name = path.relative_to(ROOT).as_posix()
         is_schema = name.startswith(PLAIN_ROOMS) and name.endswith(".json") and path.parent.name == "schemas"
-        if not (is_schema or path.suffix in (".py", ".toml", ".j2", ".md")) or name.startswith(measured):
+        if not (is_schema or path.suffix in (".py", ".toml", ".j2", ".md")) or name.startswith(MEASURED):
             continue
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":

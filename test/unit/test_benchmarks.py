@@ -103,7 +103,7 @@ def test_a_profile_counts_a_sample_once_and_the_page_shows_what_was_kept() -> No
     profiled, others = profiles.actions()
     assert {one.name for one in profiled} | {one.command for one in others} == set(kept["actions"])
     text = profiles.page(kept, profiled, others)
-    assert (profiles.KEPT.parents[1] / "PROFILES.md").read_text(encoding="utf-8") == text
+    assert (profiles.KEPT.parents[1] / "measured" / "profiles.md").read_text(encoding="utf-8") == text
 
 
 def test_the_published_matrix_has_each_cell_that_ran_once_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_the_page_counts_what_lives_and_what_is_no_proof_as_not_killed() -> None
             *(Outcome(**model, status=status) for status in ("clean", "false alarm")),
         ]
     )
-    assert "**1 of 3 (33.3%) mutants are killed; 1 of 2 clean runs raise an alarm.**" in text
+    assert "\n\n1 of 3 (33.3%) mutants are killed; 1 of 2 clean runs raise an alarm.\n\n" in text
     survivors = text.partition("## Survivors")[2]
     assert "rules-02: b" in survivors
     assert "no effect" in survivors

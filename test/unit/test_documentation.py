@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.documentation.__main__ import pages, ran
 from benchmarks.documentation.blocks import alike, blocks_of, difference
+from benchmarks.documentation.commands import commands_page
 from benchmarks.documentation.links import broken_links
 from benchmarks.documentation.workspace import ROOT
 
@@ -86,7 +87,7 @@ def test_every_page_has_its_place_on_the_site() -> None:
     nav = set(re.findall(r": ([\w/-]+\.md)$", config, re.MULTILINE))
     docs = ROOT / "docs"
     there = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
-    aside = {name for name in there if name.startswith(("formats/", "coverage/", "evidence/"))}
+    aside = {name for name in there if name.startswith(("formats/", "measured/transformers-"))}
     assert there - aside == nav
 
 
@@ -96,3 +97,13 @@ def test_the_code_of_our_pages_can_be_run() -> None:
     assert len(found) > 30
     assert all(len(block.not_run) > 10 for block in found if block.not_run)
     assert sum(bool(block.not_run) for block in found) < len(found) / 2
+
+
+def test_the_page_of_commands_names_every_command_and_option() -> None:
+    """Texts may lag behind; `python -m benchmarks.documentation commands` writes the page."""
+
+    def names(text: str) -> list[str]:
+        return re.findall(r"(?m)^## .+$|^\| `--[^`]+`", text)
+
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    assert names(page) == names(commands_page())
