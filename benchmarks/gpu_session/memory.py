@@ -23,7 +23,9 @@ from generators.models.inputs import make_inputs, placeholders
 from generators.models.priority import types_of_priority
 from generators.recipes.build_model import class_of
 from generators.recipes.memory.memory_estimate import built, dtype_of, run
-from generators.recipes.memory.memory_request import _estimate, _Subject, _subject
+from generators.recipes.memory.memory_request import _estimate
+from generators.recipes.memory.memory_request import _Model as ModelFacts
+from generators.recipes.memory.memory_request import _model as model_of
 from generators.recipes.real_dims import start
 from hardware.gc_control import uncollected
 from hardware.model.calls import in_dtype, to_tensors
@@ -37,7 +39,7 @@ _STATES = {"inference": 1, "generation": 1, "training": 4}
 """Copies of the weights by mode: weights, gradients and two moments of AdamW."""
 
 
-def requests(model_type: str, subject: _Subject, most_tokens: int) -> Iterator[dict[str, Any]]:
+def requests(model_type: str, subject: ModelFacts, most_tokens: int) -> Iterator[dict[str, Any]]:
     """Draw the requests of a type, the same ones on every machine."""
     chance = random.Random(f"{_SEED} {model_type}")
     longest = min(subject.longest or 512, 4096) - 2  # The first two positions of roberta aren't for text.
@@ -55,7 +57,7 @@ def requests(model_type: str, subject: _Subject, most_tokens: int) -> Iterator[d
         }
 
 
-def measured(model: Any, subject: _Subject, request: dict[str, Any], device: str) -> dict[str, Any]:
+def measured(model: Any, subject: ModelFacts, request: dict[str, Any], device: str) -> dict[str, Any]:
     """Return the peak bytes of a request with weights and inputs, and the bytes of allocator and process.
 
     `workspace` are bytes that stay after the request and belong to no model, such as those of cuBLAS.
@@ -100,7 +102,7 @@ def _of_process() -> int | None:
     return None
 
 
-def _model(model_type: str, subject: _Subject, device: str, precision: str) -> Any:
+def _model(model_type: str, subject: ModelFacts, device: str, precision: str) -> Any:
     _, chosen, config, _ = start(model_type, None)
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype_of(precision))
@@ -119,7 +121,7 @@ def points(model_type: str, device: str, most_gb: float, most_tokens: int) -> It
     """Yield a line for each request of a type, with the reason if it can't be measured."""
     try:
         with uncollected():
-            subject = _subject(model_type, None)
+            subject = model_of(model_type, None)
         parameters = subject.stack.anatomy().parameters
     except Exception as error:  # Modeling code may raise any exception.
         yield {"model_type": model_type, "left_out": _line(error)}
@@ -176,7 +178,7 @@ def _estimated(point: Mapping[str, Any], subjects: dict[str, Any]) -> dict[str, 
         if name not in subjects:
             subjects.clear()  # One at a time, because they are large.
             with uncollected():
-                subjects[name] = _subject(name, None)
+                subjects[name] = model_of(name, None)
         return {"estimate": _estimate(subjects[name], request).total}
     except Exception as error:  # Modeling code may raise any exception, which is the reason.
         return {"unknown": _line(error)}

@@ -107,5 +107,5 @@ def test_a_model_at_its_real_size_calls_its_operators_without_its_memory():
     table = next(call for call in calls if call.operator == "aten.embedding")
     assert table.tensors[0] == ("float32", (30522, 768))
     assert "aten._scaled_dot_product_flash_attention_for_cpu" in {call.operator for call in calls}
-    with pytest.raises(ModelError, match="has no recipe"):
+    with pytest.raises(ModelError, match="has no transformers recipe"):
         real_calls("nosuchtype")

@@ -408,5 +408,5 @@ def test_an_encoder_that_decodes_is_marked_as_such() -> None:
 def test_a_type_of_an_unknown_kind_has_no_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = replace(classify_type("bert"), architecture=UNKNOWN)
     monkeypatch.setattr(derive, "classify_type", lambda _: unknown)
-    with pytest.raises(ModelError, match="what kind of model it is"):
+    with pytest.raises(ModelError, match="its architecture is unknown"):
         derive.derive_tiny("bert")
