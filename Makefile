@@ -30,7 +30,7 @@ VERSIONS ?= 5.23.0 4.57.6
 PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
-.PHONY: help run test test-core test-all test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
+.PHONY: .types help run test test-core test-all test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
@@ -98,14 +98,19 @@ coverage: $(VENV)/.ready-dev bundle-environment
 	$(OWN) -m benchmarks.covered keep .coverage/report.json --tests "$$(tail -1 .coverage/said | tr -d '=' | sed 's/ in .*//;s/^ *//')"
 	$(OWN) -m benchmarks.covered page
 
-lint: $(VENV)/.ready-dev
+lint: $(VENV)/.ready-dev .types
 	$(OWN) -m ruff check .
 	$(OWN) -m ruff format --check .
 	$(OWN) -m mypy
-	$(VENV)/bin/lint-imports --no-logo
+	cd .types && ../$(VENV)/bin/lint-imports --no-logo ../pyproject.toml --cache-dir ../.import_linter_cache
 	$(OWN) -m hardware.evidence.revisions check
 	$(OWN) test/support/banned_words.py
 	$(OWN) -m benchmarks.budget
+
+# The packages as the wheel has them, in links: mypy and import-linter read `hwcompat` from the files of one folder.
+.types:
+	@rm -rf $@ && mkdir -p $@/hwcompat
+	@ln -s $(addprefix ../../,hardware generators reports $(wildcard hwcompat/*)) $@/hwcompat
 
 mutants: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants $(ARGS)
@@ -176,7 +181,7 @@ setup-profiles: .venv-profiles/.ready
 	@touch $@
 
 # The documentation as a site, in hwcompat-out/site: nothing is fetched, links are checked.
-docs: .venv-docs/.ready $(VENV)/.ready
+docs: .venv-docs/.ready $(VENV)/.ready .types
 	$(OWN) -m benchmarks.documentation links
 	@mkdir -p hwcompat-out
 	$(OWN) -m benchmarks.published_matrix html > hwcompat-out/matrix.html
@@ -378,7 +383,7 @@ release: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.release $(if $(DRY_RUN),--dry-run) "$(VERSION)"
 
 clean:
-	rm -rf .import_linter_cache .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache dist
+	rm -rf .types .import_linter_cache .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache dist
 
 # Compare the product's answers with frozen ones (benchmarks/nets). ARGS="matrix verdicts" compares these parts alone,
 # ARGS="runs" runs the models of high priority on cpu and openvino, which takes minutes.

@@ -63,7 +63,8 @@ _STORED_SIZES = _STORED.replace(
     "SELECT max(strlen(line)), sum(strlen(line)) FROM read_parquet(?) WHERE cell_id <> ?",
 )
 _MIRROR = (
-    "from hardware.evidence.address import parse_address\nfrom hardware.evidence.bucket import mirror\n"
+    "from hardware.evidence.address import parse_address\n"
+    "from hardware.evidence.bucket import mirror\n"
     "done = mirror(parse_address(words[0]))\ntold = [done.objects, done.copied, done.size]"
 )
 

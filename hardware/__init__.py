@@ -6,6 +6,11 @@ import os
 import sys
 from typing import Any
 
+if __name__ == "hardware":
+    from hwcompat.checkout import give_full_name
+
+    give_full_name(__name__)
+
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 """ONNX Runtime 1.29 and later sends telemetry about processes and sessions as soon as it is imported, and stores a
 machine id (https://github.com/microsoft/onnxruntime/pull/27379). It is disabled unless the user enables it."""

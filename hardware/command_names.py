@@ -42,7 +42,8 @@ def is_installed() -> bool:
 
 
 def _has_program() -> bool:
-    return (_ROOT / PROGRAM).is_dir()  # a bundle contains the package `hardware` only
+    places = (_ROOT / "cli", _ROOT / PROGRAM / "cli")  # installed, and in a checkout; a bundle has neither
+    return any(place.is_dir() for place in places)
 
 
 def interpreter() -> str:

@@ -13,10 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hwcompat
+
 from .errors import OutputError
 
 if TYPE_CHECKING:
     from filelock import FileLock
+
+PRODUCT = Path(__file__).parents[1]
+"""The folder of `hardware`, `generators`, `reports` and `templates`: the checkout, or the installed package."""
+
+ROOT = Path(str(hwcompat.__file__)).parents[1]
+"""The folder from which the package `hwcompat` is imported."""
 
 _LOCK = ".lock"
 

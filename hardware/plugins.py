@@ -80,7 +80,7 @@ _REGISTRY: Registry[Plugin] = Registry(group=GROUP, package=GROUP, kind=Plugin, 
 
 @functools.cache
 def plugins() -> Plugins:
-    """Return the available plugins; none of ours if `hardware` is shipped alone, as in a bundle.
+    """Return the available plugins; none of ours in a bundle, which has no `hwcompat.plugins`.
 
     An external plugin that can't be loaded or has the name of another is listed in `broken`.
     """

@@ -25,11 +25,9 @@ from typing import IO, Any, NoReturn
 
 from . import errors
 from .errors import HwCompatError
+from .files import ROOT as ROOT
 from .files import write_whole
 from .plain_text import one_line
-
-ROOT = Path(__file__).parents[1]
-"""The folder from which the product is imported."""
 
 DROPPED, PIPED, MERGED = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
 """Where a stream of a child goes: dropped, to a pipe, or to standard output. None inherits the caller's stream."""

@@ -16,8 +16,7 @@ from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate
 from generators.models.classifier import Classification, kind_of
 from generators.recipes.on_demand import memory_in_child
 from hardware.errors import ModelError, echo
-from hardware.files import cache_folder, write_whole
-from hardware.process import ROOT
+from hardware.files import PRODUCT, cache_folder, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ def _versions() -> dict[str, str]:
 def _sources() -> str:
     known = hashlib.sha256()
     for place in _SOURCES:
-        path = ROOT / place
+        path = PRODUCT / place
         for file in [path] if path.is_file() else sorted([*path.glob("*.py"), *path.glob("*.toml")]):
             known.update(file.read_bytes())
     return known.hexdigest()

@@ -13,13 +13,14 @@ from generators.suites.planned_suite import PlannedSuite
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.revisions import PACKED, packed_parts
 from hardware.evidence.versions import RELEASE
-from hardware.files import package_files, write_whole
+from hardware.files import PRODUCT, ROOT, package_files, write_whole
 from hardware.testing.bundle_runner import SCHEMA_VERSION, SUITES, TESTED
 
 from .render import environment
 from .suite_files import suite_conftest
 
-_HARDWARE = Path(__file__).parents[2] / "hardware"
+_BESIDE_HARDWARE = ("__init__.py", "py.typed", "testing.py")
+"""What a bundle contains of the package `hwcompat` itself."""
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # a fixed date gives the same bytes each time
 
 
@@ -54,7 +55,7 @@ def packed(
 
 
 def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files of a bundle by name, without its package `hardware`. Raises `UsageError` for suites that
+    """Return the files of a bundle by name, without its package `hwcompat`. Raises `UsageError` for suites that
     import a user's own code."""
     for one in planned:
         if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":
@@ -67,10 +68,13 @@ def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[s
 
 
 def package_part() -> dict[str, bytes]:
-    """Return the package `hardware` as a bundle contains it, by name, with the fingerprints of the checking code
-    outside it."""
-    files = {f"hardware/{name}": source.read_bytes() for name, source in package_files(_HARDWARE).items()}
-    return files | {f"hardware/{PACKED}": json.dumps(packed_parts(), indent=2, sort_keys=True).encode() + b"\n"}
+    """Return the package `hwcompat` as a bundle contains it, by name: `hwcompat.hardware`, what suites import, and
+    the fingerprints of the other checking code."""
+    found = {f"hardware/{name}": path for name, path in package_files(PRODUCT / "hardware").items()}
+    found |= {name: ROOT / "hwcompat" / name for name in _BESIDE_HARDWARE}
+    files = {f"hwcompat/{name}": path.read_bytes() for name, path in sorted(found.items())}
+    packed_as = f"hwcompat/hardware/{PACKED}"
+    return files | {packed_as: json.dumps(packed_parts(), indent=2, sort_keys=True).encode() + b"\n"}
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:

@@ -24,6 +24,7 @@ from hardware.cell import Cell
 from hardware.command_names import PROGRAM
 from hardware.errors import UsageError, echo
 from hardware.evidence.revisions import suite_revisions
+from hardware.files import PRODUCT
 from hardware.testing.checks import Check, applicable_checks
 from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
@@ -31,11 +32,8 @@ from hardware.testing.tolerances import OwnTolerance
 from .user_templates import FolderAlone, OwnTemplates, rendered_in_child
 
 _WIDTH = 88
-_PACKAGED = Path(__file__).parents[1] / "templates"
-
-TEMPLATES = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "templates"
-"""The folder of the product's templates: in this package if it was installed, else in the checkout. The package's
-folder comes first, because a folder `templates` beside an installed package may be anyone's."""
+TEMPLATES = PRODUCT / "templates"
+"""The folder of the product's templates."""
 
 
 class _Code(str):

@@ -24,7 +24,7 @@ from ..target import Target
 from .record import PlannedCell
 
 ROOT = Path(__file__).parents[2]
-"""The folder of the package `hardware`: a checkout, the site-packages of an installation, or a bundle."""
+"""The folder of the package `hardware`: a checkout, or the package `hwcompat` of an installation or a bundle."""
 
 REVISIONS = Path(__file__).with_name("revisions.toml")
 PACKED = "evidence/packed_parts.json"
@@ -140,11 +140,10 @@ def load_revisions(path: Path = REVISIONS) -> Revisions:
 def checking_files(root: Path = ROOT) -> dict[str, Path]:
     """Return the files that parts are made of, by their names in a checkout.
 
-    These are the package `hardware`, the templates of suites, and the code that renders them. An installation keeps
-    the templates in `generators/`; a bundle has none.
+    These are the package `hardware`, the templates of suites, and the code that renders them. A bundle has only the
+    first.
     """
-    packaged = root / "generators" / "templates"
-    templates = packaged if packaged.is_dir() else root / "templates"
+    templates = root / "templates"
     found = {f"hardware/{name}": path for name, path in package_files(root / "hardware").items()}
     found |= {f"templates/{path.relative_to(templates).as_posix()}": path for path in templates.rglob("*.j2")}
     found |= {f"generators/suites/{path.name}": path for path in (root / "generators" / "suites").glob("*.py")}

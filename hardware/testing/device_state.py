@@ -82,8 +82,8 @@ class Probe:
 def _code(target: Target, *, reset: bool) -> str:
     return (
         "import sys\n"
-        "from hardware.backends.factory import get_backend\n"
-        "from hardware.known_answer import agrees\n"
+        "from hwcompat.hardware.backends.factory import get_backend\n"
+        "from hwcompat.hardware.known_answer import agrees\n"
         f"backend = get_backend({str(target)!r})\n"
         f"if backend.unavailable(): sys.exit({_ABSENT_CODE})\n"
         f"if {reset!r} and not backend.reset(): sys.exit('the device can't be reset')\n"

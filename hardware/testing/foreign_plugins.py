@@ -37,7 +37,7 @@ HARMLESS_PLUGINS = frozenset(
 """Distributions whose plugins distribute, time, order or report tests without changing outcomes. Plugins that repeat
 failed tests, such as pytest-rerunfailures, aren't among them."""
 
-_OURS = ("_pytest", "pytest", "hardware.testing")
+_OURS = ("_pytest", "pytest", "hwcompat.hardware.testing")
 _IMPORTS = frozenset({*sys.stdlib_module_names, "pytest", "numpy", "torch", "transformers", "diffusers"})
 """Modules that a harmless conftest.py may import: the standard library, and what suites import themselves."""
 _FIXTURES = frozenset({"case", "fixture", "pytest", "request", "tmp_path", "tmp_path_factory"})

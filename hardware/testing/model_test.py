@@ -120,7 +120,8 @@ class ModelTest(CapabilityChecks):
             raise BackendUnavailable(
                 f"{self.requested_target} not found, and the substitution would not be recorded",
                 why=reason,
-                fix="Load hardware.testing.pytest_plugin in this folder's conftest.py; it records the substitution.",
+                fix="Load hwcompat.hardware.testing.pytest_plugin in this folder's conftest.py: "
+                "it records the substitution.",
             )
         return get_backend("cpu"), reason
 

@@ -153,7 +153,7 @@ def _send_full_disk(pipe: int, error: BaseException) -> None:
 
 def command_for(task: ChildTask) -> list[str]:
     """Return the command that runs a task in a new interpreter, for targets that don't survive a fork."""
-    return [sys.executable, "-m", "hardware.testing.suite_child", json.dumps(asdict(task))]
+    return [sys.executable, "-m", "hwcompat.hardware.testing.suite_child", json.dumps(asdict(task))]
 
 
 if __name__ == "__main__":

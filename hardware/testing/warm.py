@@ -78,7 +78,7 @@ def _no_driver_asked() -> Iterator[None]:
 
 def _import_all(suites: Sequence[SuiteFile]) -> None:
     """Import the runner, the targets' runtimes and the models' modules."""
-    names = {"torch", "transformers", "hardware.testing.pytest_plugin", "safetensors.numpy"}
+    names = {"torch", "transformers", "hwcompat.hardware.testing.pytest_plugin", "safetensors.numpy"}
     for target in {suite.cell.target for suite in suites}:
         with suppress(HwCompatError):  # the suite itself reports what the target lacks
             class_of(target)(target)  # sets what its runtime reads when it is imported

@@ -195,7 +195,7 @@ def test_a_broken_plugin_is_named_and_none_replaces_a_target_that_ships(plug):
     with pytest.raises(BrokenPlugin, match="No module named 'nothing_there'"):
         backend_class("acme")
     plug("cpu")
-    assert backend_class("cpu").__module__ == "hardware.backends.cpu"
+    assert backend_class("cpu").__module__ == "hwcompat.hardware.backends.cpu"
 
 
 def test_an_ability_that_a_runnable_lacks_is_not_pretended(tmp_path):

@@ -170,7 +170,7 @@ def _fresh():
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of scripts, on the search path, of a folder in which the product is installed."""
     site, scripts = tmp_path / "site", tmp_path / "bin"
-    (site / "hwcompat").mkdir(parents=True)
+    (site / "cli").mkdir(parents=True)
     scripts.mkdir()
     (scripts / "hwcompat").touch(mode=0o755)
     monkeypatch.setattr(command_names, "_ROOT", site)

@@ -62,8 +62,8 @@ def test_an_untouched_bundle_is_whole_and_of_the_revisions_that_made_it(planned:
         one.cell.id: json.loads(json.dumps(one.verdict.to_dict())) for one in planned
     }
     assert json.loads((unpacked / "bundle.json").read_text())["made_with"] == VERSIONS
-    assert checker_versions(unpacked) == checker_versions()
-    assert modified_parts(checker_versions(unpacked)) == ()
+    assert checker_versions(unpacked / "hwcompat") == checker_versions()
+    assert modified_parts(checker_versions(unpacked / "hwcompat")) == ()
 
 
 def test_edited_suites_are_packed_as_they_are(planned: Any) -> None:
@@ -75,7 +75,7 @@ def test_edited_suites_are_packed_as_they_are(planned: Any) -> None:
 def test_a_bundle_has_the_same_bytes_and_is_a_zip_file(planned: Any, archive: bytes, tmp_path: Path) -> None:
     names = write_bundle(tmp_path / "new" / "suite.zip", planned, VERSIONS)
     assert (tmp_path / "new" / "suite.zip").read_bytes() == archive
-    assert {"run.py", "README.md", "bundle.json", "suites/conftest.py", "hardware/compare.py"} <= set(names)
+    assert {"run.py", "README.md", "bundle.json", "suites/conftest.py", "hwcompat/hardware/compare.py"} <= set(names)
     for name in ("suite.tar", "..zip", "suite"):
         with pytest.raises(UsageError, match="isn't a zip file"):
             write_bundle(tmp_path / name, planned, VERSIONS)
@@ -97,17 +97,17 @@ def test_real_weights_of_a_checkpoint_are_named_and_not_packed(planned: Any, tmp
 
 
 def test_a_bundle_whose_checking_code_was_edited_is_a_modified_checker(unpacked: Path) -> None:
-    code = unpacked / "hardware/compare.py"
+    code = unpacked / "hwcompat/hardware/compare.py"
     code.write_text(code.read_text().replace("_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e3"))
-    page = unpacked / "hardware/workers/web/index.html"
+    page = unpacked / "hwcompat/hardware/workers/web/index.html"
     page.write_text(page.read_text() + " ")
-    assert modified_parts(checker_versions(unpacked)) == ("backend webgpu", "backend webnn", "runner")
+    assert modified_parts(checker_versions(unpacked / "hwcompat")) == ("backend webgpu", "backend webnn", "runner")
 
 
 def test_a_bundle_that_lacks_a_part_is_a_modified_checker(unpacked: Path) -> None:
-    (unpacked / "hardware/evidence/packed_parts.json").unlink()
-    assert "check builds" in modified_parts(checker_versions(unpacked))
-    assert checker_versions(unpacked)[f"{PREFIX}check builds"] == "1+missing"
+    (unpacked / "hwcompat/hardware/evidence/packed_parts.json").unlink()
+    assert "check builds" in modified_parts(checker_versions(unpacked / "hwcompat"))
+    assert checker_versions(unpacked / "hwcompat")[f"{PREFIX}check builds"] == "1+missing"
 
 
 def test_a_bundle_that_is_not_whole_is_refused(unpacked: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_option(tmp_p
 def test_a_prepared_folder_lets_plain_pytest_record_evidence_and_keeps_a_persons_conftest(tmp_path):
     conftest = tmp_path / "a" / "b" / "conftest.py"
     prepare_folder(conftest.parent)
-    assert "hardware.testing.pytest_plugin" in conftest.read_text()
+    assert "hwcompat.hardware.testing.pytest_plugin" in conftest.read_text()
     conftest.write_text("# mine\n")
     prepare_folder(conftest.parent)
     assert conftest.read_text() == "# mine\n"

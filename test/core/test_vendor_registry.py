@@ -47,7 +47,7 @@ def add_vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AddV
     yield add
     vendors.VENDORS.forget()
     for name in {path.stem for path in tmp_path.glob("*.py")}:
-        sys.modules.pop(f"hardware.inventory.vendors.{name}", None)
+        sys.modules.pop(f"hwcompat.hardware.inventory.vendors.{name}", None)
 
 
 def test_our_vendors_can_all_be_loaded():
@@ -96,7 +96,7 @@ def test_a_vendor_that_fails_is_left_out_with_its_reason(add_vendor):
     ):
         add_vendor("broken", text, kind=kind, available=available)
         add_vendor("works", vendor="Works")
-        sys.modules.pop("hardware.inventory.vendors.broken", None)
+        sys.modules.pop("hwcompat.hardware.inventory.vendors.broken", None)
         assert "Works" in vendors.list_available_vendors()
         assert name in vendors.accelerator_failures()["broken"]
         assert (

@@ -48,11 +48,11 @@ def packed(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def carried(packed: Path, tmp_path: Path) -> Path:
-    """The bundle unpacked beside a folder `hardware` that is somebody else's, on the lab machine."""
+    """The bundle unpacked beside a folder `hwcompat` that is somebody else's, on the lab machine."""
     with zipfile.ZipFile(packed) as archive:
         archive.extractall(tmp_path)
-    (tmp_path / "hardware").mkdir()
-    (tmp_path / "hardware" / "__init__.py").write_text("raise ImportError('not this one')\n")
+    (tmp_path / "hwcompat").mkdir()
+    (tmp_path / "hwcompat" / "__init__.py").write_text("raise ImportError('not this one')\n")
     return tmp_path / "suite"
 
 
@@ -82,7 +82,7 @@ def test_the_same_request_packs_the_same_bytes_which_pin_no_torch_and_name_no_pa
     command_line.run(tmp_path, *PACKED, str(again))
     assert again.read_bytes() == packed.read_bytes()
     with zipfile.ZipFile(packed) as archive:
-        texts = {name: archive.read(name).decode() for name in archive.namelist() if "/hardware/" not in name}
+        texts = {name: archive.read(name).decode() for name in archive.namelist() if "/hwcompat/" not in name}
     assert not any("torch==" in text or str(REPOSITORY) in text for text in texts.values())
 
 

@@ -20,12 +20,18 @@ def test_what_is_listed_is_typed_and_described() -> None:
 
 def _found(name: str) -> ast.AST:
     """The module of a name, or the class in it."""
-    path = ROOT / f"{name.replace('.', '/')}.py"
+    path = _path(name)
     if path.is_file():
         return ast.parse(path.read_text(encoding="utf-8"))
     module, _, own = name.rpartition(".")
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(_path(module).read_text(encoding="utf-8"))
     return next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == own)
+
+
+def _path(module: str) -> Path:
+    """The file of a module in the checkout, where the packages lie beside `hwcompat`."""
+    beside = re.sub(r"^hwcompat\.(?=(hardware|generators|reports)\.)", "", module)
+    return ROOT / f"{beside.replace('.', '/')}.py"
 
 
 def _lacking(one: ast.AST, name: str) -> Iterator[str]:

@@ -52,9 +52,11 @@ def test_an_inventory_imports_no_framework_and_lists_the_vendor_of_an_installed_
 
 
 def test_without_the_folder_there_are_none(tmp_path):
-    """In a bundle `hardware` travels alone."""
-    (tmp_path / "hardware").symlink_to(ROOT / "hardware")
-    code = "from hardware.plugins import plugins; print(plugins().loaded)"
+    """In a bundle `hwcompat` has `hwcompat.hardware` alone."""
+    (tmp_path / "hwcompat").mkdir()
+    (tmp_path / "hwcompat" / "__init__.py").write_bytes((ROOT / "hwcompat" / "__init__.py").read_bytes())
+    (tmp_path / "hwcompat" / "hardware").symlink_to(ROOT / "hardware")
+    code = "from hwcompat.hardware.plugins import plugins; print(plugins().loaded)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
         cwd=tmp_path,

@@ -51,7 +51,7 @@ def archive(files: dict[str, str]) -> bytes:
 
 
 Archives = dict[str, bytes]
-PACKAGE: Archives = {"packages/p": archive({"hardware/__init__.py": ""})}
+PACKAGE: Archives = {"packages/p": archive({"hwcompat/__init__.py": ""})}
 BUNDLE: Archives = {"bundles/b": archive({"run.py": RUNS})}
 
 
@@ -136,7 +136,7 @@ def test_it_tells_what_is_there_and_writes_nothing(lab: LabMachine, tmp_path: Pa
 
 def test_an_archive_arrives_whole_or_not_at_all(lab: LabMachine, folder: Path):
     start(lab)
-    assert (folder / "bundles" / "b" / "hardware" / "__init__.py").is_file(), "the package stands beside the suites"
+    assert (folder / "bundles" / "b" / "hwcompat" / "__init__.py").is_file(), "the package stands beside the suites"
     with pytest.raises(UsageError, match="isn't what was sent"):
         lab.ask("run", **asked({"bundles/c": archive({"run.py": ""})}, sha256="0" * 64))
     with pytest.raises(UsageError, match="is no name of a file"):

@@ -21,7 +21,7 @@ SUITE = stamp('CELL = "bert/fill-mask/cpu/float32"\n\n\ndef test_builds():\n    
 NOT_IMPORTED = stamp(
     'import a_module_that_is_missing\n\nCELL = "bert/fill-mask/cpu/float32"\n\n\ndef test_builds():\n    pass'
 )
-PLUGIN = ["-p", "hardware.testing.pytest_plugin"]
+PLUGIN = ["-p", "hwcompat.hardware.testing.pytest_plugin"]
 CHEATS = """
 from hardware.testing.model_test import ModelTest
 from hardware.testing.pytest_plugin import pytest_configure
@@ -101,17 +101,17 @@ def test_results_beside_another_conftest_or_plugin_are_marked_as_edited(tmp_path
 @pytest.mark.parametrize(
     ("package", "python_path", "code", "messages"),
     [
-        ("__init__.py", True, 2, ["Python found another package: {folder}/hardware", "hwcompat bundle suite.zip"]),
+        ("__init__.py", True, 2, ["Python found another package: {folder}/hwcompat", "hwcompat bundle suite.zip"]),
         ("motor.py", True, 0, []),  # a folder without __init__.py gives way to a real package
         ("", False, 2, ["it wasn't found"]),
     ],
 )
-def test_another_package_called_hardware_is_named_and_the_bundle_offered(
+def test_another_package_called_hwcompat_is_named_and_the_bundle_offered(
     tmp_path: Path, package: str, python_path: bool, code: int, messages: Sequence[str]
 ) -> None:
     if package:
-        (tmp_path / "hardware").mkdir()
-        (tmp_path / "hardware" / package).write_text("SPEED = 3\n")
+        (tmp_path / "hwcompat").mkdir()
+        (tmp_path / "hwcompat" / package).write_text("SPEED = 3\n")
     done = plain_pytest(tmp_path, str(ROOT) if python_path else "")
     shown = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == code, shown
@@ -120,8 +120,8 @@ def test_another_package_called_hardware_is_named_and_the_bundle_offered(
 
 
 def test_a_broken_installation_of_ours_keeps_its_own_error(tmp_path: Path) -> None:
-    (tmp_path / "hardware").mkdir()
-    (tmp_path / "hardware" / "__init__.py").write_text("import a_library_that_is_missing\n")
+    (tmp_path / "hwcompat").mkdir()
+    (tmp_path / "hwcompat" / "__init__.py").write_text("import a_library_that_is_missing\n")
     done = plain_pytest(tmp_path, "")
     assert done.returncode != 0
     assert "a_library_that_is_missing" in done.stdout + done.stderr

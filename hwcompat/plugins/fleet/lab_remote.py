@@ -39,9 +39,9 @@ _RECORD = """
 import sys
 sys.path[0] = sys.argv[1]
 from pathlib import Path
-from hardware.detection import detect
-from hardware.machine import LiveMachine
-from hardware.recording import MachineRecorder
+from hwcompat.hardware.detection import detect
+from hwcompat.hardware.machine import LiveMachine
+from hwcompat.hardware.recording import MachineRecorder
 recorder = MachineRecorder(LiveMachine())
 detect(recorder)
 recorder.write(Path(sys.argv[2]))
@@ -97,7 +97,7 @@ class _Lab:
             try:
                 _unpack(archive, part)
                 if one["package"]:
-                    (part / "hardware").symlink_to(self.folder / one["package"] / "hardware")
+                    (part / "hwcompat").symlink_to(self.folder / one["package"] / "hwcompat")
                 if not place.is_dir():
                     part.rename(place)
             finally:

@@ -71,7 +71,7 @@ class Packed:
 
 
 def packed_package() -> Packed:
-    """Return the package `hardware`, which suites need."""
+    """Return the part of the package `hwcompat` that suites need."""
     return Packed.of("packages", package_part())
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from hardware.command_names import as_runnable
 from hardware.errors import BrokenInput, echo
+from hardware.files import PRODUCT
 from hardware.plain_text import columns, folded, one_line, size_text
 from hardware.safe_read import read_json, reason_of
 from reports.text import markdown, markdown_table
 
-SCHEMA = Path(__file__).parents[3] / "hardware" / "schemas" / "stress.json"
+SCHEMA = PRODUCT / "hardware" / "schemas" / "stress.json"
 
 NOTHING = "–"
 _LARGEST = 64 * 1024 * 1024

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hardware.errors import ModelError
+from hardware.files import PRODUCT
 from hardware.plain_text import one_line
-from hardware.process import ROOT, NoAnswer, answer, ask
+from hardware.process import NoAnswer, answer, ask
 from hardware.testing.pytest_environment import shield_pytest
 
-_SUITE_INI = ROOT / "hardware" / "testing" / "suite.ini"
+_SUITE_INI = PRODUCT / "hardware" / "testing" / "suite.ini"
 INPUTS, EXPECTED = "inputs.bin", "expected.bin"
 LIMIT_S = 600.0
 
@@ -84,13 +85,13 @@ class _Plugin:
 def _in_child(name: str) -> dict[str, Any]:
     import pytest
 
-    import hardware.testing
+    from hardware import testing
 
     from .captured_test import CapturedTest, captured
 
     suite = Path(name)
     folder = suite.parent
-    hardware.testing.ModelTest = CapturedTest  # type: ignore[misc]
+    testing.ModelTest = CapturedTest  # type: ignore[misc]
     plugin = _Plugin()
     settings = ["-c", str(_SUITE_INI), f"--rootdir={folder}", "--noconftest", "--capture=sys", "--tb=line"]
     code = int(pytest.main([str(suite), *settings], plugins=[plugin]))

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from hardware import workers
 from hardware.errors import ModelError
+from hardware.files import PRODUCT
 from hardware.testing.checks import all_checks
 from reports.html.page import environment, hash_source, moment
 
@@ -35,7 +36,7 @@ SCRIPTS = (
 """The page's scripts in order; those that run models are the same in the browsers of our own targets."""
 
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
-_STYLES = (_FOLDER.parents[2] / "reports" / "html" / "style.css", _FOLDER / "page.css")
+_STYLES = (PRODUCT / "reports" / "html" / "style.css", _FOLDER / "page.css")
 _BUILDS = "the model's files are those recorded in the page, and the runtime makes sessions of them on this device"
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hardware.errors import HwCompatError
-from hardware.process import ROOT, NoAnswer, answer, ask, limit_memory
+from hardware.files import PRODUCT
+from hardware.process import NoAnswer, answer, ask, limit_memory
 from hardware.testing.pytest_environment import AUTOLOAD
 
 from .captured_failure import ANSWER, CapturedFailure, Shape
 
-_SUITE_INI = ROOT / "hardware" / "testing" / "suite.ini"
+_SUITE_INI = PRODUCT / "hardware" / "testing" / "suite.ini"
 _LAST_LINES = 5
 
 

@@ -1,0 +1,18 @@
+"""The names that generated suites import. Importing this module imports neither torch nor transformers."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .hardware.testing import GraphTest as GraphTest
+    from .hardware.testing import ModelTest as ModelTest
+    from .hardware.testing import OwnModuleTest as OwnModuleTest
+    from .hardware.testing import checkpoint_folder as checkpoint_folder
+    from .hardware.testing import graph_file as graph_file
+    from .hardware.testing import load_checkpoint as load_checkpoint
+    from .hardware.testing import use_working_directory as use_working_directory
+
+
+def __getattr__(name: str) -> Any:
+    from .hardware import testing
+
+    return getattr(testing, name)
