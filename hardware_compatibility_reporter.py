@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from hwcompat.cli.earlier_scripts import reporter_main
-from reports.reporter import HardwareCompatibilityReporter
+from hwcompat.reports.reporter import HardwareCompatibilityReporter
 
 __all__ = ["HardwareCompatibilityReporter"]
 

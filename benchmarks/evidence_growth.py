@@ -43,11 +43,11 @@ print(json.dumps([took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, to
 _REPORTER = "from hwcompat.cli.earlier_scripts import reporter_main\ntold = reporter_main(words)"
 _MATRIX = "from hwcompat.cli.earlier_scripts import generation_main\ntold = generation_main(words)"
 _LINES = (
-    "from pathlib import Path\nfrom hardware.evidence.runs import RunEvidence\n"
+    "from pathlib import Path\nfrom hwcompat.hardware.evidence.runs import RunEvidence\n"
     "with RunEvidence(Path(words[0])) as evidence:\n    told = len(evidence.checks(cells={words[1]}))"
 )
 _COLUMNS = (
-    "import duckdb\nfrom pathlib import Path\nfrom hardware.evidence.parquet import compacted_files\n"
+    "import duckdb\nfrom pathlib import Path\nfrom hwcompat.hardware.evidence.parquet import compacted_files\n"
     "paths = [str(path) for path in compacted_files(Path(words[0]))]\n"
     "told = len(duckdb.connect().execute('SELECT run_id, check_name, outcome FROM read_parquet(?) WHERE cell_id = ?',"
     " [paths, words[1]]).fetchall())"
@@ -63,8 +63,8 @@ _STORED_SIZES = _STORED.replace(
     "SELECT max(strlen(line)), sum(strlen(line)) FROM read_parquet(?) WHERE cell_id <> ?",
 )
 _MIRROR = (
-    "from hardware.evidence.address import parse_address\n"
-    "from hardware.evidence.bucket import mirror\n"
+    "from hwcompat.hardware.evidence.address import parse_address\n"
+    "from hwcompat.hardware.evidence.bucket import mirror\n"
     "done = mirror(parse_address(words[0]))\ntold = [done.objects, done.copied, done.size]"
 )
 

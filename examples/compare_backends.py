@@ -13,16 +13,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tabulate import tabulate
 
-from generators.models.inputs import make_inputs
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import load_recipe
-from generators.recipes.build_model import build
-from hardware.backends.base import ModelInput
-from hardware.backends.factory import get_backend, known_targets
-from hardware.compare import compare
-from hardware.output_masks import masks_of
-from hardware.testing import reference
-from hardware.testing.seeded_weights import fill
+from hwcompat.generators.models.inputs import make_inputs
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe_store import load_recipe
+from hwcompat.generators.recipes.build_model import build
+from hwcompat.hardware.backends.base import ModelInput
+from hwcompat.hardware.backends.factory import get_backend, known_targets
+from hwcompat.hardware.compare import compare
+from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.testing import reference
+from hwcompat.hardware.testing.seeded_weights import fill
 
 
 def _model(recipe: Recipe) -> Any:

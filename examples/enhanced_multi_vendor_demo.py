@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from multi_vendor_demo import gathered, parsed
 
-from hardware.backends._torch import TorchBackend
-from hardware.backends.factory import get_backend, known_targets
+from hwcompat.hardware.backends._torch import TorchBackend
+from hwcompat.hardware.backends.factory import get_backend, known_targets
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from hardware.backends.factory import get_backend
-from hardware.errors import BackendUnavailable
+from hwcompat.hardware.backends.factory import get_backend
+from hwcompat.hardware.errors import BackendUnavailable
 
 Pipeline = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 

@@ -17,8 +17,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from hardware.detection import detect
-from hardware.recording import ReplayedMachine
+from hwcompat.hardware.detection import detect
+from hwcompat.hardware.recording import ReplayedMachine
 from hwcompat.plugins.placement.adapter import HardwareAdapter
 from hwcompat.plugins.placement.place import place
 from hwcompat.plugins.placement.placement_device import Device, Figure

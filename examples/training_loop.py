@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from hardware.backends.base import BaseBackend
-from hardware.backends.factory import get_backend
-from hardware.errors import BackendUnavailable
+from hwcompat.hardware.backends.base import BaseBackend
+from hwcompat.hardware.backends.factory import get_backend
+from hwcompat.hardware.errors import BackendUnavailable
 
 
 def train(backend: BaseBackend, *, steps: int, seed: int = 0) -> list[float]:

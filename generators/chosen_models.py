@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from generators.compatibility.vocabulary import vocabulary
-from generators.model_profile import Profile, profile_of
-from generators.models.classifier import Classification, classify, classify_type
-from generators.models.model_libraries import catalog_of, is_known
-from generators.models.priority import types_of_priority
-from generators.models.recipe_store import refusal_of
-from generators.recipes.derive_many import Wanted, missing
-from generators.recipes.on_demand import derive_missing
-from hardware.errors import ModelError, NothingMatched, UsageError, did_you_mean, echo
+from hwcompat.generators.compatibility.vocabulary import vocabulary
+from hwcompat.generators.model_profile import Profile, profile_of
+from hwcompat.generators.models.classifier import Classification, classify, classify_type
+from hwcompat.generators.models.model_libraries import catalog_of, is_known
+from hwcompat.generators.models.priority import types_of_priority
+from hwcompat.generators.models.recipe_store import refusal_of
+from hwcompat.generators.recipes.derive_many import Wanted, missing
+from hwcompat.generators.recipes.on_demand import derive_missing
+from hwcompat.hardware.errors import ModelError, NothingMatched, UsageError, did_you_mean, echo
 
 _TOGETHER = 3
 """From this number of types without a stored recipe, one process derives all of them."""

@@ -7,13 +7,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.models.classifier import Classification, classify, kind_of
-from generators.models.given_recipe import GivenRecipe
-from generators.models.model_libraries import lacking
-from generators.models.recipe import Recipe
-from generators.recipes.on_demand import derive_checkpoint, derive_given, derive_real_widths, recipe_for
-from hardware.cell import model_of_weights
-from hardware.errors import ModelError, ModelMissing, echo
+from hwcompat.generators.models.classifier import Classification, classify, kind_of
+from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.models.model_libraries import lacking
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.recipes.on_demand import derive_checkpoint, derive_given, derive_real_widths, recipe_for
+from hwcompat.hardware.cell import model_of_weights
+from hwcompat.hardware.errors import ModelError, ModelMissing, echo
 
 _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardware.evidence.address import Address
-from hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
+from hwcompat.hardware.evidence.address import Address
+from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
 if TYPE_CHECKING:
-    from hardware.evidence.store import Evidence
+    from hwcompat.hardware.evidence.store import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Options:
 
         Raises `BrokenInput` where a folder was named and isn't there.
         """
-        from hardware.evidence.store import read_folder
+        from hwcompat.hardware.evidence.store import read_folder
 
         return read_folder(self.evidence) if self.has_evidence else None
 

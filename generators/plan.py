@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.compatibility.rule_facts import facts_here
-from generators.compatibility.rules import RuleSet, predict
-from generators.compatibility.selection import Selection, select
-from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
-from generators.compatibility.vocabulary import computing, not_computed
-from generators.model_profile import Profile
-from generators.models.given_recipe import GivenRecipe
-from generators.suites.planned_suite import PlannedSuite as PlannedSuite
-from generators.suites.render import render, render_given
-from hardware.backends.factory import backend_class, resolve_target
-from hardware.cell import Cell
-from hardware.detection import HardwareInfo
-from hardware.errors import ModelMissing, UsageError
-from hardware.expected_targets import TargetStatus
-from hardware.target import Target
-from hardware.testing.tolerances import OwnTolerance
+from hwcompat.generators.compatibility.rule_facts import facts_here
+from hwcompat.generators.compatibility.rules import RuleSet, predict
+from hwcompat.generators.compatibility.selection import Selection, select
+from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
+from hwcompat.generators.compatibility.vocabulary import computing, not_computed
+from hwcompat.generators.model_profile import Profile
+from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.suites.planned_suite import PlannedSuite as PlannedSuite
+from hwcompat.generators.suites.render import render, render_given
+from hwcompat.hardware.backends.factory import backend_class, resolve_target
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import ModelMissing, UsageError
+from hwcompat.hardware.expected_targets import TargetStatus
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.tolerances import OwnTolerance
 
 ToleranceFor = Callable[[Cell], OwnTolerance | None]
 

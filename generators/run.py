@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.expiry import is_untrusted
-from generators.compatibility.judge import judge, required_checks
-from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Verdict, is_failing
-from generators.compatibility.vocabulary import not_computed
-from generators.model_profile import Profile
-from generators.plan import (
+from hwcompat.generators.compatibility.expiry import is_untrusted
+from hwcompat.generators.compatibility.judge import judge, required_checks
+from hwcompat.generators.compatibility.rules import load_rules
+from hwcompat.generators.compatibility.verdict import Verdict, is_failing
+from hwcompat.generators.compatibility.vocabulary import not_computed
+from hwcompat.generators.model_profile import Profile
+from hwcompat.generators.plan import (
     PlanChoice,
     PlannedSuite,
     ToleranceFor,
@@ -23,24 +23,24 @@ from generators.plan import (
     predicted_for,
     refuse_uncomputed,
 )
-from generators.suites.suite_files import SuiteState, prepare_folder, write_suite
-from generators.suites.suite_files import WrittenSuite as WrittenSuite
-from generators.suites.suite_files import suite_environment as suite_environment
-from hardware.applied_fix import refuse_changes
-from hardware.cell import PRECISIONS, Cell
-from hardware.cell_selection import Shard, choose_cells
-from hardware.detection import HardwareInfo, targets
-from hardware.errors import OutputError, UsageError, echo
-from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.record import CheckLine, PlannedCell, RunLine, WeightsKind
-from hardware.evidence.store import Evidence, lines_by_cell, read_cells
-from hardware.target import Target
-from hardware.testing.progress import Progress
-from hardware.testing.pytest_environment import environment_with
-from hardware.testing.runner import Limits
-from hardware.testing.session import Session, exit_code, run_session
-from hardware.testing.suite_file import SuiteFile, read_suite
-from hardware.testing.tolerances import OwnTolerance
+from hwcompat.generators.suites.suite_files import SuiteState, prepare_folder, write_suite
+from hwcompat.generators.suites.suite_files import WrittenSuite as WrittenSuite
+from hwcompat.generators.suites.suite_files import suite_environment as suite_environment
+from hwcompat.hardware.applied_fix import refuse_changes
+from hwcompat.hardware.cell import PRECISIONS, Cell
+from hwcompat.hardware.cell_selection import Shard, choose_cells
+from hwcompat.hardware.detection import HardwareInfo, targets
+from hwcompat.hardware.errors import OutputError, UsageError, echo
+from hwcompat.hardware.evidence.latest import Latest, read_latest
+from hwcompat.hardware.evidence.record import CheckLine, PlannedCell, RunLine, WeightsKind
+from hwcompat.hardware.evidence.store import Evidence, lines_by_cell, read_cells
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.progress import Progress
+from hwcompat.hardware.testing.pytest_environment import environment_with
+from hwcompat.hardware.testing.runner import Limits
+from hwcompat.hardware.testing.session import Session, exit_code, run_session
+from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
+from hwcompat.hardware.testing.tolerances import OwnTolerance
 
 
 @dataclass(frozen=True, kw_only=True)

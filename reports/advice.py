@@ -11,21 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.operators.operator_table import coverage
-from generators.compatibility.verdict import Level, Verdict
-from generators.compatibility.vocabulary import vocabulary
-from hardware.cell import Cell
-from hardware.command_names import as_runnable, command_of
-from hardware.errors import HwCompatError
-from hardware.evidence.error_types import current_name
-from hardware.target import Target
+from hwcompat.generators.compatibility.operators.operator_table import coverage
+from hwcompat.generators.compatibility.verdict import Level, Verdict
+from hwcompat.generators.compatibility.vocabulary import vocabulary
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.command_names import as_runnable, command_of
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.error_types import current_name
+from hwcompat.hardware.target import Target
 
 from .error_patterns import Diagnosis, KnownIssue
 from .finding import Finding, Remedy
 
 if TYPE_CHECKING:
-    from generators.compatibility.selection import Suggestion
-    from hardware.detection import HardwareInfo
+    from hwcompat.generators.compatibility.selection import Suggestion
+    from hwcompat.hardware.detection import HardwareInfo
 
 # A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
 # a table: what to `do`, its `cost`, and `unless` for targets to which it doesn't apply. `device_in_question` adds
@@ -172,10 +172,10 @@ def _poor(finding: Finding, by_cell: Mapping[str, Verdict]) -> Verdict | None:
 
 
 def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:
-    from generators.compatibility.rule_facts import facts_here
-    from generators.compatibility.rules import load_rules, predict
-    from generators.compatibility.selection import suggest
-    from generators.models.recipe_store import load_recipe, stored_recipes
+    from hwcompat.generators.compatibility.rule_facts import facts_here
+    from hwcompat.generators.compatibility.rules import load_rules, predict
+    from hwcompat.generators.compatibility.selection import suggest
+    from hwcompat.generators.models.recipe_store import load_recipe, stored_recipes
 
     cell = Cell.parse(verdict.cell)
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardware.evidence.record import Outcome
+from hwcompat.hardware.evidence.record import Outcome
 
 from .finding import SCHEMA, Confidence, Finding, FindingComparison, FindingState, Remedy, Severity, signature
 from .saved_reports import read_kept

@@ -8,18 +8,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.judge import judge
-from generators.compatibility.verdict import Level, Reason, Verdict, is_final
-from hardware.cell import Cell
-from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine, Outcome
-from hardware.evidence.store import lines_by_cell
+from hwcompat.generators.compatibility.judge import judge
+from hwcompat.generators.compatibility.verdict import Level, Reason, Verdict, is_final
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.record import CheckLine, Outcome
+from hwcompat.hardware.evidence.store import lines_by_cell
 
 from .reason_text import reason_text
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
-    from hardware.evidence.latest import Latest
+    from hwcompat.hardware.detection import HardwareInfo
+    from hwcompat.hardware.evidence.latest import Latest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generators.compatibility.verdict import Level, is_final
-from hardware.cell import GRAPH_TASK, MODULE_TASK
-from hardware.command_line import note
-from hardware.detection import targets
-from hardware.errors import ModelError
-from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.store import Evidence, read_folder
-from hardware.evidence.versions import versions_of
-from hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS
-from hardware.gc_control import not_collecting
-from hardware.software import is_installed
+from hwcompat.generators.compatibility.verdict import Level, is_final
+from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.detection import targets
+from hwcompat.hardware.errors import ModelError
+from hwcompat.hardware.evidence.latest import Latest, read_latest
+from hwcompat.hardware.evidence.store import Evidence, read_folder
+from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS
+from hwcompat.hardware.gc_control import not_collecting
+from hwcompat.hardware.software import is_installed
 
 from .baseline import compare, read_baseline
 from .delivery import deliver_to_github, pseudonyms_for
@@ -34,7 +34,7 @@ from .reporter import HardwareCompatibilityReporter
 from .source_places import suite_places
 
 if TYPE_CHECKING:
-    from generators.compatibility.matrix import Matrix
+    from hwcompat.generators.compatibility.matrix import Matrix
 
     from .memory_check import MemoryCheck
     from .model_check import ModelCheck

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import click
 
-from generators.compatibility.run_summary import RunSummary, is_to_come, moment_of, summarize_run
-from hardware.command_line import note, terminal_width
-from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
-from hardware.evidence.address import is_address, parse_address
-from hardware.evidence.evidence_location import fetch_remote
-from hardware.evidence.record import RunLine
-from hardware.evidence.runs import RunEvidence
-from hardware.evidence.store import check_folder
-from hardware.files import DEFAULT_EVIDENCE
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.run_summary import RunSummary, is_to_come, moment_of, summarize_run
+from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.errors import NothingMatched, UsageError, did_you_mean, echo
+from hwcompat.hardware.evidence.address import is_address, parse_address
+from hwcompat.hardware.evidence.evidence_location import fetch_remote
+from hwcompat.hardware.evidence.record import RunLine
+from hwcompat.hardware.evidence.runs import RunEvidence
+from hwcompat.hardware.evidence.store import check_folder
+from hwcompat.hardware.files import DEFAULT_EVIDENCE
+from hwcompat.hardware.plain_text import one_line
 
 from .comparison.cell_changes import alike, compare_last_green, compare_sides, since_green
 from .comparison.comparison_result import RunComparison, Side, when

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware.command_names import as_runnable
-from hardware.errors import HwCompatError
-from hardware.plugins import plugins
-from hardware.software import is_installed, package_versions
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.plugins import plugins
+from hwcompat.hardware.software import is_installed, package_versions
 
 from .finding import Severity
 
@@ -70,12 +70,12 @@ def _tried(name: str, use: Callable[[], object]) -> Component:
 
 
 def _classifier() -> object:
-    from generators.models.catalog import load_catalog
+    from hwcompat.generators.models.catalog import load_catalog
 
     return load_catalog()
 
 
 def _rules() -> object:
-    from generators.compatibility.rules import load_rules
+    from hwcompat.generators.compatibility.rules import load_rules
 
     return load_rules()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import click
 
-from generators.models.catalog import load_catalog
-from generators.options import Options
-from hardware.basic_detection import inventory_here
-from hardware.cell import Cell
-from hardware.command_line import terminal_width
-from hardware.detection import HardwareInfo
-from hardware.errors import NothingMatched, UsageError, echo
-from hardware.evidence.store import Evidence
-from hardware.evidence.versions import library_versions, relevant_versions, versions_of
-from hardware.evidence.writer import machine_label, now
-from hardware.redaction import redact
-from hardware.target import Target
+from hwcompat.generators.models.catalog import load_catalog
+from hwcompat.generators.options import Options
+from hwcompat.hardware.basic_detection import inventory_here
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.command_line import terminal_width
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import NothingMatched, UsageError, echo
+from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.evidence.versions import library_versions, relevant_versions, versions_of
+from hwcompat.hardware.evidence.writer import machine_label, now
+from hwcompat.hardware.redaction import redact
+from hwcompat.hardware.target import Target
 
 from .coverage.coverage_facts import Coverage, CoverageCounts, CoverageStatus
 from .coverage.coverage_report import (

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hardware.command_line import note
-from hardware.errors import OutputError
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.errors import OutputError
 
 from .formats.github import LARGEST_SUMMARY, github_annotations, github_summary
 from .pseudonyms import Pseudonyms, names_in_command
 from .saved_reports import keep
 
 if TYPE_CHECKING:
-    from hardware.evidence.store import Evidence
+    from hwcompat.hardware.evidence.store import Evidence
 
     from .report import Report
     from .reporter import HardwareCompatibilityReporter

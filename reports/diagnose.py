@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from generators.compatibility.operators.operator_names import last_way
-from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, WeightsKind
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.operators.operator_names import last_way
+from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, WeightsKind
+from hwcompat.hardware.plain_text import one_line
 
 from .advice import measuring_command, remedies_for
 from .error_patterns import Around, Diagnosis, ErrorType, error_types, identify

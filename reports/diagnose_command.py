@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hardware.command_line import note, terminal_width
-from hardware.errors import BrokenInput, echo
-from hardware.evidence.writer import now
-from hardware.plain_text import WIDTH, json_text, one_line, size_text
-from hardware.redaction import redact
+from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.errors import BrokenInput, echo
+from hwcompat.hardware.evidence.writer import now
+from hwcompat.hardware.plain_text import WIDTH, json_text, one_line, size_text
+from hwcompat.hardware.redaction import redact
 
 from .delivery import print_or_write
 from .diagnose_text import TextDiagnosis, diagnose_text

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hardware.plain_text import one_line
+from hwcompat.hardware.plain_text import one_line
 
 from .advice import other_targets, remedies_for
 from .diagnose import diagnose

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hardware.plain_text import WIDTH, one_line, printable, wrapped
+from hwcompat.hardware.plain_text import WIDTH, one_line, printable, wrapped
 
 from .text import escaped_table, markdown
 

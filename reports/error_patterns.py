@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from generators.compatibility.operators.operator_names import last_way, operators_named
-from generators.compatibility.operators.operator_table import coverage
-from hardware.errors import UsageError
-from hardware.evidence.error_types import current_name, facts_of_error_types
-from hardware.target import Target
+from hwcompat.generators.compatibility.operators.operator_names import last_way, operators_named
+from hwcompat.generators.compatibility.operators.operator_table import coverage
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.evidence.error_types import current_name, facts_of_error_types
+from hwcompat.hardware.target import Target
 
 from .finding import Confidence, Severity
 from .text import listed

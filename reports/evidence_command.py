@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hardware.command_line import note
-from hardware.evidence.address import Address
-from hardware.evidence.bucket import publish
-from hardware.evidence.compacted import compact
-from hardware.evidence.evidence_location import fetch_remote
-from hardware.evidence.merge import merge_evidence
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.evidence.address import Address
+from hwcompat.hardware.evidence.bucket import publish
+from hwcompat.hardware.evidence.compacted import compact
+from hwcompat.hardware.evidence.evidence_location import fetch_remote
+from hwcompat.hardware.evidence.merge import merge_evidence
 
 
 def merge_folder(source: Path | Address, folder: Path) -> None:

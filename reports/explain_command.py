@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generators.compatibility.explanation import Chain, explain
-from generators.compatibility.judge import judge
-from generators.compatibility.rule_facts import Facts, facts_here
-from generators.compatibility.rules import load_rules, predict
-from generators.compatibility.verdict import Level, Verdict, is_final
-from generators.compatibility.vocabulary import vocabulary
-from generators.models.classifier import classify, classify_model
-from generators.models.recipe_store import load_recipe, refusal_of
-from generators.options import Options
-from generators.project.project_reader import read_project
-from hardware.basic_detection import inventory_here
-from hardware.cell import Cell
-from hardware.command_line import terminal_width
-from hardware.errors import ModelError, UsageError, did_you_mean, echo
-from hardware.evidence.latest import read_latest
-from hardware.plain_text import WIDTH, json_text, labelled, printable
+from hwcompat.generators.compatibility.explanation import Chain, explain
+from hwcompat.generators.compatibility.judge import judge
+from hwcompat.generators.compatibility.rule_facts import Facts, facts_here
+from hwcompat.generators.compatibility.rules import load_rules, predict
+from hwcompat.generators.compatibility.verdict import Level, Verdict, is_final
+from hwcompat.generators.compatibility.vocabulary import vocabulary
+from hwcompat.generators.models.classifier import classify, classify_model
+from hwcompat.generators.models.recipe_store import load_recipe, refusal_of
+from hwcompat.generators.options import Options
+from hwcompat.generators.project.project_reader import read_project
+from hwcompat.hardware.basic_detection import inventory_here
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.command_line import terminal_width
+from hwcompat.hardware.errors import ModelError, UsageError, did_you_mean, echo
+from hwcompat.hardware.evidence.latest import read_latest
+from hwcompat.hardware.plain_text import WIDTH, json_text, labelled, printable
 
 from .progress_bar import working_on
 from .reason_text import reason_text, texts, with_texts
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
+    from hwcompat.hardware.detection import HardwareInfo
 
 
 def report_explanation(asked: Options, text: str) -> int:

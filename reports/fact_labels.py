@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.versions import library_versions
-from hardware.plain_text import size_text
+from hwcompat.hardware.evidence.record import CheckLine, RunLine
+from hwcompat.hardware.evidence.versions import library_versions
+from hwcompat.hardware.plain_text import size_text
 
 from .cell_report import CellReport
 from .reason_text import FAULT_WORDS, explained, texts

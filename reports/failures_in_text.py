@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hardware.errors import BrokenInput
-from hardware.evidence.record import CheckLine, RunLine, from_dict
+from hwcompat.hardware.errors import BrokenInput
+from hwcompat.hardware.evidence.record import CheckLine, RunLine, from_dict
 
 from .error_patterns import failure_signs
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from generators.compatibility.memory_fit import AvailableMemory, Fit
-from generators.recipes.memory_variants import MemoryVariant, ModelFit
-from hardware.plain_text import WIDTH, columns, printable, size_text, wrapped
+from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit
+from hwcompat.generators.recipes.memory_variants import MemoryVariant, ModelFit
+from hwcompat.hardware.plain_text import WIDTH, columns, printable, size_text, wrapped
 
 SCHEMA_VERSION = 1
 _ALWAYS = ("weights", "activations")

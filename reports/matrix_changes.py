@@ -9,10 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Matrix
-from generators.compatibility.verdict import Basis, Level
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.plain_text import json_text
+from hwcompat.generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Matrix
+from hwcompat.generators.compatibility.verdict import Basis, Level
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.plain_text import json_text
 
 from .document import Block, Heading, Table, markdown_document, text_document
 from .reason_text import texts

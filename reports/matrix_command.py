@@ -6,17 +6,17 @@ import sys
 
 import click
 
-from generators.compatibility.matrix import current_matrix
-from generators.compatibility.verdict_cache import Judged, judged_in
-from generators.model_profile import checkpoint_slug
-from generators.options import Options
-from generators.project.project_reader import read_project
-from hardware.basic_detection import inventory_here
-from hardware.command_line import note, terminal_width
-from hardware.errors import UsageError
-from hardware.evidence.writer import now
-from hardware.gc_control import not_collecting
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.matrix import current_matrix
+from hwcompat.generators.compatibility.verdict_cache import Judged, judged_in
+from hwcompat.generators.model_profile import checkpoint_slug
+from hwcompat.generators.options import Options
+from hwcompat.generators.project.project_reader import read_project
+from hwcompat.hardware.basic_detection import inventory_here
+from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.evidence.writer import now
+from hwcompat.hardware.gc_control import not_collecting
+from hwcompat.hardware.plain_text import one_line
 
 from .matrix_changes import changes_text, check_words, compare_matrix, read_baseline
 from .matrix_text import VIEWS, matrix_text
@@ -57,7 +57,7 @@ def report_matrix(asked: Options) -> int:
         raise UsageError("csv has one table only", fix=f"Select a view: --by {', --by '.join(VIEWS)}.")
     one_view = asked.format_ in ("json", "csv")  # JSON has all views
     if asked.format_ == "html":
-        from hardware.evidence.versions import versions_of
+        from hwcompat.hardware.evidence.versions import versions_of
 
         from .html.matrix_html import VIEWS as ALL
         from .html.matrix_html import matrix_html

@@ -6,12 +6,12 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
-from generators.compatibility.matrix import Matrix
-from generators.compatibility.matrix_groups import GROUPS, GroupCell
-from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.command_names import as_runnable
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.plain_text import json_text, one_line, printable, wrapped
+from hwcompat.generators.compatibility.matrix import Matrix
+from hwcompat.generators.compatibility.matrix_groups import GROUPS, GroupCell
+from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.plain_text import json_text, one_line, printable, wrapped
 
 from .reason_text import BASIS_WORDS, texts, with_texts
 from .text import markdown, text_table

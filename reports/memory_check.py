@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, fit, parse_size
-from generators.compatibility.selection import LAST_RESORT
-from generators.models.classifier import classify
-from generators.recipes.memory_answer import memory_answer
-from hardware.backends.factory import resolve_target
-from hardware.errors import ModelError
-from hardware.plain_text import size_text
+from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, fit, parse_size
+from hwcompat.generators.compatibility.selection import LAST_RESORT
+from hwcompat.generators.models.classifier import classify
+from hwcompat.generators.recipes.memory_answer import memory_answer
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.errors import ModelError
+from hwcompat.hardware.plain_text import size_text
 
 if TYPE_CHECKING:
-    from hardware.expected_targets import TargetStatus
+    from hwcompat.hardware.expected_targets import TargetStatus
 
 _NOT_COUNTED = (
     "the estimate counts allocations of torch's CPU allocator. Workspaces of other devices' kernels, and memory of "

@@ -7,27 +7,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.imported import reference_tests
-from generators.compatibility.judge import judge, strongest_of
-from generators.compatibility.rule_facts import facts_here
-from generators.compatibility.rules import load_rules, predict
-from generators.compatibility.selection import Suggestion, select, suggest
-from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
-from generators.model_profile import checkpoint_slug, why_missing
-from generators.models.architectures import UNKNOWN
-from generators.models.checkpoint import read_checkpoint
-from generators.models.classifier import Classification, classify, kind_of
-from generators.models.given_recipe import GivenRecipe
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import Refusal, load_recipe, refusal_of, stored_recipes
-from generators.recipes.on_demand import check_checkpoint, derive_given
-from hardware.backends.factory import resolve_target
-from hardware.cell import Cell, model_of_weights
-from hardware.detection import targets
-from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused
-from hardware.plain_text import one_line
-from hardware.target import Target
-from hardware.testing.checkpoints import weights_hash
+from hwcompat.generators.compatibility.imported import reference_tests
+from hwcompat.generators.compatibility.judge import judge, strongest_of
+from hwcompat.generators.compatibility.rule_facts import facts_here
+from hwcompat.generators.compatibility.rules import load_rules, predict
+from hwcompat.generators.compatibility.selection import Suggestion, select, suggest
+from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
+from hwcompat.generators.model_profile import checkpoint_slug, why_missing
+from hwcompat.generators.models.architectures import UNKNOWN
+from hwcompat.generators.models.checkpoint import read_checkpoint
+from hwcompat.generators.models.classifier import Classification, classify, kind_of
+from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe_store import Refusal, load_recipe, refusal_of, stored_recipes
+from hwcompat.generators.recipes.on_demand import check_checkpoint, derive_given
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.cell import Cell, model_of_weights
+from hwcompat.hardware.detection import targets
+from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.checkpoints import weights_hash
 
 from .advice import measuring_command, recommend, suggested
 from .diagnose import Diagnosis, diagnose, identify
@@ -35,10 +35,10 @@ from .finding import ANY_TARGET, Finding, worst_first
 from .reason_text import FAULT_WORDS, explained, reason_text, texts
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
-    from hardware.evidence.latest import Latest
-    from hardware.evidence.record import CheckLine
-    from hardware.expected_targets import TargetStatus
+    from hwcompat.hardware.detection import HardwareInfo
+    from hwcompat.hardware.evidence.latest import Latest
+    from hwcompat.hardware.evidence.record import CheckLine
+    from hwcompat.hardware.expected_targets import TargetStatus
 
     from .memory_check import MemoryCheck
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from hardware.evidence.record import Outcome
-from hardware.testing.progress import LOADING, Pace, Progress, ProgressLines, counted
-from hardware.testing.suite_file import SuiteFile
+from hwcompat.hardware.evidence.record import Outcome
+from hwcompat.hardware.testing.progress import LOADING, Pace, Progress, ProgressLines, counted
+from hwcompat.hardware.testing.suite_file import SuiteFile
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators.project.project_finding import ProjectFindingKind, ProjectOutcome
-from hardware.cell import Cell
-from hardware.plain_text import wrapped
+from hwcompat.generators.project.project_finding import ProjectFindingKind, ProjectOutcome
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.plain_text import wrapped
 
 from .finding import Finding, Remedy, Severity
 from .text import escaped_table, fenced, listed, markdown, printable

@@ -18,15 +18,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from generators.model_profile import checkpoint_slug
-from generators.models.classifier import GRAPH_SUFFIXES
-from generators.models.model_libraries import known_types
-from generators.models.recipe import SHIPPED
-from hardware.backends.factory import built_in_targets
-from hardware.cell import PRECISIONS, Cell
-from hardware.command_names import PROGRAM
-from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine
+from hwcompat.generators.model_profile import checkpoint_slug
+from hwcompat.generators.models.classifier import GRAPH_SUFFIXES
+from hwcompat.generators.models.model_libraries import known_types
+from hwcompat.generators.models.recipe import SHIPPED
+from hwcompat.hardware.backends.factory import built_in_targets
+from hwcompat.hardware.cell import PRECISIONS, Cell
+from hwcompat.hardware.command_names import PROGRAM
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.record import CheckLine
 
 KEY_VARIABLE = "HWCOMPAT_PSEUDONYM_KEY"
 """A secret text: without it, a known name could be tested for its pseudonym."""

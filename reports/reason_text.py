@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.grade import level_rules
-from generators.compatibility.verdict import Basis, Fault, Reason, Verdict
-from hardware.evidence.error_types import facts_of_error_types
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.grade import level_rules
+from hwcompat.generators.compatibility.verdict import Basis, Fault, Reason, Verdict
+from hwcompat.hardware.evidence.error_types import facts_of_error_types
+from hwcompat.hardware.plain_text import one_line
 
 from .text import listed
 

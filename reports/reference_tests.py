@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from generators.compatibility.imported import ReferenceTests, disagreements
-from generators.compatibility.verdict import Verdict
-from hardware.evidence.record import Outcome
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.imported import ReferenceTests, disagreements
+from hwcompat.generators.compatibility.verdict import Verdict
+from hwcompat.hardware.evidence.record import Outcome
+from hwcompat.hardware.plain_text import one_line
 
 from .advice import remedies
 from .diagnose import error_types

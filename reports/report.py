@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.compatibility.imported import ReferenceTests
-from generators.project.project_finding import ProjectOutcome
-from hardware.evidence.record import CheckLine, Outcome, RunLine
-from hardware.evidence.runs import History
+from hwcompat.generators.compatibility.imported import ReferenceTests
+from hwcompat.generators.project.project_finding import ProjectOutcome
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, RunLine
+from hwcompat.hardware.evidence.runs import History
 
 from .cell_report import CellReport
 from .components import Component

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import UsageError
-from hardware.evidence.address import Address
-from hardware.evidence.evidence_location import split_location
-from hardware.files import DEFAULT_SUITES
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.evidence.address import Address
+from hwcompat.hardware.evidence.evidence_location import split_location
+from hwcompat.hardware.files import DEFAULT_SUITES
 
 _OF_MATRIX = ("markdown", "json", "html")
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.expiry import flaky_cells
-from generators.compatibility.imported import ReferenceTests, reference_tests
-from generators.compatibility.verdict import Reason, Verdict
-from hardware.cell import Cell, label_of
-from hardware.errors import HwCompatError, UsageError, echo
-from hardware.evidence.error_types import current_name
-from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.store import Evidence
-from hardware.evidence.writer import now
-from hardware.files import DEFAULT_REPORTS
-from hardware.plugins import plugins
-from hardware.redaction import redact
+from hwcompat.generators.compatibility.expiry import flaky_cells
+from hwcompat.generators.compatibility.imported import ReferenceTests, reference_tests
+from hwcompat.generators.compatibility.verdict import Reason, Verdict
+from hwcompat.hardware.cell import Cell, label_of
+from hwcompat.hardware.errors import HwCompatError, UsageError, echo
+from hwcompat.hardware.evidence.error_types import current_name
+from hwcompat.hardware.evidence.latest import Latest, read_latest
+from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.evidence.writer import now
+from hwcompat.hardware.files import DEFAULT_REPORTS
+from hwcompat.hardware.plugins import plugins
+from hwcompat.hardware.redaction import redact
 
 from .advice import measuring_command, recommend, remedies, with_alternatives
 from .cell_report import CellReport, cell_reports, modified_checkers
@@ -33,9 +33,9 @@ from .saved_reports import keep
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
 
 if TYPE_CHECKING:
-    from generators.compatibility.matrix import Matrix
-    from hardware.detection import HardwareInfo
-    from hardware.evidence.record import CheckLine
+    from hwcompat.generators.compatibility.matrix import Matrix
+    from hwcompat.hardware.detection import HardwareInfo
+    from hwcompat.hardware.evidence.record import CheckLine
 
 _UNASKED = {
     "missing_dependency": Severity.WARNING,
@@ -84,7 +84,7 @@ class HardwareCompatibilityReporter:
     def inventory(self) -> HardwareInfo:
         """Return this machine's inventory: the one that was passed, or detected once."""
         if self._inventory is None:
-            from hardware.detection import detect
+            from hwcompat.hardware.detection import detect
 
             self._inventory = detect()
         return self._inventory
@@ -148,7 +148,7 @@ class HardwareCompatibilityReporter:
 
     def collect_hardware_detection_errors(self) -> list[Finding]:
         """Return findings of detection: vendors that failed, and devices that can't be used."""
-        from hardware.backends.factory import aliases
+        from hwcompat.hardware.backends.factory import aliases
 
         component = "hardware_detection"
         try:
@@ -183,7 +183,7 @@ class HardwareCompatibilityReporter:
 
     def collect_model_integration_errors(self, model: str) -> list[Finding]:
         """Return findings for models that can't be classified, or only guessed from their names."""
-        from generators.models.classifier import classify_or_guess
+        from hwcompat.generators.models.classifier import classify_or_guess
 
         component = "model_integration"
         try:
@@ -287,7 +287,7 @@ class HardwareCompatibilityReporter:
 
         `timeout_s` is for one target. `command` replaces the probe in tests.
         """
-        from hardware.detection import targets
+        from hwcompat.hardware.detection import targets
 
         self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
         for result in self.stack:
@@ -358,8 +358,8 @@ class HardwareCompatibilityReporter:
 
     def matrix(self) -> Matrix:
         """Return the matrix with the evidence."""
-        from generators.compatibility.matrix import current_matrix
-        from generators.compatibility.verdict_cache import judged_of
+        from hwcompat.generators.compatibility.matrix import current_matrix
+        from hwcompat.generators.compatibility.verdict_cache import judged_of
 
         inventory = self.inventory()
         return current_matrix(judged_of(self.latest, inventory, self.own_limits), inventory, timestamp=now())

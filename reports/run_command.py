@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from generators.options import Options
-from generators.project.project_finding import ProjectOutcome
-from generators.run import JobInterrupted, JobResult, WrittenSuite, run_job
-from hardware.command_line import INTERRUPTED, note, terminal_width
-from hardware.command_names import as_runnable
-from hardware.errors import OutputError
-from hardware.evidence.latest import Latest, missing_result
-from hardware.evidence.record import Outcome
-from hardware.evidence.versions import FAULT_VARIABLE
-from hardware.plain_text import one_line, printable
-from hardware.plugins import plugins
-from hardware.testing.runner import Limits, default_memory_limit
+from hwcompat.generators.options import Options
+from hwcompat.generators.project.project_finding import ProjectOutcome
+from hwcompat.generators.run import JobInterrupted, JobResult, WrittenSuite, run_job
+from hwcompat.hardware.command_line import INTERRUPTED, note, terminal_width
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.errors import OutputError
+from hwcompat.hardware.evidence.latest import Latest, missing_result
+from hwcompat.hardware.evidence.record import Outcome
+from hwcompat.hardware.evidence.versions import FAULT_VARIABLE
+from hwcompat.hardware.plain_text import one_line, printable
+from hwcompat.hardware.plugins import plugins
+from hwcompat.hardware.testing.runner import Limits, default_memory_limit
 
 from .baseline import Baseline, compare, read_baseline
 from .finding import Severity, worst_first
@@ -43,8 +43,8 @@ from .run_table import last_line, run_text
 from .source_places import suite_places
 
 if TYPE_CHECKING:
-    from generators.project.project_plan import ProjectRun
-    from hardware.detection import HardwareInfo
+    from hwcompat.generators.project.project_plan import ProjectRun
+    from hwcompat.hardware.detection import HardwareInfo
 
 _LIBRARY_LOG = "libraries.log"
 """The file below the folder for reports that gets what libraries write on standard error."""
@@ -225,7 +225,7 @@ def _print_missing(result: JobResult, asked: Options) -> None:
 
 def _fault_that_never_fired(result: JobResult) -> bool:
     """Print an error if a fault is set for the simulated device and no operator of the run was affected."""
-    from hardware.backends.simulated import SimulatedFault
+    from hwcompat.hardware.backends.simulated import SimulatedFault
 
     text = os.environ.get(FAULT_VARIABLE, "")
     if not text:

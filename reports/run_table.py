@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from generators.compatibility.verdict import Level, is_failing
-from generators.run import CellResult, JobResult
-from hardware.command_names import as_runnable
-from hardware.detection import targets
-from hardware.evidence.record import CheckLine, Stage
-from hardware.expected_targets import TargetStatus
-from hardware.plain_text import labelled, one_line, printable
-from hardware.testing.progress import counted
+from hwcompat.generators.compatibility.verdict import Level, is_failing
+from hwcompat.generators.run import CellResult, JobResult
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.detection import targets
+from hwcompat.hardware.evidence.record import CheckLine, Stage
+from hwcompat.hardware.expected_targets import TargetStatus
+from hwcompat.hardware.plain_text import labelled, one_line, printable
+from hwcompat.hardware.testing.progress import counted
 
 from .finding import Finding, Severity
 from .reason_text import FAULT_WORDS, explained

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput, OutputError, echo
-from hardware.files import write_whole
-from hardware.safe_read import read_json, reason_of
+from hwcompat.hardware.errors import BrokenInput, OutputError, echo
+from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.safe_read import read_json, reason_of
 
 LARGEST = 256 * 1024 * 1024
 

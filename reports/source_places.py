@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from hardware.evidence.record import PlannedCell
+    from hwcompat.hardware.evidence.record import PlannedCell
 
 _CHECK = re.compile(r"^def test_(\w+)\(", re.MULTILINE)
 _SUITE = re.compile(r"test_[a-z0-9_]{1,250}\.py")

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hardware.expected_targets import TargetStatus
-from hardware.process import ROOT, run
+from hwcompat.hardware.expected_targets import TargetStatus
+from hwcompat.hardware.process import ROOT, run
 
 DEFAULT_TIMEOUT_S = 120.0
 """Importing a large framework from a cold disk takes most of it."""
@@ -21,8 +21,8 @@ _NAME_MARK = "hwcompat-device:"
 _LOG_TAIL = 4_000
 _PROBE = (
     "import dataclasses, json, sys\n"
-    "from hardware.backends.factory import get_backend\n"
-    "from hardware.detection import probe\n"
+    "from hwcompat.hardware.backends.factory import get_backend\n"
+    "from hwcompat.hardware.detection import probe\n"
     "result = dataclasses.asdict(probe(sys.argv[1]))\n"
     f"print({_MARK!r} + json.dumps(result), flush=True)\n"
     "if result['ok']:\n"  # last, so that a driver that can't name its device still gives the result

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardware.command_names import as_runnable
-from hardware.plain_text import WIDTH, json_text, labelled, printable
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.plain_text import WIDTH, json_text, labelled, printable
 
 if TYPE_CHECKING:
-    from generators.compatibility.rules import RuleSet
-    from generators.compatibility.selection import Selection
-    from generators.plan import PlannedSuite
-    from generators.suites.suite_files import FolderState
-    from generators.suites.verify import Publication, Verification
-    from hardware.expected_targets import TargetStatus
+    from hwcompat.generators.compatibility.rules import RuleSet
+    from hwcompat.generators.compatibility.selection import Selection
+    from hwcompat.generators.plan import PlannedSuite
+    from hwcompat.generators.suites.suite_files import FolderState
+    from hwcompat.generators.suites.verify import Publication, Verification
+    from hwcompat.hardware.expected_targets import TargetStatus
 
 SCHEMA_VERSION = 1
 
@@ -29,9 +29,9 @@ def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:
 
 def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int = WIDTH) -> str:
     """Return why each planned suite has its target and prediction."""
-    from generators.compatibility.rules import load_rules
-    from hardware.basic_detection import inventory_here
-    from hardware.detection import targets
+    from hwcompat.generators.compatibility.rules import load_rules
+    from hwcompat.hardware.basic_detection import inventory_here
+    from hwcompat.hardware.detection import targets
 
     rules = load_rules()
     if format_ == "json":
@@ -46,7 +46,7 @@ def explanation(
 ) -> str:
     """Return the choice of a suite's target and the rules behind its prediction, one labeled line each, without a
     newline at the end. `statuses` are those of the machine's targets."""
-    from generators.models.recipe import Recipe
+    from hwcompat.generators.models.recipe import Recipe
 
     from .reason_text import texts
 
@@ -76,8 +76,8 @@ def explanation(
 def selection_texts(selection: Selection, statuses: Sequence[TargetStatus]) -> list[tuple[str, str]]:
     """Return, with labels, why `auto` selected a target, and why it didn't select each other target that may be
     available. `statuses` are those of the machine's targets."""
-    from generators.compatibility.selection import StepResult
-    from hardware.backends.factory import backend_class
+    from hwcompat.generators.compatibility.selection import StepResult
+    from hwcompat.hardware.backends.factory import backend_class
 
     *others, taken = selection.steps
     usable = [step for step in others if step.result is not StepResult.NOT_HERE]

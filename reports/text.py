@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from generators.compatibility.verdict import Level
-from hardware import plain_text
-from hardware.plain_text import escaped_markdown, one_line
-from hardware.plain_text import markdown as markdown
+from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.hardware import plain_text
+from hwcompat.hardware.plain_text import escaped_markdown, one_line
+from hwcompat.hardware.plain_text import markdown as markdown
 
 _COMMAND = re.compile(r"`([^`]+)`")
 

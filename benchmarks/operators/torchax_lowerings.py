@@ -14,7 +14,7 @@ from .torch_kernels import CPU_ONLY, natives, packaged
 
 _ASKING = """
 import json, torch
-from hardware.workers.xla_worker import lowerings
+from hwcompat.hardware.workers.xla_worker import lowerings
 torchax = lowerings()
 def name(one): return str(getattr(one, "overloadpacket", one))
 table = torchax.ops.ops_registry.all_aten_ops

@@ -14,9 +14,9 @@ from .result import Comparison, Curve, Result
 _FLOOR = "import click, jinja2; jinja2.Environment().from_string('{{ x }}').render(x=1)"
 _NO_TORCH = """
 import sys
-from generators.model_profile import profile_of
-from generators.suites.render import render
-from hardware.cell import Cell
+from hwcompat.generators.model_profile import profile_of
+from hwcompat.generators.suites.render import render
+from hwcompat.hardware.cell import Cell
 
 render(profile_of("bert").recipe, Cell.parse("bert/fill-mask/cpu/float32"), [])
 print("torch" in sys.modules)

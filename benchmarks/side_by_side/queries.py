@@ -23,7 +23,7 @@ _SQL = "SELECT requested_target, outcome, count(*) FROM lines WHERE kind = 'chec
 _ASKERS: Mapping[str, str] = {
     "ours (DuckDB over JSON lines)": f"""
 from pathlib import Path
-from hardware.evidence.store import query
+from hwcompat.hardware.evidence.store import query
 rows = query(Path(folder), "{_SQL}")
 """,
     "sqlite3": """

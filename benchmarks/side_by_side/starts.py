@@ -16,7 +16,7 @@ COMMANDS = (
     ("-m", "hardware", "monitor"),
     ("-m", "hardware", "stress"),
     ("-m", "hardware", "compare"),
-    ("-m", "generators.models.classifier"),
+    ("-m", "hwcompat.generators.models.classifier"),
 )
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import vendor_mychip
 
-from hardware.backend_plugin import DeviceInfo, LaunchLogBackend
+from hwcompat.hardware.backend_plugin import DeviceInfo, LaunchLogBackend
 
 
 class MyChipBackend(LaunchLogBackend):

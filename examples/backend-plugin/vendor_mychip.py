@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from hardware.backend_plugin import install
+from hwcompat.hardware.backend_plugin import install
 
 launched: Counter[str] = Counter()
 """What the chip has computed, by operator, as a vendor's driver counts it."""

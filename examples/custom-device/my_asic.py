@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hardware.custom_device import (
+from hwcompat.hardware.custom_device import (
     CustomDeviceBackend,
     HardwareVendor,
     PrivateUse1Config,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hardware.accelerator_plugin import (
+from hwcompat.hardware.accelerator_plugin import (
     AcceleratorBackend,
     AcceleratorInfo,
     DriverState,

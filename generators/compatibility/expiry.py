@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from generators.models.recipe import Recipe
-from hardware.cell import Cell
-from hardware.errors import HwCompatError
-from hardware.evidence.latest import Latest
-from hardware.evidence.modeling_files import modeling_moved
-from hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
-from hardware.evidence.revisions import recipe_moved
-from hardware.evidence.versions import expiry_reasons, modified_for, relevant_versions
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.latest import Latest
+from hwcompat.hardware.evidence.modeling_files import modeling_moved
+from hwcompat.hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
+from hwcompat.hardware.evidence.revisions import recipe_moved
+from hwcompat.hardware.evidence.versions import expiry_reasons, modified_for, relevant_versions
 
 from .grade import level_rules, ran_elsewhere, tolerance_moved
 from .verdict import Reason, Verdict

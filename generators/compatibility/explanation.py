@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hardware.target import Target
+from hwcompat.hardware.target import Target
 
 from .conditions import Condition
 from .rule import Rule

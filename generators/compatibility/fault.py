@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
-from hardware.backends.factory import backend_class, known_targets
-from hardware.cell import Cell
-from hardware.errors import HwCompatError
-from hardware.evidence.error_types import facts_of_error_types
-from hardware.evidence.record import CheckLine, Outcome, Stage
-from hardware.target import Target
+from hwcompat.hardware.backends.factory import backend_class, known_targets
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.error_types import facts_of_error_types
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
+from hwcompat.hardware.target import Target
 
 from .verdict import Fault, Level
 from .vocabulary import not_computed

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from hardware.cell import Cell
-from hardware.errors import UsageError
-from hardware.evidence.error_types import facts_of_error_types
-from hardware.evidence.record import COARSE, CheckLine, Outcome
-from hardware.plain_text import one_line
-from hardware.target import Target
-from hardware.testing.checks import comparing_checks, core_checks
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.evidence.error_types import facts_of_error_types
+from hwcompat.hardware.evidence.record import COARSE, CheckLine, Outcome
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.checks import comparing_checks, core_checks
 
 from .verdict import Level, Reason
 
@@ -134,7 +134,7 @@ def tolerance_moved(cell: Cell, line: CheckLine, own_limit: float | None) -> Rea
 def product_limit(cell: Cell, line: CheckLine) -> float | None:
     """Return the product's tolerance for a result; None if it has none."""
     # Imported late: NumPy is not needed for a matrix of predictions.
-    from hardware.testing.tolerances import tolerance_for
+    from hwcompat.hardware.testing.tolerances import tolerance_for
 
     try:
         return tolerance_for(cell.target, cell.precision, line.conditions).limit

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hardware.cell import Cell
-from hardware.detection import HardwareInfo
-from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
-from hardware.evidence.store import Evidence, lines_by_cell
-from hardware.evidence.versions import moved_versions, relevant_versions, versions_of
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
+from hwcompat.hardware.evidence.store import Evidence, lines_by_cell
+from hwcompat.hardware.evidence.versions import moved_versions, relevant_versions, versions_of
 
 from .fault import route_of
 from .grade import check_reason

@@ -12,17 +12,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import load_recipe
-from hardware.backends.factory import backend_class, known_targets
-from hardware.cell import Cell
-from hardware.detection import HardwareInfo
-from hardware.errors import HwCompatError, ModelError
-from hardware.evidence.latest import Latest, worst_of_runs
-from hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
-from hardware.evidence.store import lines_by_cell
-from hardware.evidence.versions import versions_of
-from hardware.testing.checks import applicable_checks
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe_store import load_recipe
+from hwcompat.hardware.backends.factory import backend_class, known_targets
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import HwCompatError, ModelError
+from hwcompat.hardware.evidence.latest import Latest, worst_of_runs
+from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
+from hwcompat.hardware.evidence.store import lines_by_cell
+from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.testing.checks import applicable_checks
 
 from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from generators.models.architectures import UNKNOWN
-from generators.models.classifier import Classification
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import load_recipe, stored_recipes
-from hardware.cell import Cell, label_of
-from hardware.detection import HardwareInfo
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.target import Target
+from hwcompat.generators.models.architectures import UNKNOWN
+from hwcompat.generators.models.classifier import Classification
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe_store import load_recipe, stored_recipes
+from hwcompat.hardware.cell import Cell, label_of
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.target import Target
 
 from .imported import with_reference_tests
 from .judge import strongest_of
@@ -332,7 +332,7 @@ def _of_another(cell: Cell, rules: RuleSet, inventory: HardwareInfo) -> Verdict 
 
 
 def _classified(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe | Classification]:
-    from generators.models.classifier import classify_or_guess
+    from hwcompat.generators.models.classifier import classify_or_guess
 
     found: dict[str, Recipe | Classification] = {}
     for model in models:

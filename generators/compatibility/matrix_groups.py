@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from hardware.cell import Cell
-from hardware.evidence.latest import Latest
-from hardware.evidence.record import CheckLine
-from hardware.evidence.store import lines_by_cell
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.evidence.latest import Latest
+from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.hardware.evidence.store import lines_by_cell
 
 from .verdict import Basis, Level, Verdict, worst
 

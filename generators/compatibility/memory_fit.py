@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hardware.errors import UsageError, echo
-from hardware.plain_text import size_text
+from hwcompat.hardware.errors import UsageError, echo
+from hwcompat.hardware.plain_text import size_text
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 """Precisions with estimates of their own. Others are computed from the weights."""

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.compatibility.expiry import Expiry
-from generators.compatibility.judge import judge_cell, required_checks
-from generators.compatibility.verdict import Basis, Level, Verdict
-from generators.models.classifier import classify_or_guess
-from generators.models.recipe_store import load_recipe
-from hardware.cell import Cell
-from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine, PlannedCell, RunLine
-from hardware.evidence.store import Evidence
+from hwcompat.generators.compatibility.expiry import Expiry
+from hwcompat.generators.compatibility.judge import judge_cell, required_checks
+from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
+from hwcompat.generators.models.classifier import classify_or_guess
+from hwcompat.generators.models.recipe_store import load_recipe
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.record import CheckLine, PlannedCell, RunLine
+from hwcompat.hardware.evidence.store import Evidence
 
 LIST = Path(__file__).with_name("held_out.txt")
 """The held-out types of transformers 5.5.4 and families of diffusers 0.37.1, fixed before the first rule was

@@ -11,11 +11,11 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from hardware.cell import PRECISIONS
-from hardware.errors import BrokenInput, HwCompatError, did_you_mean, echo
-from hardware.evidence.error_types import known_error_types
-from hardware.safe_read import parsed_toml, read_text, reason_of
-from hardware.target import Target
+from hwcompat.hardware.cell import PRECISIONS
+from hwcompat.hardware.errors import BrokenInput, HwCompatError, did_you_mean, echo
+from hwcompat.hardware.evidence.error_types import known_error_types
+from hwcompat.hardware.safe_read import parsed_toml, read_text, reason_of
+from hwcompat.hardware.target import Target
 
 from .conditions import AnyOf, Between, Condition, Contains, Known, OneOf, Versions, When
 from .rule_facts import LIST_FIELDS, NUMBER_FIELDS, TEXT_FIELDS, VERSION_PREFIX

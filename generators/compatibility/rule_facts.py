@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from generators.models.classifier import Classification
-from generators.models.code_facts import code_facts
-from generators.models.given_recipe import GivenRecipe
-from generators.models.priority import openvino_exporters
-from generators.models.recipe import Recipe
-from hardware.backends.factory import declarations_of
-from hardware.cell import Cell
-from hardware.detection import HardwareInfo
-from hardware.evidence.versions import versions_of
-from hardware.target import Target
+from hwcompat.generators.models.classifier import Classification
+from hwcompat.generators.models.code_facts import code_facts
+from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.models.priority import openvino_exporters
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.hardware.backends.factory import declarations_of
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.target import Target
 
 from .operators import coverage
 

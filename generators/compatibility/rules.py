@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from hardware.cell import Cell
-from hardware.errors import BrokenInput
-from hardware.target import Target
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import BrokenInput
+from hwcompat.hardware.target import Target
 
 from .conditions import all_covered, all_hold, all_overlap
 from .rule import Rule, read_rules

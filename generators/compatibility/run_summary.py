@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hardware.cell import Cell
-from hardware.errors import HwCompatError
-from hardware.evidence.latest import is_silent, missing_result, severity
-from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
-from hardware.evidence.versions import relevant_versions
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.latest import is_silent, missing_result, severity
+from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
+from hwcompat.hardware.evidence.versions import relevant_versions
 
 from .expiry import Expiry
 from .grade import check_reason, ran_elsewhere

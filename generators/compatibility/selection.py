@@ -10,10 +10,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hardware.cell import Cell
-from hardware.expected_targets import TargetStatus
-from hardware.plain_text import size_text
-from hardware.target import Target
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.expected_targets import TargetStatus
+from hwcompat.hardware.plain_text import size_text
+from hwcompat.hardware.target import Target
 
 from .rule_facts import Described, Facts, facts_of
 from .rules import RuleSet, predict

@@ -9,9 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hardware.cell import Cell
-from hardware.errors import BrokenInput, did_you_mean, echo
-from hardware.plain_text import one_line
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import BrokenInput, did_you_mean, echo
+from hwcompat.hardware.plain_text import one_line
 
 SCHEMA = Path(__file__).with_name("schemas") / "verdict.json"
 

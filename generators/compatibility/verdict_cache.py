@@ -16,16 +16,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from generators.models.recipe import DERIVED
-from hardware.detection import HardwareInfo
-from hardware.errors import HwCompatError, OutputError
-from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.modeling_files import modeling_stamp
-from hardware.evidence.parquet import compacted_files
-from hardware.evidence.store import BrokenLine
-from hardware.evidence.versions import versions_of
-from hardware.files import cache_folder, write_whole
-from hardware.safe_read import opened
+from hwcompat.generators.models.recipe import DERIVED
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import HwCompatError, OutputError
+from hwcompat.hardware.evidence.latest import Latest, read_latest
+from hwcompat.hardware.evidence.modeling_files import modeling_stamp
+from hwcompat.hardware.evidence.parquet import compacted_files
+from hwcompat.hardware.evidence.store import BrokenLine
+from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.files import cache_folder, write_whole
+from hwcompat.hardware.safe_read import opened
 
 from .imported import ReferenceTests, reference_tests
 from .judge import judge

@@ -7,9 +7,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware.backends.factory import backend_class, class_of, known_targets
-from hardware.errors import BrokenPlugin
-from hardware.target import Target
+from hwcompat.hardware.backends.factory import backend_class, class_of, known_targets
+from hwcompat.hardware.errors import BrokenPlugin
+from hwcompat.hardware.target import Target
 
 _FILE = Path(__file__).with_name("vocabulary.toml")
 _ALWAYS_COMPUTED = "float32"

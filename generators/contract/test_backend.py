@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.models.inputs import make_inputs
-from generators.recipes.build_model import filled_model
-from generators.recipes.on_demand import recipe_for
-from hardware import known_answer
-from hardware.backends.base import BaseBackend, ModelInput, Runnable, Unsupported
-from hardware.backends.factory import get_backend, known_targets
-from hardware.compare import compare, compare_gradients
-from hardware.errors import BackendUnavailable
-from hardware.output_masks import masks_of
-from hardware.target import Target
-from hardware.testing import reference
-from hardware.testing.contract.contract_options import asked_for
-from hardware.testing.tolerances import tolerance_for
-from hardware.testing.watched_passes import WatchedPasses
+from hwcompat.generators.models.inputs import make_inputs
+from hwcompat.generators.recipes.build_model import filled_model
+from hwcompat.generators.recipes.on_demand import recipe_for
+from hwcompat.hardware import known_answer
+from hwcompat.hardware.backends.base import BaseBackend, ModelInput, Runnable, Unsupported
+from hwcompat.hardware.backends.factory import get_backend, known_targets
+from hwcompat.hardware.compare import compare, compare_gradients
+from hwcompat.hardware.errors import BackendUnavailable
+from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing import reference
+from hwcompat.hardware.testing.contract.contract_options import asked_for
+from hwcompat.hardware.testing.tolerances import tolerance_for
+from hwcompat.hardware.testing.watched_passes import WatchedPasses
 
 STEPS = 4
 OTHER_LENGTHS = (9, 5)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hardware.errors import BrokenInput, ModelError, did_you_mean, echo
+from hwcompat.hardware.errors import BrokenInput, ModelError, did_you_mean, echo
 
 _CONFIGS = "CONFIG_MAPPING_NAMES"
 _CLASS = re.compile(r"^class (\w+)\(", re.MULTILINE)

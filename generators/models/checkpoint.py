@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardware.checkpoint_config import hash_of_config, read_config, refuse_foreign, refuse_quantized
-from hardware.errors import BrokenInput, ModelError, echo
-from hardware.safe_read import is_plain_file, read_json
-from hardware.testing.checkpoints import weight_files, weights_hash
+from hwcompat.hardware.checkpoint_config import hash_of_config, read_config, refuse_foreign, refuse_quantized
+from hwcompat.hardware.errors import BrokenInput, ModelError, echo
+from hwcompat.hardware.safe_read import is_plain_file, read_json
+from hwcompat.hardware.testing.checkpoints import weight_files, weights_hash
 
 _LONGEST_TOKENIZER = 128 * 2**20
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"})

@@ -16,10 +16,10 @@ from typing import Any
 
 import rich_click as click
 
-from hardware.cell import GRAPH_TASK, MODULE_TASK
-from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelMissing, did_you_mean, echo
-from hardware.plain_text import json_text, printable
-from hardware.safe_read import is_folder, is_plain_file
+from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK
+from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, ModelMissing, did_you_mean, echo
+from hwcompat.hardware.plain_text import json_text, printable
+from hwcompat.hardware.safe_read import is_folder, is_plain_file
 
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
 from .catalog import load_catalog
@@ -331,6 +331,6 @@ def kind_of(name: str) -> str:
 
 
 if __name__ == "__main__":
-    from hardware.command_line import run_command_line
+    from hwcompat.hardware.command_line import run_command_line
 
     sys.exit(run_command_line(main, sys.argv[1:], program="python -m generators.models.classifier"))

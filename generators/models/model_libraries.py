@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from packaging.version import Version
 
-from hardware.errors import BrokenInput, ModelError, did_you_mean, echo
+from hwcompat.hardware.errors import BrokenInput, ModelError, did_you_mean, echo
 
 from .catalog import TaskClass, TaskEntry, load_catalog
 from .recipe import SHIPPED

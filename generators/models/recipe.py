@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput, OutputError, echo
-from hardware.files import write_whole
+from hwcompat.hardware.errors import BrokenInput, OutputError, echo
+from hwcompat.hardware.files import write_whole
 
 SCHEMA_VERSION = 1
 HERE = "this installation"

@@ -16,9 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from hardware.cell import label_of
-from hardware.errors import BrokenInput, ModelError, OutputError, echo
-from hardware.files import cache_folder, one_at_a_time, write_whole
+from hwcompat.hardware.cell import label_of
+from hwcompat.hardware.errors import BrokenInput, ModelError, OutputError, echo
+from hwcompat.hardware.files import cache_folder, one_at_a_time, write_whole
 
 from .catalog import installed_version
 from .model_libraries import LIBRARY, catalog_of, diffusers_version, installed_diffusers

@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from generators.recipes.attention_layers import AttentionLayer, WeightSlice, halves, scale_attention, swap_slices
-from generators.recipes.config_scopes import roles
-from hardware.model.outputs import floating_outputs, replaced_outputs
+from hwcompat.generators.recipes.attention_layers import (
+    AttentionLayer,
+    WeightSlice,
+    halves,
+    scale_attention,
+    swap_slices,
+)
+from hwcompat.generators.recipes.config_scopes import roles
+from hwcompat.hardware.model.outputs import floating_outputs, replaced_outputs
 
 if TYPE_CHECKING:
     import random

@@ -48,7 +48,7 @@ def _masked_inside(model: torch.nn.Module, anatomy: ModelAnatomy) -> list[str]:
     """Return the attentions that are causal or get a mask, found by one forward pass."""
     import torch
 
-    from hardware.model.calls import forward, to_tensors
+    from hwcompat.hardware.model.calls import forward, to_tensors
 
     found = {
         site.module: bool(getattr(model.get_submodule(site.module), "is_causal", False)) for site in anatomy.sites

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.recipes.attention_layers import (
+from hwcompat.generators.recipes.attention_layers import (
     AttentionLayer,
     attention_layers,
     convolution_layers,
     matrix_layers,
     position_tables,
 )
-from generators.recipes.measurements import results_of
-from hardware.compare import compare
-from hardware.model.calls import to_tensors
-from hardware.model.greedy_decoding import greedy
-from hardware.output_masks import masks_of
+from hwcompat.generators.recipes.measurements import results_of
+from hwcompat.hardware.compare import compare
+from hwcompat.hardware.model.calls import to_tensors
+from hwcompat.hardware.model.greedy_decoding import greedy
+from hwcompat.hardware.output_masks import masks_of
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +78,7 @@ class ModelAnatomy:
         A layer may have no effect: the last one of an image encoder of which the one before is used, or the first
         attention among DETR's queries, whose values are all equal.
         """
-        from hardware.testing.reference import as_reference, float64_gradients
+        from hwcompat.hardware.testing.reference import as_reference, float64_gradients
 
         model = copy.deepcopy(self._model).requires_grad_(True)
         sizes = {name: float(parameter.detach().abs().mean()) for name, parameter in model.named_parameters()}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 
 from . import breaks, flow
 from .model_anatomy import ModelAnatomy

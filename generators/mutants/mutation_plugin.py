@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hardware.backends._torch import TorchBackend
-from hardware.backends.base import BaseBackend
-from hardware.backends.factory import get_backend
-from hardware.errors import UsageError
-from hardware.target import Target
+from hwcompat.hardware.backends._torch import TorchBackend
+from hwcompat.hardware.backends.base import BaseBackend
+from hwcompat.hardware.backends.factory import get_backend
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.target import Target
 
 from .model_anatomy import ModelAnatomy, change
 from .mutation_operators import mutate, parse_mutant
 from .orders import ORDERS_VARIABLE, Made, Order, read_orders
 
 if TYPE_CHECKING:
-    from hardware.backends.base import Inputs, ModelInput, Runnable
+    from hwcompat.hardware.backends.base import Inputs, ModelInput, Runnable
 
 MUTANT_VARIABLE = "HWCOMPAT_MUTANT"
 
@@ -58,7 +58,7 @@ class Breaker:
             return get_backend("cpu" if self._order.on_cpu else target)
 
         self._patch.setattr(TorchBackend, "load", broken)
-        self._patch.setattr("hardware.testing.model_test.get_backend", placed)
+        self._patch.setattr("hwcompat.hardware.testing.model_test.get_backend", placed)
 
     def undo(self) -> None:
         """Undo `install`."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from hardware.evidence.record import CheckLine, Outcome
+from hwcompat.hardware.evidence.record import CheckLine, Outcome
 
 from .model_anatomy import SMALLEST_CHANGE
 from .mutation_operators import Mutant

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.store import lines_by_cell, read_run
-from hardware.evidence.writer import EvidenceWriter, new_run_id, now
-from hardware.testing.progress import Progress
-from hardware.testing.runner import Limits, run_suites
-from hardware.testing.suite_file import SuiteFile
+from hwcompat.hardware.evidence.record import CheckLine, RunLine
+from hwcompat.hardware.evidence.store import lines_by_cell, read_run
+from hwcompat.hardware.evidence.writer import EvidenceWriter, new_run_id, now
+from hwcompat.hardware.testing.progress import Progress
+from hwcompat.hardware.testing.runner import Limits, run_suites
+from hwcompat.hardware.testing.suite_file import SuiteFile
 
 from .orders import ORDERS_VARIABLE, Made, Order, write_orders
 
-PLUGIN = "generators.mutants.mutation_plugin"
+PLUGIN = "hwcompat.generators.mutants.mutation_plugin"
 
 
 @dataclass(frozen=True, kw_only=True)

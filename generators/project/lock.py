@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.compatibility.verdict import Level
-from hardware.errors import OutputError, UsageError
-from hardware.files import write_whole
+from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.hardware.errors import OutputError, UsageError
+from hwcompat.hardware.files import write_whole
 
 from .project_outcome import CellRun
 from .project_reader import parse_project, read_text

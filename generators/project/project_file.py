@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from generators.compatibility.verdict import Level
-from hardware.cell import Cell, parsed
-from hardware.evidence.error_types import current_name
-from hardware.evidence.record import CheckLine
-from hardware.testing.tolerances import OwnTolerance
+from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.hardware.cell import Cell, parsed
+from hwcompat.hardware.evidence.error_types import current_name
+from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.hardware.testing.tolerances import OwnTolerance
 
 from .toml_table import LineSpan
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from generators.compatibility.grade import check_reason
-from generators.compatibility.verdict import Words
-from hardware.evidence.record import EDITED, CheckLine, Outcome
+from hwcompat.generators.compatibility.grade import check_reason
+from hwcompat.generators.compatibility.verdict import Words
+from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome
 
 from .project_file import AcceptedFailure, Project
 

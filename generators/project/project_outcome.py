@@ -8,10 +8,10 @@ from datetime import date
 from functools import partial
 from types import MappingProxyType
 
-from generators.compatibility.verdict import Basis, Level, Verdict, Words
-from generators.run import JobResult
-from hardware.evidence.record import CheckLine, Outcome
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict, Words
+from hwcompat.generators.run import JobResult
+from hwcompat.hardware.evidence.record import CheckLine, Outcome
+from hwcompat.hardware.plain_text import one_line
 
 from .project_file import Expectation, Project
 from .project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome, judge_accepted, shown_by

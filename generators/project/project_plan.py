@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from generators.chosen_models import choose_models, tasks_of
-from generators.compatibility.verdict import Words
-from generators.model_profile import profile_of
-from generators.options import Options
-from generators.plan import PlannedSuite
-from generators.run import JobResult, plan_job
-from hardware.cell import Cell
-from hardware.cell_selection import Shard, choose_cells
-from hardware.detection import HardwareInfo
-from hardware.errors import HwCompatError, UsageError, echo
+from hwcompat.generators.chosen_models import choose_models, tasks_of
+from hwcompat.generators.compatibility.verdict import Words
+from hwcompat.generators.model_profile import profile_of
+from hwcompat.generators.options import Options
+from hwcompat.generators.plan import PlannedSuite
+from hwcompat.generators.run import JobResult, plan_job
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell_selection import Shard, choose_cells
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import HwCompatError, UsageError, echo
 
 from .lock import levels_to_lock, update_expected
 from .project_file import Project, ProjectModel

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.verdict import Level
-from hardware import safe_read
-from hardware.backends.factory import resolve_target
-from hardware.cell import PRECISIONS, Cell
-from hardware.errors import BrokenInput, UsageError, echo
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.hardware import safe_read
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.cell import PRECISIONS, Cell
+from hwcompat.hardware.errors import BrokenInput, UsageError, echo
+from hwcompat.hardware.plain_text import one_line
 
 from .project_file import AcceptedFailure, CellTimeout, Expectation, Project, ProjectModel, ProjectTolerance
 from .toml_table import TableProblem, TomlTable, TooManyProblems, positions
@@ -142,7 +142,7 @@ def precisions_of(table: TomlTable) -> tuple[str, ...] | None:
 
 def model_of(table: TomlTable, targets: tuple[str, ...], precisions: tuple[str, ...]) -> ProjectModel | None:
     """Return one [[model]]; `targets` and `precisions` are the file's defaults."""
-    from generators.models.catalog import task_entries
+    from hwcompat.generators.models.catalog import task_entries
 
     _checked(table)
     name, revision = table.text("name"), table.text("revision")
@@ -190,7 +190,7 @@ def timeout_of(table: TomlTable) -> CellTimeout | None:
 
 def tolerance_of(table: TomlTable) -> ProjectTolerance | None:
     """Return one [[tolerance]]; a limit that would hide every error is a problem."""
-    from hardware.testing.tolerances import too_wide
+    from hwcompat.hardware.testing.tolerances import too_wide
 
     _checked(table)
     cells, reason, limit = table.text("cells"), table.text("reason"), table.number("limit")
@@ -242,7 +242,7 @@ def expected_of(table: TomlTable) -> dict[str, Expectation]:
 
 def accepted_of(table: TomlTable, lines: list[str]) -> AcceptedFailure | None:
     """Return one [[accepted_failure]]; `lines` are those of the file."""
-    from hardware.testing.checks import all_checks
+    from hwcompat.hardware.testing.checks import all_checks
 
     _checked(table)
     cell, check, error_type = table.text("cell"), table.text("check"), table.text("error_type")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from hardware.errors import HwCompatError, did_you_mean, echo
+from hwcompat.hardware.errors import HwCompatError, did_you_mean, echo
 
 MOST_PROBLEMS = 50
 """The most problems that are reported for one file, because finding suggestions takes time."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from generators.models.code_facts import CodeFacts, code_facts, keep_code_facts
-from generators.models.model_libraries import catalog_of, usable_types
-from generators.models.recipe import SHIPPED, Recipe
-from generators.models.recipe_store import load_recipe
-from hardware.command_line import run_command_line
-from hardware.inventory.system.processor import usable_cores
+from hwcompat.generators.models.code_facts import CodeFacts, code_facts, keep_code_facts
+from hwcompat.generators.models.model_libraries import catalog_of, usable_types
+from hwcompat.generators.models.recipe import SHIPPED, Recipe
+from hwcompat.generators.models.recipe_store import load_recipe
+from hwcompat.hardware.command_line import run_command_line
+from hwcompat.hardware.inventory.system.processor import usable_cores
 
 from .derive_many import Wanted, derive_and_keep, in_children, missing
 

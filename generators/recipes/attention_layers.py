@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hardware.testing.seeded_weights import has_codes
+from hwcompat.hardware.testing.seeded_weights import has_codes
 
 from .config_scopes import roles
 

@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from generators.models.catalog import load_catalog
-from generators.models.model_libraries import LIBRARY, catalog_of, lacking
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import Obstacle, Refusal
-from hardware.errors import ModelError, echo
-from hardware.testing.seeded_weights import fill, without_numbers
+from hwcompat.generators.models.catalog import load_catalog
+from hwcompat.generators.models.model_libraries import LIBRARY, catalog_of, lacking
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe_store import Obstacle, Refusal
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.testing.seeded_weights import fill, without_numbers
 
 from .config_scopes import declared_parts, readable
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from generators.models.catalog import installed_version
-from hardware.errors import BrokenInput, ModelError
+from hwcompat.generators.models.catalog import installed_version
+from hwcompat.hardware.errors import BrokenInput, ModelError
 
 _FOLDER = Path(__file__).parent / "overrides"
 _KEYS = frozenset({"reason", "like", "parts", "config", "inputs", "left_out", "not_asked", "refused"})

@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from generators.models.architectures import UNKNOWN
-from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
-from generators.models.checkpoint import Checkpoint, largest_token, read_checkpoint
-from generators.models.classifier import Classification, classify_folder, classify_type
-from generators.models.inputs import make_inputs, other_draws
-from generators.models.model_libraries import LIBRARY as DIFFUSERS
-from generators.models.model_libraries import catalog_of, denoised, installed_diffusers, require
-from generators.models.recipe import HERE, Recipe
-from generators.models.recipe_store import load_recipe, shipped_recipes
-from hardware.checkpoint_config import hash_of_config
-from hardware.compare import ReferenceNotFinite
-from hardware.errors import ModelError, echo
-from hardware.testing.checkpoints import open_model
-from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
-from hardware.testing.seeded_weights import BETWEEN, GAINS, fill
-from hardware.testing.widened_weights import copy_over
+from hwcompat.generators.models.architectures import UNKNOWN
+from hwcompat.generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
+from hwcompat.generators.models.checkpoint import Checkpoint, largest_token, read_checkpoint
+from hwcompat.generators.models.classifier import Classification, classify_folder, classify_type
+from hwcompat.generators.models.inputs import make_inputs, other_draws
+from hwcompat.generators.models.model_libraries import LIBRARY as DIFFUSERS
+from hwcompat.generators.models.model_libraries import catalog_of, denoised, installed_diffusers, require
+from hwcompat.generators.models.recipe import HERE, Recipe
+from hwcompat.generators.models.recipe_store import load_recipe, shipped_recipes
+from hwcompat.hardware.checkpoint_config import hash_of_config
+from hwcompat.hardware.compare import ReferenceNotFinite
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.testing.checkpoints import open_model
+from hwcompat.hardware.testing.reference import as_reference, float64_outputs, gradient_summary
+from hwcompat.hardware.testing.seeded_weights import BETWEEN, GAINS, fill
+from hwcompat.hardware.testing.widened_weights import copy_over
 
 from . import measurements
 from .build_model import build, class_of, configured_type, filled_model, part_of, zero_centered_weights

@@ -15,17 +15,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from generators.models.recipe import SHIPPED, SHIPPED_ORIGIN, Recipe
-from generators.models.recipe_store import Obstacle, Refusal, keep_recipe, keep_refusal, load_recipe, refusal_of
-from hardware.errors import HwCompatError
-from hardware.gc_control import uncollected
-from hardware.process import Answering, limit_memory
+from hwcompat.generators.models.recipe import SHIPPED, SHIPPED_ORIGIN, Recipe
+from hwcompat.generators.models.recipe_store import (
+    Obstacle,
+    Refusal,
+    keep_recipe,
+    keep_refusal,
+    load_recipe,
+    refusal_of,
+)
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.gc_control import uncollected
+from hwcompat.hardware.process import Answering, limit_memory
 
 TIMEOUT_S = 240.0
 MEMORY_BYTES = 8 * 2**30
 _NEEDED = (
     *("torch", "torch._dynamo", "transformers", "transformers.modeling_utils", "transformers.generation.utils"),
-    *("generators.recipes.derive", "hardware.model.greedy_decoding"),
+    *("hwcompat.generators.recipes.derive", "hwcompat.hardware.model.greedy_decoding"),
 )
 _LOOK_S = 0.5
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import ModelError
+from hwcompat.hardware.errors import ModelError
 
 from .config_scopes import overrides, referred
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from generators.models.given_recipe import GivenInput, GivenRecipe, draw_inputs
-from hardware.cell import GRAPH_TASK
-from hardware.compare import Array
-from hardware.errors import ModelError, echo
-from hardware.inventory.system.main_memory import free_bytes
-from hardware.testing.graph_files import open_reference
-from hardware.testing.graph_reference import GraphReference
-from hardware.testing.graph_weights import graph_hash, weight_files
+from hwcompat.generators.models.given_recipe import GivenInput, GivenRecipe, draw_inputs
+from hwcompat.hardware.cell import GRAPH_TASK
+from hwcompat.hardware.compare import Array
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.inventory.system.main_memory import free_bytes
+from hwcompat.hardware.testing.graph_files import open_reference
+from hwcompat.hardware.testing.graph_reference import GraphReference
+from hwcompat.hardware.testing.graph_weights import graph_hash, weight_files
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from generators.models.inputs import make_inputs
-from hardware.compare import compare
-from hardware.errors import ModelError
+from hwcompat.generators.models.inputs import make_inputs
+from hwcompat.hardware.compare import compare
+from hwcompat.hardware.errors import ModelError
 
 from .config_scopes import attribute_of, roles
 from .measurements import SUBTLE, run
@@ -290,7 +290,7 @@ def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
     """Return one example of each input."""
     import torch
 
-    from hardware.model.calls import to_tensors
+    from hwcompat.hardware.model.calls import to_tensors
 
     return to_tensors(make_inputs(drafts, 0, (_TEXT_BEHIND,)), "cpu", torch.float32)
 
@@ -300,7 +300,7 @@ def _by_forward(model: Any, drafts: Mapping[str, Spec]) -> int | None:
     that isn't observed."""
     import torch
 
-    from hardware.model.calls import without_cache
+    from hwcompat.hardware.model.calls import without_cache
 
     with torch.no_grad(), _stopped_at_places(model), _scatters():
         try:

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from generators.models.catalog import TaskEntry, load_catalog
-from generators.models.inputs import DRAWN, LENGTHS, make_inputs
-from hardware.errors import ModelError
-from hardware.model.positions import positions_of
+from hwcompat.generators.models.catalog import TaskEntry, load_catalog
+from hwcompat.generators.models.inputs import DRAWN, LENGTHS, make_inputs
+from hwcompat.hardware.errors import ModelError
+from hwcompat.hardware.model.positions import positions_of
 
 from . import measurements
 from .config_scopes import attribute_of, overrides, referred, special_tokens, text_config

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.models.inputs import DRAWN, LENGTHS, covered_by
-from hardware.compare import Array, Outputs, ReferenceNotFinite, compare
-from hardware.output_masks import masks_of
-from hardware.target import Target
-from hardware.testing.reference import as_reference, float64_outputs
-from hardware.testing.seeded_weights import ROUTING_BIASES
-from hardware.testing.tolerances import loosest_limit, tolerance_for
-from hardware.testing.widened_weights import copy_over
+from hwcompat.generators.models.inputs import DRAWN, LENGTHS, covered_by
+from hwcompat.hardware.compare import Array, Outputs, ReferenceNotFinite, compare
+from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.reference import as_reference, float64_outputs
+from hwcompat.hardware.testing.seeded_weights import ROUTING_BIASES
+from hwcompat.hardware.testing.tolerances import loosest_limit, tolerance_for
+from hwcompat.hardware.testing.widened_weights import copy_over
 
 from .attention_layers import AttentionLayer, attention_layers, half_of_heads, scale_attention, swap_two
 
@@ -47,14 +47,14 @@ LOUD = 2 * loosest_limit()
 
 def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the floating-point outputs of one forward on CPU in the model's own dtype, as float64 arrays."""
-    from hardware.model.calls import to_arrays
+    from hwcompat.hardware.model.calls import to_arrays
 
     return to_arrays({name: one for name, one in forward_pass(model, inputs).items() if one.is_floating_point()})
 
 
 def results_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the same outputs, including those of whole numbers."""
-    from hardware.model.calls import to_arrays
+    from hwcompat.hardware.model.calls import to_arrays
 
     return to_arrays(forward_pass(model, inputs))
 
@@ -63,7 +63,7 @@ def forward_pass(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[st
     """Return one forward pass's results on the CPU by name, in the parameters' dtype, without gradients."""
     import torch
 
-    from hardware.model.calls import forward, to_tensors
+    from hwcompat.hardware.model.calls import forward, to_tensors
 
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     with torch.no_grad():
@@ -72,7 +72,7 @@ def forward_pass(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[st
 
 def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[str, ...]:
     """Return the names (`aten.addmm`) of the operators of one forward, in alphabetical order."""
-    from hardware.backends._trace import operator_trace
+    from hwcompat.hardware.backends._trace import operator_trace
 
     with operator_trace("cpu") as trace:
         forward_pass(model, inputs)
@@ -128,7 +128,7 @@ def sensitivity_of(
 
     `model` is float32 and stays unchanged. Raises `ReferenceNotFinite`.
     """
-    from hardware.model.calls import forget_passes
+    from hwcompat.hardware.model.calls import forget_passes
 
     masks = masks_of(masked_by, inputs)
 
@@ -189,7 +189,7 @@ def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
     """Return the error of half precision; empty if an operator doesn't support it, or an output isn't finite."""
     import torch
 
-    from hardware.model.calls import in_dtype
+    from hwcompat.hardware.model.calls import in_dtype
 
     try:
         error = moved(lambda changed: in_dtype(changed, torch.bfloat16))

@@ -12,11 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate
-from generators.models.classifier import Classification, kind_of
-from generators.recipes.on_demand import memory_in_child
-from hardware.errors import ModelError, echo
-from hardware.files import PRODUCT, cache_folder, write_whole
+from hwcompat.generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate
+from hwcompat.generators.models.classifier import Classification, kind_of
+from hwcompat.generators.recipes.on_demand import memory_in_child
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.files import PRODUCT, cache_folder, write_whole
 
 log = logging.getLogger(__name__)
 

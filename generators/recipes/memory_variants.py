@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, as_quantized, fit
-from generators.compatibility.selection import LAST_RESORT
-from generators.models.classifier import classify
-from generators.recipes.memory_answer import MemoryAnswer, memory_answer
-from hardware.backends.factory import resolve_target
-from hardware.errors import BackendUnavailable
-from hardware.inventory.target_status import TargetStatus
+from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, as_quantized, fit
+from hwcompat.generators.compatibility.selection import LAST_RESORT
+from hwcompat.generators.models.classifier import classify
+from hwcompat.generators.recipes.memory_answer import MemoryAnswer, memory_answer
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.errors import BackendUnavailable
+from hwcompat.hardware.inventory.target_status import TargetStatus
 
 _HALVINGS = 3
 """How often a batch is halved; a context is as often (`memory_request`)."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from generators.models.catalog import TaskEntry
+from hwcompat.generators.models.catalog import TaskEntry
 
 from .config_scopes import attribute_of, known_of, roles, tree
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from generators.models.given_recipe import GivenRecipe
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import keep_recipe, load_recipe
-from hardware.errors import ModelError, echo
-from hardware.process import DROPPED, NoAnswer, answer, ask, limit_memory, run, with_product
+from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe_store import keep_recipe, load_recipe
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.process import DROPPED, NoAnswer, answer, ask, limit_memory, run, with_product
 
 from .operator_calls import OperatorCall
 
@@ -103,7 +103,7 @@ def derive_missing(model_types: Sequence[str], *, all_tasks: bool) -> None:
     # What it left out is derived one by one, with the reason if it can't be.
     words = [*(["--all-tasks"] if all_tasks else []), *model_types]
     run(
-        [sys.executable, "-P", "-m", "generators.recipes", "--missing", *words],
+        [sys.executable, "-P", "-m", "hwcompat.generators.recipes", "--missing", *words],
         limit_s=None,
         environment=with_product(),
         stdout=DROPPED,
@@ -128,7 +128,7 @@ def _ask(work: str, *arguments: Any, limit_s: float = _LONGEST_S, offline: bool 
 
 
 def _answer(asked: Mapping[str, Any]) -> Any:
-    from hardware.testing.runner import default_memory_limit
+    from hwcompat.hardware.testing.runner import default_memory_limit
 
     # A configuration or a graph may exceed the memory: then only this process fails.
     limit_memory(default_memory_limit())

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.models.given_recipe import GivenInput, GivenRecipe, draw_inputs
-from generators.models.recipe import HERE
-from hardware.cell import MODULE_TASK
-from hardware.compare import Array, ReferenceNotFinite, compare
-from hardware.errors import ModelError, echo
-from hardware.testing.model_test import use_working_directory
-from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
+from hwcompat.generators.models.given_recipe import GivenInput, GivenRecipe, draw_inputs
+from hwcompat.generators.models.recipe import HERE
+from hwcompat.hardware.cell import MODULE_TASK
+from hwcompat.hardware.compare import Array, ReferenceNotFinite, compare
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.testing.model_test import use_working_directory
+from hwcompat.hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 
 from . import measurements
 from .probe import record

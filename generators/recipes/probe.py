@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.models.catalog import TaskEntry
-from generators.models.classifier import Classification
-from generators.models.inputs import LENGTHS, make_inputs, placeholders
-from generators.models.model_libraries import denoised
-from hardware.compare import Array, Outputs, ReferenceNotFinite, compare_gradients, is_whole, scale_of
-from hardware.errors import ModelError
-from hardware.output_masks import covering, masks_of
-from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
-from hardware.testing.widened_weights import copy_over
+from hwcompat.generators.models.catalog import TaskEntry
+from hwcompat.generators.models.classifier import Classification
+from hwcompat.generators.models.inputs import LENGTHS, make_inputs, placeholders
+from hwcompat.generators.models.model_libraries import denoised
+from hwcompat.hardware.compare import Array, Outputs, ReferenceNotFinite, compare_gradients, is_whole, scale_of
+from hwcompat.hardware.errors import ModelError
+from hwcompat.hardware.output_masks import covering, masks_of
+from hwcompat.hardware.testing.reference import as_reference, float64_gradients, float64_outputs
+from hwcompat.hardware.testing.widened_weights import copy_over
 
 from . import measurements
 from .build_model import line_of
@@ -262,8 +262,8 @@ def lost_gradients(
     """
     import torch
 
-    from hardware.backends._torch import loss_gradients
-    from hardware.model.calls import to_tensors
+    from hwcompat.hardware.backends._torch import loss_gradients
+    from hwcompat.hardware.model.calls import to_tensors
 
     exact = as_reference(copy_over(model))
     try:
@@ -322,8 +322,8 @@ def _unrun(model: torch.nn.Module, reached: Collection[str]) -> Iterator[str]:
 def _decoded_with_cache(model: torch.nn.Module, found: RecipeProbe) -> bool:
     import torch
 
-    from hardware.model.calls import to_tensors
-    from hardware.model.greedy_decoding import greedy
+    from hwcompat.hardware.model.calls import to_tensors
+    from hwcompat.hardware.model.greedy_decoding import greedy
 
     try:
         return greedy(model, to_tensors(found.inputs, "cpu", torch.float32), steps=_STEPS, use_cache=True).used_cache

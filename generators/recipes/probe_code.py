@@ -21,20 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, CodeFacts
-from generators.models.inputs import make_inputs, other_draws
-from generators.models.recipe import Recipe
-from hardware.backends.base import ModelInput, Unsupported
-from hardware.compare import Array, compare
-from hardware.export.convert_model import Compute, Tensors, bare_forward, by_position, holding, traceable
-from hardware.export.decoding_graphs import decoding_graphs
-from hardware.export.exported import ONNX, Exported
-from hardware.export.onnx_export import export_onnx, missing_packages
-from hardware.export.verify_export import STEPS, Proof, held_inputs
-from hardware.model.calls import forward, to_arrays, to_tensors
-from hardware.model.positions import host_positions
-from hardware.testing.reference import as_reference, float64_generation, float64_outputs, identity_of
-from hardware.testing.widened_weights import copy_over
+from hwcompat.generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, CodeFacts
+from hwcompat.generators.models.inputs import make_inputs, other_draws
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.hardware.backends.base import ModelInput, Unsupported
+from hwcompat.hardware.compare import Array, compare
+from hwcompat.hardware.export.convert_model import Compute, Tensors, bare_forward, by_position, holding, traceable
+from hwcompat.hardware.export.decoding_graphs import decoding_graphs
+from hwcompat.hardware.export.exported import ONNX, Exported
+from hwcompat.hardware.export.onnx_export import export_onnx, missing_packages
+from hwcompat.hardware.export.verify_export import STEPS, Proof, held_inputs
+from hwcompat.hardware.model.calls import forward, to_arrays, to_tensors
+from hwcompat.hardware.model.positions import host_positions
+from hwcompat.hardware.testing.reference import as_reference, float64_generation, float64_outputs, identity_of
+from hwcompat.hardware.testing.widened_weights import copy_over
 
 from . import measurements
 from .build_model import filled_model, line_of

@@ -16,15 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from generators.models.catalog import TaskClass, load_catalog
-from generators.models.checkpoint import read_checkpoint
-from generators.models.classifier import Classification, classify_folder, classify_type
-from generators.models.inputs import make_inputs
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import load_recipe
-from hardware.compare import Array
-from hardware.errors import ModelError, echo
-from hardware.inventory.system.main_memory import free_bytes
+from hwcompat.generators.models.catalog import TaskClass, load_catalog
+from hwcompat.generators.models.checkpoint import read_checkpoint
+from hwcompat.generators.models.classifier import Classification, classify_folder, classify_type
+from hwcompat.generators.models.inputs import make_inputs
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe_store import load_recipe
+from hwcompat.hardware.compare import Array
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.inventory.system.main_memory import free_bytes
 
 from . import tiny
 from .build_model import build, class_of, line_of
@@ -159,7 +159,7 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, 
     experts without a loop). Sizes that depend on values have names (`u0`). Raises `ModelError` if the type has no
     recipe, or its code reads the values of other tensors.
     """
-    from hardware.export.traceable import traceable_parts
+    from hwcompat.hardware.export.traceable import traceable_parts
 
     recipe = load_recipe(model_type, task)
     if recipe is None or recipe.library != "transformers":
@@ -190,7 +190,7 @@ def _calls(
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from transformers.initialization import no_init_weights
 
-    from hardware.model.calls import forward, to_tensors
+    from hwcompat.hardware.model.calls import forward, to_tensors
 
     unknown_numbers = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=unknown_numbers)

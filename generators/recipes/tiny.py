@@ -12,9 +12,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from generators.models.catalog import Catalog, TaskClass
-from generators.models.classifier import Classification
-from hardware.errors import ModelError
+from hwcompat.generators.models.catalog import Catalog, TaskClass
+from hwcompat.generators.models.classifier import Classification
+from hwcompat.hardware.errors import ModelError
 
 from .config_division import (
     Division,

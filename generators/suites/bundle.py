@@ -8,13 +8,13 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from generators.models.given_recipe import GivenRecipe
-from generators.suites.planned_suite import PlannedSuite
-from hardware.errors import OutputError, UsageError
-from hardware.evidence.revisions import PACKED, packed_parts
-from hardware.evidence.versions import RELEASE
-from hardware.files import PRODUCT, ROOT, package_files, write_whole
-from hardware.testing.bundle_runner import SCHEMA_VERSION, SUITES, TESTED
+from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.suites.planned_suite import PlannedSuite
+from hwcompat.hardware.errors import OutputError, UsageError
+from hwcompat.hardware.evidence.revisions import PACKED, packed_parts
+from hwcompat.hardware.evidence.versions import RELEASE
+from hwcompat.hardware.files import PRODUCT, ROOT, package_files, write_whole
+from hwcompat.hardware.testing.bundle_runner import SCHEMA_VERSION, SUITES, TESTED
 
 from .render import environment
 from .suite_files import suite_conftest

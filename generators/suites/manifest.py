@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import OutputError
-from hardware.files import cache_folder, write_whole
+from hwcompat.hardware.errors import OutputError
+from hwcompat.hardware.files import cache_folder, write_whole
 
 _ROOT = Path(__file__).parents[2]
 _SOURCES = ("generators", "hardware", "templates")

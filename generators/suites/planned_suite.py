@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from generators.compatibility.selection import Selection
-from generators.compatibility.verdict import Verdict
-from generators.model_profile import Profile
-from hardware.cell import Cell
-from hardware.target import Target
-from hardware.testing.tolerances import OwnTolerance
+from hwcompat.generators.compatibility.selection import Selection
+from hwcompat.generators.compatibility.verdict import Verdict
+from hwcompat.generators.model_profile import Profile
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.tolerances import OwnTolerance
 
 
 @dataclass(frozen=True, kw_only=True)

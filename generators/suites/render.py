@@ -16,18 +16,18 @@ from typing import Any
 
 import jinja2
 
-from generators.models.given_recipe import GivenInput, GivenRecipe
-from generators.models.inputs import covered_by, other_draws, placeholders
-from generators.models.recipe import HERE, Recipe
-from hardware.backends.factory import backend_class
-from hardware.cell import Cell
-from hardware.command_names import PROGRAM
-from hardware.errors import UsageError, echo
-from hardware.evidence.revisions import suite_revisions
-from hardware.files import PRODUCT
-from hardware.testing.checks import Check, applicable_checks
-from hardware.testing.suite_file import stamp
-from hardware.testing.tolerances import OwnTolerance
+from hwcompat.generators.models.given_recipe import GivenInput, GivenRecipe
+from hwcompat.generators.models.inputs import covered_by, other_draws, placeholders
+from hwcompat.generators.models.recipe import HERE, Recipe
+from hwcompat.hardware.backends.factory import backend_class
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.command_names import PROGRAM
+from hwcompat.hardware.errors import UsageError, echo
+from hwcompat.hardware.evidence.revisions import suite_revisions
+from hwcompat.hardware.files import PRODUCT
+from hwcompat.hardware.testing.checks import Check, applicable_checks
+from hwcompat.hardware.testing.suite_file import stamp
+from hwcompat.hardware.testing.tolerances import OwnTolerance
 
 from .user_templates import FolderAlone, OwnTemplates, rendered_in_child
 

@@ -10,18 +10,18 @@ from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
-from generators.compatibility.rule_facts import facts_here
-from generators.compatibility.rules import load_rules, predict
-from generators.recipes.on_demand import recipe_for
-from generators.suites.planned_suite import PlannedSuite
-from hardware.detection import HardwareInfo
-from hardware.errors import BrokenInput, HwCompatError, ModelError, NothingMatched, OutputError
-from hardware.files import write_whole
-from hardware.safe_read import read_text
-from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
-from hardware.testing.pytest_environment import DEVICES_VARIABLE
-from hardware.testing.suite_file import SuiteFile, is_edited, read_suite
-from hardware.testing.tolerances import OwnTolerance
+from hwcompat.generators.compatibility.rule_facts import facts_here
+from hwcompat.generators.compatibility.rules import load_rules, predict
+from hwcompat.generators.recipes.on_demand import recipe_for
+from hwcompat.generators.suites.planned_suite import PlannedSuite
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, NothingMatched, OutputError
+from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.safe_read import read_text
+from hwcompat.hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hwcompat.hardware.testing.pytest_environment import DEVICES_VARIABLE
+from hwcompat.hardware.testing.suite_file import SuiteFile, is_edited, read_suite
+from hwcompat.hardware.testing.tolerances import OwnTolerance
 
 from .render import TEMPLATES, render
 

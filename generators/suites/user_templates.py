@@ -19,10 +19,10 @@ import jinja2
 from jinja2.loaders import split_template_path
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from hardware.errors import UsageError
-from hardware.plain_text import one_line
-from hardware.process import Answering
-from hardware.safe_read import is_inside, is_plain_file
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.process import Answering
+from hwcompat.hardware.safe_read import is_inside, is_plain_file
 
 LARGEST = 4 * 1024 * 1024
 """The largest template, and the largest rendered text, in bytes."""

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from generators.mutants.model_anatomy import SMALLEST_CHANGE
-from generators.mutants.mutation_operators import OPERATORS
-from generators.mutants.orders import Made, MutantStatus, Order, judge_clean, judge_mutant
-from generators.mutants.rounds import Ran, run_round
-from generators.options import Options
-from generators.suites.planned_suite import PlannedSuite
-from hardware.backends.factory import backend_class
-from hardware.cell import Cell
-from hardware.cell_selection import choose_cells
-from hardware.errors import BrokenInput, HwCompatError, NothingMatched, OutputError
-from hardware.evidence.record import CheckLine, Outcome, Stage
-from hardware.target import Target
-from hardware.testing.progress import Progress
-from hardware.testing.runner import Limits, default_memory_limit
-from hardware.testing.schedule import default_jobs
-from hardware.testing.suite_file import SuiteFile, read_suite
-from hardware.testing.tolerances import tolerance_for
+from hwcompat.generators.mutants.model_anatomy import SMALLEST_CHANGE
+from hwcompat.generators.mutants.mutation_operators import OPERATORS
+from hwcompat.generators.mutants.orders import Made, MutantStatus, Order, judge_clean, judge_mutant
+from hwcompat.generators.mutants.rounds import Ran, run_round
+from hwcompat.generators.options import Options
+from hwcompat.generators.suites.planned_suite import PlannedSuite
+from hwcompat.hardware.backends.factory import backend_class
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell_selection import choose_cells
+from hwcompat.hardware.errors import BrokenInput, HwCompatError, NothingMatched, OutputError
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.progress import Progress
+from hwcompat.hardware.testing.runner import Limits, default_memory_limit
+from hwcompat.hardware.testing.schedule import default_jobs
+from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
+from hwcompat.hardware.testing.tolerances import tolerance_for
 
 from .suite_files import SuiteState, prepare_folder, state_of, write_suite
 

@@ -18,6 +18,7 @@ NAME = "conftest.py"
 
 GENERATED = frozenset(
     {
+        "5f989e3246a197d780d49aca1a08bc18a4042b066eaee2e0bbea21c02e569009",
         "e633850d5df00500879b1b9e72c993a4fc7e8bbc0836a1c759e3d2d028cf7c18",
         "226846ed2baf630d5d7d71a8139b7ab13117ef6f08963782c47e44682f798f6e",
         "8ce032cd20b6eb1483d87ea7c7d7f1b23d302e21417ad2233342b7f372bb2ab1",

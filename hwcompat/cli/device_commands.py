@@ -6,12 +6,12 @@ from pathlib import Path
 
 import rich_click as click
 
-from generators.options import Options
-from hardware.errors import UsageError
-from hardware.hardware_commands import compare_command, deliver, doctor_command
-from hardware.inventory_text import FORMATS
-from hardware.plugins import plugins
-from reports.report_request import Request
+from hwcompat.generators.options import Options
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.hardware_commands import compare_command, deliver, doctor_command
+from hwcompat.hardware.inventory_text import FORMATS
+from hwcompat.hardware.plugins import plugins
+from hwcompat.reports.report_request import Request
 
 from .option_table import takes
 from .report_options import requests
@@ -36,9 +36,9 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
       hwcompat devices list
       hwcompat devices list --format json --output lab1.json
     """
-    from hardware.detection import detect
-    from hardware.inventory_text import list_text
-    from hardware.recording import ReplayedMachine
+    from hwcompat.hardware.detection import detect
+    from hwcompat.hardware.inventory_text import list_text
+    from hwcompat.hardware.recording import ReplayedMachine
 
     if asked.host:
         if replay or smart:

@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 import click
 
-from hardware.command_line import USAGE, run_command_line
-from hardware.command_names import PROGRAM
-from hardware.errors import UsageError
+from hwcompat.hardware.command_line import USAGE, run_command_line
+from hwcompat.hardware.command_names import PROGRAM
+from hwcompat.hardware.errors import UsageError
 
 from .main_program import program
 

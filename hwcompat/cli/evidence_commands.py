@@ -6,15 +6,15 @@ from pathlib import Path
 
 import rich_click as click
 
-from generators.options import Options
-from hardware.command_names import own_command
-from hardware.errors import UsageError, echo
-from hardware.evidence.address import Address
-from hardware.evidence.evidence_location import EvidenceLocation, read_only_location
-from hardware.files import DEFAULT_EVIDENCE
-from hardware.hardware_commands import check_command, sign_command
-from hardware.plugins import plugins
-from reports.evidence_command import compact_folder, merge_folder, publish_folder
+from hwcompat.generators.options import Options
+from hwcompat.hardware.command_names import own_command
+from hwcompat.hardware.errors import UsageError, echo
+from hwcompat.hardware.evidence.address import Address
+from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, read_only_location
+from hwcompat.hardware.files import DEFAULT_EVIDENCE
+from hwcompat.hardware.hardware_commands import check_command, sign_command
+from hwcompat.hardware.plugins import plugins
+from hwcompat.reports.evidence_command import compact_folder, merge_folder, publish_folder
 
 from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, redact_unless_asked, takes
 

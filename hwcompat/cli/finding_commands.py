@@ -8,11 +8,11 @@ from pathlib import Path
 
 import rich_click as click
 
-from generators.options import Options
-from hardware.command_names import own_command
-from hardware.plugins import plugins
-from reports.formats import FORMATS
-from reports.report_request import Request, check_report
+from hwcompat.generators.options import Options
+from hwcompat.hardware.command_names import own_command
+from hwcompat.hardware.plugins import plugins
+from hwcompat.reports.formats import FORMATS
+from hwcompat.reports.report_request import Request, check_report
 
 from .option_table import EXISTING_FOLDER, redact_unless_asked, takes
 from .report_options import requests
@@ -33,7 +33,7 @@ def report_command(request: Request) -> int:
       hwcompat report --format html --output-dir reports
       hwcompat report --model bert --device cpu
     """
-    from reports.collect_command import collect
+    from hwcompat.reports.collect_command import collect
 
     request = request if request.has_action else replace(request, collect_all=True)
     check_report(request)
@@ -55,7 +55,7 @@ def compare_command(request: Request, before: str | None, after: str | None) -> 
       hwcompat compare previous latest
       hwcompat compare last-green
     """
-    from reports.compare_command import compare
+    from hwcompat.reports.compare_command import compare
 
     return compare(request, [one for one in (before, after) if one])
 
@@ -65,7 +65,7 @@ def compare_command(request: Request, before: str | None, after: str | None) -> 
 @requests("output_dir", "fail_on", formats=("text", "markdown", "json"))
 def diagnose_command(request: Request, source: str) -> int:
     """Find the cause in a traceback or log and say what to do. Works offline; - reads standard input."""
-    from reports.diagnose_command import diagnose_pasted
+    from hwcompat.reports.diagnose_command import diagnose_pasted
 
     return diagnose_pasted(request, source)
 

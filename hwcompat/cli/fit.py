@@ -8,10 +8,10 @@ from pathlib import Path
 
 import rich_click as click
 
-from generators.compatibility.memory_fit import PRECISIONS, AvailableMemory, parse_size
-from hardware.command_line import note, terminal_width
-from hardware.errors import UsageError, echo
-from hardware.plain_text import json_text
+from hwcompat.generators.compatibility.memory_fit import PRECISIONS, AvailableMemory, parse_size
+from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.errors import UsageError, echo
+from hwcompat.hardware.plain_text import json_text
 
 _TOKENS = re.compile(r"(\d{1,8}|\d{1,3}(?:,\d{3}){1,2})(k?)", re.IGNORECASE)
 _SIZE = re.compile(r"([\d.]+)\s*([a-z]+)", re.IGNORECASE)
@@ -47,7 +47,7 @@ def _devices_of(_context: click.Context, _option: click.Parameter, texts: tuple[
 
 def _precision(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     """Return the name of a precision; the usual short names, such as bf16, are accepted."""
-    from generators.compatibility.grade import level_rules
+    from hwcompat.generators.compatibility.grade import level_rules
 
     found = level_rules().precision(text) if text else None
     if found and found not in PRECISIONS:
@@ -91,13 +91,13 @@ def fit_command(
     \b
     Exit codes: 0 it fits, 1 it doesn't fit a device that you named, or none of this machine.
     """
-    from generators.recipes.memory_variants import fit_model, rooms_here
-    from reports.fit_text import fit_json, fit_text
+    from hwcompat.generators.recipes.memory_variants import fit_model, rooms_here
+    from hwcompat.reports.fit_text import fit_json, fit_text
 
     rooms = [*sizes]
     if devices or not sizes:
-        from hardware.basic_detection import inventory_here
-        from hardware.detection import targets
+        from hwcompat.hardware.basic_detection import inventory_here
+        from hwcompat.hardware.detection import targets
 
         rooms += rooms_here(targets(inventory_here()), [one for one in devices if one != "auto"])
     if not rooms:

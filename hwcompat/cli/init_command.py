@@ -11,10 +11,10 @@ import rich_click as click
 from click.shell_completion import get_completion_class
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hardware.command_line import note
-from hardware.command_names import PROGRAM
-from hardware.errors import OutputError, UsageError
-from hardware.files import write_whole
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.command_names import PROGRAM
+from hwcompat.hardware.errors import OutputError, UsageError
+from hwcompat.hardware.files import write_whole
 
 _TEMPLATES = Path(__file__).with_name("init")
 _PROJECT = Path("hwcompat.toml")
@@ -50,7 +50,7 @@ def init_command(models: Sequence[str], devices: Sequence[str], ci: str | None, 
     names = tuple(models) or tuple(_models_here(Path()))
     if not names:
         raise UsageError("no model was found in this folder", fix="Name one: hwcompat init --model bert")
-    from hardware.backends.factory import resolve_target
+    from hwcompat.hardware.backends.factory import resolve_target
 
     server = ci or _server_here(Path())
     values = {"models": names, "targets": [resolve_target(name) for name in devices], "install": shlex.quote(install)}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import rich_click as click
 
-from generators.options import Options
-from hardware.command_line import terminal_width
-from hardware.command_names import own_command
-from hardware.errors import UsageError
-from hardware.plugins import plugins
+from hwcompat.generators.options import Options
+from hwcompat.hardware.command_line import terminal_width
+from hwcompat.hardware.command_names import own_command
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.plugins import plugins
 
 from .option_table import CELLS, PATTERNS, takes
 
@@ -28,7 +28,7 @@ def matrix_command(asked: Options) -> int:
       hwcompat matrix --format json > before.json
       hwcompat matrix --baseline before.json --fail-on worse
     """
-    from reports.matrix_command import report_matrix
+    from hwcompat.reports.matrix_command import report_matrix
 
     if asked.fail_on and not asked.baseline:
         raise UsageError("--fail-on needs --baseline", fix="Name the matrix to compare with: --baseline FILE.json")
@@ -49,7 +49,7 @@ def coverage_command(asked: Options) -> int:
       hwcompat coverage --targets cpu,openvino
       hwcompat coverage --previous coverage.json --fail-under 90
     """
-    from reports.coverage_command import report_coverage
+    from hwcompat.reports.coverage_command import report_coverage
 
     return report_coverage(asked, own_command())
 
@@ -68,10 +68,10 @@ def explain_command(asked: Options, cell: str | None) -> int:
       hwcompat explain --model ./my-checkpoint --device openvino
     """
     if cell:
-        from reports.explain_command import report_explanation
+        from hwcompat.reports.explain_command import report_explanation
 
         return report_explanation(asked, cell)
-    from reports.suites_text import explained_text
+    from hwcompat.reports.suites_text import explained_text
 
     from .suite_commands import select_suites
 

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import rich_click as click
 
-from hardware.command_line import be_quiet, run_command_line
-from hardware.command_names import PROGRAM, as_runnable
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.evidence.versions import RELEASE
+from hwcompat.hardware.command_line import be_quiet, run_command_line
+from hwcompat.hardware.command_names import PROGRAM, as_runnable
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.evidence.versions import RELEASE
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "explain": "knowledge_commands:explain_command",
         "calibration": "knowledge_commands:calibration_command",
         "backlog": "knowledge_commands:backlog_command",
-        "classify": "generators.models.classifier:main",
+        "classify": "hwcompat.generators.models.classifier:main",
         "report": "finding_commands:report_command",
         "compare": "finding_commands:compare_command",
         "diagnose": "finding_commands:diagnose_command",

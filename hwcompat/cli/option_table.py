@@ -15,14 +15,14 @@ from typing import Any
 
 import rich_click as click
 
-from generators.models.priority import PRIORITIES
-from generators.options import Options
-from hardware.cell import PRECISIONS
-from hardware.command_line import PrecisionChoice, note
-from hardware.evidence.address import Address
-from hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
-from hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
-from hardware.redaction import LEFT_IN, turn_off
+from hwcompat.generators.models.priority import PRIORITIES
+from hwcompat.generators.options import Options
+from hwcompat.hardware.cell import PRECISIONS
+from hwcompat.hardware.command_line import PrecisionChoice, note
+from hwcompat.hardware.evidence.address import Address
+from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
+from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
+from hwcompat.hardware.redaction import LEFT_IN, turn_off
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)

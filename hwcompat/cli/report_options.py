@@ -10,10 +10,10 @@ from typing import Any
 
 import rich_click as click
 
-from hardware.command_line import PrecisionChoice
-from hardware.evidence.evidence_location import EvidenceLocation, fetch_remote
-from hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
-from reports.report_request import request_of
+from hwcompat.hardware.command_line import PrecisionChoice
+from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote
+from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
+from hwcompat.reports.report_request import request_of
 
 from .option_table import FILE, SEVERITIES
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from generators.options import Options
-from hardware.command_line import note
-from hardware.command_names import command_of, own_arguments, own_command
-from hardware.errors import BrokenInput, ModelError, ModelMissing, UsageError, echo
-from hardware.files import DEFAULT_SUITES
-from hardware.plugins import plugins
-from reports.suites_text import cells_text, compared_text, published_text, verified_text, written_text
+from hwcompat.generators.options import Options
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.command_names import command_of, own_arguments, own_command
+from hwcompat.hardware.errors import BrokenInput, ModelError, ModelMissing, UsageError, echo
+from hwcompat.hardware.files import DEFAULT_SUITES
+from hwcompat.hardware.plugins import plugins
+from hwcompat.reports.suites_text import cells_text, compared_text, published_text, verified_text, written_text
 
 from .option_table import CELLS, FILE, FOLDER, PATTERNS, RUNNING, WRITING, redact_unless_asked, takes
 
 if TYPE_CHECKING:
-    from generators.plan import PlannedSuite
-    from generators.project.project_plan import ProjectRun
-    from generators.run import WrittenSuite
-    from hardware.detection import HardwareInfo
+    from hwcompat.generators.plan import PlannedSuite
+    from hwcompat.generators.project.project_plan import ProjectRun
+    from hwcompat.generators.run import WrittenSuite
+    from hwcompat.hardware.detection import HardwareInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def select_suites(asked: Options, *, with_missing: bool = False) -> SelectedSuit
 
     A checkpoint whose weights are missing has a suite only `with_missing`: its run reports `unknown`.
     """
-    from generators.plan import without_missing
+    from hwcompat.generators.plan import without_missing
 
     inventory = inventory_of(asked)
     project = project_of(asked, inventory)
@@ -78,7 +78,7 @@ def inventory_of(asked: Options) -> HardwareInfo:
     if asked.host:
         found: HardwareInfo = plugins().job("host_inventory")(asked)
         return found
-    from hardware.basic_detection import inventory_here
+    from hwcompat.hardware.basic_detection import inventory_here
 
     return inventory_here()
 
@@ -87,7 +87,7 @@ def project_of(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
     """Return the plan of the project file; None if none was named. Options override it."""
     if asked.config is None:
         return None
-    from generators.project.project_plan import plan_asked
+    from hwcompat.generators.project.project_plan import plan_asked
 
     return plan_asked(
         asked,
@@ -100,7 +100,7 @@ def project_of(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
 
 def write(asked: Options, selection: SelectedSuites) -> Sequence[WrittenSuite]:
     """Write the suites; one that was edited by hand is left alone without `--force`, and named."""
-    from generators.run import write_suites
+    from hwcompat.generators.run import write_suites
 
     written = write_suites(selection.planned, asked.output_dir, force=asked.force)
     edited = [one for one in written if str(one.state) == "edited" and not asked.force]
@@ -126,7 +126,7 @@ def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
     redact_unless_asked(asked)
     selection = select_suites(asked, with_missing=not (asked.host or asked.distributed))
     written = write(asked, selection)
-    from reports.run_command import run_suites
+    from hwcompat.reports.run_command import run_suites
 
     return selection.finish(run_suites(asked, written, selection.inventory, selection.project, own_command()))
 
@@ -153,7 +153,7 @@ def generate_command(asked: Options) -> int:
     _show_written(asked, levels)
     edited = any(str(one.state) == "edited" for one in written) and not asked.force
     if key and not (selection.unmet or edited or any(not one.profile.is_plain_type for one in selection.planned)):
-        from generators.suites.manifest import remember
+        from hwcompat.generators.suites.manifest import remember
 
         remember(asked.output_dir, key, levels, selection.notes)
     return selection.finish(0)
@@ -183,8 +183,8 @@ def verify_command(asked: Options, folder: Path | None) -> int:
 
     Without models, check the suites in FOLDER. With models, write only the suites that pass this check.
     """
-    from generators.suites.verify import publish_suites, verify_asked
-    from reports.progress_bar import progress_on
+    from hwcompat.generators.suites.verify import publish_suites, verify_asked
+    from hwcompat.reports.progress_bar import progress_on
 
     progress = progress_on(sys.stderr)
     if not (asked.models or asked.priority or asked.architectures or asked.config):
@@ -212,8 +212,8 @@ def verify_command(asked: Options, folder: Path | None) -> int:
 @takes(*CELLS, *PATTERNS, "template_dir", formats=())
 def bundle_command(asked: Options, path: Path) -> int:
     """Pack the suites of models on devices into FILE.zip, with a run.py for another machine."""
-    from generators.suites.bundle import write_bundle
-    from hardware.evidence.versions import versions_of
+    from hwcompat.generators.suites.bundle import write_bundle
+    from hwcompat.hardware.evidence.versions import versions_of
 
     selection = select_suites(asked)
     write_bundle(path, selection.planned, versions_of(selection.inventory))
@@ -278,8 +278,8 @@ def _for_pytest(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _compare(asked: Options, folder: Path, *, update: bool) -> int:
-    from generators.suites.suite_files import compare_suites, regenerate
-    from hardware.basic_detection import inventory_here
+    from hwcompat.generators.suites.suite_files import compare_suites, regenerate
+    from hwcompat.hardware.basic_detection import inventory_here
 
     inventory = inventory_here()
     project = project_of(asked, inventory)
@@ -302,9 +302,9 @@ def _compare(asked: Options, folder: Path, *, update: bool) -> int:
 
 def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
     """Return the suites that the command line asks for, why models have none, and which of those were named."""
-    from generators.chosen_models import choose_models, profiles_of
-    from generators.run import plan_job
-    from hardware.cell_selection import Shard
+    from hwcompat.generators.chosen_models import choose_models, profiles_of
+    from hwcompat.generators.run import plan_job
+    from hwcompat.hardware.cell_selection import Shard
 
     chosen = choose_models(
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
@@ -336,16 +336,16 @@ def _key(asked: Options, inventory: HardwareInfo) -> str:
     """Return a hash of everything that the suites are made from; empty if that can't be known beforehand."""
     if asked.list_cells or asked.config or asked.host or "-" in asked.models:
         return ""
-    from generators.models.recipe import DERIVED
-    from generators.suites.manifest import generation_key
-    from hardware.files import cache_folder
+    from hwcompat.generators.models.recipe import DERIVED
+    from hwcompat.generators.suites.manifest import generation_key
+    from hwcompat.hardware.files import cache_folder
 
     request = {name: getattr(asked, name) for name in _OF_A_REQUEST}
     return generation_key(request, inventory.to_dict(), [cache_folder(DERIVED)], asked.template_dir)
 
 
 def _is_unchanged(asked: Options, key: str) -> bool:
-    from generators.suites.manifest import what_is_there
+    from hwcompat.generators.suites.manifest import what_is_there
 
     present = what_is_there(asked.output_dir, key)
     if present is not None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.compatibility.run_summary import RunState, RunSummary, is_to_come
-from hardware.evidence.record import EDITED, CheckLine, RunLine, WeightsKind
-from hardware.evidence.versions import ABSENT, comparable_versions
-from hardware.inventory_diff import Difference, compare_inventories
-from hardware.inventory_file import inventory_problem
+from hwcompat.generators.compatibility.run_summary import RunState, RunSummary, is_to_come
+from hwcompat.hardware.evidence.record import EDITED, CheckLine, RunLine, WeightsKind
+from hwcompat.hardware.evidence.versions import ABSENT, comparable_versions
+from hwcompat.hardware.inventory_diff import Difference, compare_inventories
+from hwcompat.hardware.inventory_file import inventory_problem
 
 from ..text import json_values
 

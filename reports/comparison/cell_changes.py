@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from generators.compatibility.grade import level_rules
-from generators.compatibility.run_summary import RunState, RunSummary, is_to_come, moment_of, summarize_run
-from hardware.evidence.record import CheckLine, Outcome, RunLine, WeightsKind
-from hardware.evidence.runs import OutcomeTally, RunEvidence
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.grade import level_rules
+from hwcompat.generators.compatibility.run_summary import RunState, RunSummary, is_to_come, moment_of, summarize_run
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, RunLine, WeightsKind
+from hwcompat.hardware.evidence.runs import OutcomeTally, RunEvidence
+from hwcompat.hardware.plain_text import one_line
 
 from ..reason_text import texts
 from .causes import Cause, Hardware, alternation, cause_of, slowdown, version_differences

@@ -10,11 +10,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.run_summary import RunState, RunSummary, is_to_come, moment_of
-from generators.compatibility.verdict import Reason
-from hardware.evidence.record import RunLine
-from hardware.evidence.versions import expired_by
-from hardware.inventory_diff import Difference
+from hwcompat.generators.compatibility.run_summary import RunState, RunSummary, is_to_come, moment_of
+from hwcompat.generators.compatibility.verdict import Reason
+from hwcompat.hardware.evidence.record import RunLine
+from hwcompat.hardware.evidence.versions import expired_by
+from hwcompat.hardware.inventory_diff import Difference
 
 from ..finding import Severity
 from ..reason_text import texts

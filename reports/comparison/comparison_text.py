@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from generators.compatibility.run_summary import RunState
-from hardware.errors import UsageError
-from hardware.evidence.versions import expired_by
-from hardware.inventory_diff import value_text
-from hardware.plain_text import json_text, one_line
+from hwcompat.generators.compatibility.run_summary import RunState
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.evidence.versions import expired_by
+from hwcompat.hardware.inventory_diff import value_text
+from hwcompat.hardware.plain_text import json_text, one_line
 
 from ..document import Block, Heading, Table, markdown_document, text_document
 from ..reason_text import folded, reason_text

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from generators.compatibility.vocabulary import vocabulary
+from hwcompat.generators.compatibility.vocabulary import vocabulary
 
 SUBJECT = "tiny"
 """The weights that are counted."""

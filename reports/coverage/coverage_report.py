@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput, echo
-from hardware.plain_text import json_text
+from hwcompat.hardware.errors import BrokenInput, echo
+from hwcompat.hardware.plain_text import json_text
 
 from ..saved_reports import keep, read_kept
 from ..text import json_values

@@ -9,20 +9,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from generators.compatibility.judge import required_checks
-from generators.compatibility.verdict import Basis, Level
-from generators.models.architectures import UNKNOWN
-from generators.models.catalog import Catalog, load_catalog
-from generators.models.classifier import classify_type
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import Refusal, refusals, stored_recipes
-from hardware.backends.factory import resolve_target
-from hardware.cell import Cell
-from hardware.detection import HardwareInfo
-from hardware.evidence.latest import read_latest, severity
-from hardware.evidence.record import CheckLine, Outcome
-from hardware.evidence.store import Evidence
-from hardware.target import Target
+from hwcompat.generators.compatibility.judge import required_checks
+from hwcompat.generators.compatibility.verdict import Basis, Level
+from hwcompat.generators.models.architectures import UNKNOWN
+from hwcompat.generators.models.catalog import Catalog, load_catalog
+from hwcompat.generators.models.classifier import classify_type
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe_store import Refusal, refusals, stored_recipes
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.evidence.latest import read_latest, severity
+from hwcompat.hardware.evidence.record import CheckLine, Outcome
+from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.target import Target
 
 from ..cell_report import CellReport, cell_reports
 from ..diagnose import diagnose
@@ -176,7 +176,7 @@ def _checks(
     required: Mapping[str, Sequence[str]], counted: Mapping[str, Sequence[CheckLine]]
 ) -> dict[str, dict[str, int]]:
     """Count outcomes by check; of several lines in a cell the worst counts, without one `not_run`."""
-    from hardware.testing.checks import all_checks
+    from hwcompat.hardware.testing.checks import all_checks
 
     found: dict[str, Counter[Outcome]] = {}
     for id_, names in required.items():

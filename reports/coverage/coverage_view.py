@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from hardware.evidence.record import Outcome
-from hardware.plain_text import WIDTH, one_line
+from hwcompat.hardware.evidence.record import Outcome
+from hwcompat.hardware.plain_text import WIDTH, one_line
 
 from ..document import Block, Heading, Table, markdown_document, text_document
 from .coverage_facts import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.registry import Registry
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.registry import Registry
 
 if TYPE_CHECKING:
     from ..report import Report

@@ -7,7 +7,7 @@ https://docs.github.com/rest/checks/runs). The mildest findings are left out, wi
 
 from __future__ import annotations
 
-from generators.compatibility.verdict import Level
+from hwcompat.generators.compatibility.verdict import Level
 
 from ..finding import Finding, FindingState, Severity
 from ..report import Report

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from hardware.plain_text import json_text
+from hwcompat.hardware.plain_text import json_text
 
 from ..finding import Finding, Severity
 from ..report import Report

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.rules import load_rules
-from hardware.evidence.record import EDITED, Outcome
+from hwcompat.generators.compatibility.rules import load_rules
+from hwcompat.hardware.evidence.record import EDITED, Outcome
 
 from ..fact_labels import error_text, machine_facts, run_facts
 from ..finding import Finding, FindingComparison, Severity

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from hardware.evidence.record import plain
-from hardware.plain_text import json_text
+from hwcompat.hardware.evidence.record import plain
+from hwcompat.hardware.plain_text import json_text
 
 from ..finding import SCHEMA, SCHEMA_VERSION
 from ..reason_text import with_texts

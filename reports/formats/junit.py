@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from generators.compatibility.verdict import Basis, Level
-from hardware.evidence.record import EDITED, CheckLine, Outcome
-from hardware.evidence.store import lines_by_cell
-from hardware.plain_text import one_line
+from hwcompat.generators.compatibility.verdict import Basis, Level
+from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome
+from hwcompat.hardware.evidence.store import lines_by_cell
+from hwcompat.hardware.plain_text import one_line
 
 from ..cell_report import CellReport
 from ..diagnose import error_types, own_frames

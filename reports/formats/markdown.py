@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hardware.evidence.record import RunLine
-from hardware.plain_text import one_line
+from hwcompat.hardware.evidence.record import RunLine
+from hwcompat.hardware.plain_text import one_line
 
 from ..cell_report import CellReport
 from ..fact_labels import Facts, cell_facts, error_text, run_facts

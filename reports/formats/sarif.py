@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from hardware.evidence.versions import RELEASE
-from hardware.plain_text import json_text
+from hwcompat.hardware.evidence.versions import RELEASE
+from hwcompat.hardware.plain_text import json_text
 
 from ..diagnose import error_types
 from ..finding import Finding, FindingState, Severity

@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hardware.evidence.record import CheckLine
-from hardware.evidence.runs import History, PastRun
+from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.hardware.evidence.runs import History, PastRun
 
 from ..text import listed
 from .page import moment

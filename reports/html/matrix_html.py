@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.compatibility.matrix import PLURALS
-from generators.compatibility.rules import RuleSet, load_rules
-from generators.compatibility.verdict import Basis, Level
+from hwcompat.generators.compatibility.matrix import PLURALS
+from hwcompat.generators.compatibility.rules import RuleSet, load_rules
+from hwcompat.generators.compatibility.verdict import Basis, Level
 
 from ..reason_text import texts_of
 from .page import render_page

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardware.plain_text import size_text
+from hwcompat.hardware.plain_text import size_text
 
 from ..reason_text import explained_dict, texts_of
 from ..text import moment_in_utc, printable, working

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
-from hardware.evidence.store import lines_by_cell
+from hwcompat.generators.compatibility.verdict import Basis, Level, Reason, Verdict
+from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
+from hwcompat.hardware.evidence.store import lines_by_cell
 
 from ..cell_report import CellReport
 from ..diagnose import command_again, error_types

@@ -9,7 +9,7 @@ from typing import Any
 
 from planting_tools import after_import, change_export, took_effect, wrap
 
-_QNN = "hardware.backends.qnn"
+_QNN = "hwcompat.hardware.backends.qnn"
 
 
 def _with_options(options: Mapping[str, str] | None) -> None:

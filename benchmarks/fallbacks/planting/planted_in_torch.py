@@ -46,7 +46,7 @@ def _layer_on_host(class_name: str, module_name: str = _BERT) -> None:
 def _launch(change: Any) -> None:
     """Replace the driver's products by `change(operator, args, kwargs, launch)`."""
 
-    @after_import("hardware.backends.simulated")
+    @after_import("hwcompat.hardware.backends.simulated")
     def patch(module: ModuleType) -> None:
         @wrap(module.SimulatedDriver, "launch")
         def launch(original: Any, self: Any, operator: Any, args: Any, kwargs: Any) -> Any:
@@ -187,7 +187,7 @@ def decoding_on_host() -> None:
 
 
 def retry_on_host() -> None:
-    @after_import("hardware.backends.simulated")
+    @after_import("hwcompat.hardware.backends.simulated")
     def lacks(module: ModuleType) -> None:
         @wrap(module.SimulatedDriver, "has_kernel")
         def has_kernel(original: Any, self: Any, name: str) -> bool:

@@ -14,7 +14,7 @@ _STEP = "step"
 
 
 def web_in_wasm() -> None:
-    @after_import("hardware.backends.webgpu")
+    @after_import("hwcompat.hardware.backends.webgpu")
     def patch(module: ModuleType) -> None:
         @wrap(module.WebGPUBackend, "provider")
         def provider(original: Any, self: Any) -> Any:
@@ -23,7 +23,7 @@ def web_in_wasm() -> None:
 
 
 def web_adapter_by_another_name() -> None:
-    @after_import("hardware.backends._web")
+    @after_import("hwcompat.hardware.backends._web")
     def patch(module: ModuleType) -> None:
         @wrap(module.WebBackend, "describe")
         def describe(original: Any, self: Any) -> Any:
@@ -85,7 +85,7 @@ def web_tokens_on_host() -> None:
 
 
 def _around_each_pass(change: Callable[[Callable[[], tuple[Any, Any]], Path], tuple[Any, Any]]) -> None:
-    @after_import("hardware.backends._worker_backend")
+    @after_import("hwcompat.hardware.backends._worker_backend")
     def patch(module: ModuleType) -> None:
         @wrap(module.OnnxWorkerBackend, "run_file")
         def run_file(original: Any, self: Any, file: Path, arrays: Any, **words: str) -> Any:

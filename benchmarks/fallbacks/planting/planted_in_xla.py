@@ -13,6 +13,6 @@ from planting_tools import after_import
 
 
 def xla_counter() -> None:
-    @after_import("hardware.backends.tpu")
+    @after_import("hwcompat.hardware.backends.tpu")
     def patch(module: ModuleType) -> None:
         module.TPUBackend.SCRIPT = Path(__file__).with_name("planted_xla_worker.py")

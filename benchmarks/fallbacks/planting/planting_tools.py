@@ -71,7 +71,7 @@ def took_effect() -> None:
 def change_export(change: Callable[[Path], None]) -> None:
     """Change the file of each export to ONNX."""
 
-    @after_import("hardware.backends._exported_runnable")
+    @after_import("hwcompat.hardware.backends._exported_runnable")
     def patch(module: ModuleType) -> None:
         @wrap(module, "export_onnx")
         def export_onnx(original: Any, *args: Any, **kwargs: Any) -> Any:

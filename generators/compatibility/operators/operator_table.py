@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hardware.errors import BrokenInput, echo
-from hardware.target import Target
+from hwcompat.hardware.errors import BrokenInput, echo
+from hwcompat.hardware.target import Target
 
 SCHEMA_VERSION = 1
 FOLDER = Path(__file__).with_name("tables")

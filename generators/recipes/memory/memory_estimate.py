@@ -17,11 +17,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate, MemoryRequest
-from generators.models.inputs import Specs, make_inputs
-from generators.recipes.config_scopes import role_of, tree
-from hardware.model.calls import to_tensors, without_cache
-from hardware.model.outputs import floating_outputs, nested
+from hwcompat.generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate, MemoryRequest
+from hwcompat.generators.models.inputs import Specs, make_inputs
+from hwcompat.generators.recipes.config_scopes import role_of, tree
+from hwcompat.hardware.model.calls import to_tensors, without_cache
+from hwcompat.hardware.model.outputs import floating_outputs, nested
 
 from .datafree_mode import DataFree, Ledger
 

@@ -14,16 +14,16 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory_fit import PRECISIONS, MemoryEstimate, MemoryRequest, as_quantized
-from generators.models.inputs import placeholders
-from generators.models.model_libraries import catalog_of
-from generators.recipes.build_model import class_of, line_of
-from generators.recipes.config_scopes import attribute_of, role_of, text_config, tree
-from generators.recipes.input_specs import input_specs
-from generators.recipes.real_dims import start
-from hardware.errors import ModelError
-from hardware.gc_control import uncollected
-from hardware.safe_read import is_plain_file
+from hwcompat.generators.compatibility.memory_fit import PRECISIONS, MemoryEstimate, MemoryRequest, as_quantized
+from hwcompat.generators.models.inputs import placeholders
+from hwcompat.generators.models.model_libraries import catalog_of
+from hwcompat.generators.recipes.build_model import class_of, line_of
+from hwcompat.generators.recipes.config_scopes import attribute_of, role_of, text_config, tree
+from hwcompat.generators.recipes.input_specs import input_specs
+from hwcompat.generators.recipes.real_dims import start
+from hwcompat.hardware.errors import ModelError
+from hwcompat.hardware.gc_control import uncollected
+from hwcompat.hardware.safe_read import is_plain_file
 
 from .memory_estimate import Stack
 

@@ -6,7 +6,7 @@ and merge the evidence. Verdicts are computed here.
 
 from __future__ import annotations
 
-from hardware.plugins import Plugin
+from hwcompat.hardware.plugins import Plugin
 
 PLUGIN = Plugin(
     name="fleet",

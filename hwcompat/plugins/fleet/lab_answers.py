@@ -9,9 +9,9 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.seals import is_evidence_name
-from hardware.plain_text import one_line, size_text
+from hwcompat.hardware.errors import BrokenInput, UsageError
+from hwcompat.hardware.evidence.seals import is_evidence_name
+from hwcompat.hardware.plain_text import one_line, size_text
 
 from .lab_line import Answer
 

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hardware.errors import BrokenInput, OutputError
-from hardware.evidence.merge import LARGEST_MERGE, merge_evidence
-from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.store import read_folder
-from hardware.files import work_folder
-from hardware.plain_text import size_text
-from hardware.testing.progress import Progress
-from hardware.testing.suite_file import SuiteFile
+from hwcompat.hardware.errors import BrokenInput, OutputError
+from hwcompat.hardware.evidence.merge import LARGEST_MERGE, merge_evidence
+from hwcompat.hardware.evidence.record import CheckLine, RunLine
+from hwcompat.hardware.evidence.store import read_folder
+from hwcompat.hardware.files import work_folder
+from hwcompat.hardware.plain_text import size_text
+from hwcompat.hardware.testing.progress import Progress
+from hwcompat.hardware.testing.suite_file import SuiteFile
 
 from .lab_line import Answer
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from hardware.errors import BrokenInput, UsageError, echo
-from hardware.plain_text import one_line
-from hardware.process import PIPED, Child
-from hardware.safe_read import parsed_json
+from hwcompat.hardware.errors import BrokenInput, UsageError, echo
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.process import PIPED, Child
+from hwcompat.hardware.safe_read import parsed_json
 
 SSH_VARIABLE = "HWCOMPAT_SSH"
 """Replaces `ssh`, with options, in a shell's syntax: `ssh -F other_config`."""

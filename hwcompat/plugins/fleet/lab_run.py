@@ -16,25 +16,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from generators.options import Options
-from generators.run import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs
-from generators.suites.bundle import bundle_files, package_part, zipped
-from hardware.applied_fix import refuse_changes
-from hardware.command_line import note
-from hardware.detection import HardwareInfo, detect
-from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.versions import versions_of
-from hardware.plain_text import one_line, size_text
-from hardware.recording import ReplayedMachine
-from hardware.safe_read import reason_of
-from reports.progress_bar import progress_on
+from hwcompat.generators.options import Options
+from hwcompat.generators.run import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs
+from hwcompat.generators.suites.bundle import bundle_files, package_part, zipped
+from hwcompat.hardware.applied_fix import refuse_changes
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.detection import HardwareInfo, detect
+from hwcompat.hardware.errors import BrokenInput, UsageError
+from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.plain_text import one_line, size_text
+from hwcompat.hardware.recording import ReplayedMachine
+from hwcompat.hardware.safe_read import reason_of
+from hwcompat.reports.progress_bar import progress_on
 
 from .lab_answers import NEEDED_PACKAGES, is_dead, last_words, read_greeting, read_look, refuse_unready
 from .lab_evidence import LabEvidence, opened_evidence
 from .lab_line import Answer, LabHost, LabMachine, LineLost
 
 if TYPE_CHECKING:
-    from generators.project.project_plan import ProjectRun
+    from hwcompat.generators.project.project_plan import ProjectRun
 
 MOST_RESTARTS = 2
 """A run that is killed three times is given up."""

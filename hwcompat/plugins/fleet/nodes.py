@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hardware.backends.factory import backend_class
-from hardware.errors import UsageError
-from hardware.evidence.revisions import PREFIX, modified_parts
-from hardware.evidence.versions import ABSENT, moved_versions
-from hardware.plain_text import one_line, size_text
-from hardware.target import Target
+from hwcompat.hardware.backends.factory import backend_class
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.evidence.revisions import PREFIX, modified_parts
+from hwcompat.hardware.evidence.versions import ABSENT, moved_versions
+from hwcompat.hardware.plain_text import one_line, size_text
+from hwcompat.hardware.target import Target
 
 _COMPARED = ("python", "torch", "transformers", "openvino", "hwcompat")
 

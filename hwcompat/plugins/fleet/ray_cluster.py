@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import UsageError, echo
+from hwcompat.hardware.errors import UsageError, echo
 
 from .nodes import FleetNode
 

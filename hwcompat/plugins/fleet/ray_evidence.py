@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput
-from hardware.evidence.merge import merge_evidence
-from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.store import Evidence, lines_by_cell, read_folder
-from hardware.redaction import redact
-from hardware.safe_read import is_folder
-from hardware.testing.resume import why_again
-from hardware.testing.suite_file import SuiteFile
+from hwcompat.hardware.errors import BrokenInput
+from hwcompat.hardware.evidence.merge import merge_evidence
+from hwcompat.hardware.evidence.record import CheckLine, RunLine
+from hwcompat.hardware.evidence.store import Evidence, lines_by_cell, read_folder
+from hwcompat.hardware.redaction import redact
+from hwcompat.hardware.safe_read import is_folder
+from hwcompat.hardware.testing.resume import why_again
+from hwcompat.hardware.testing.suite_file import SuiteFile
 
 _OF_ONE_START = re.compile(r" --(resume|run|address[= ][^ ]+)(?= |$)|^(hwcompat run|python run_test_generation\.py)")
 """Words of a command that differ from one start to the next, or from the earlier script to the program."""

@@ -9,23 +9,30 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from generators.options import Options
-from generators.run import JobInterrupted, JobResult, WrittenSuite, read_written, result_of_runs, suite_environment
-from generators.suites.bundle import packed
-from hardware.applied_fix import refuse_changes
-from hardware.command_line import note
-from hardware.detection import HardwareInfo
-from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
-from hardware.expected_targets import node_resources
-from hardware.inventory.system.processor import usable_cores
-from hardware.plain_text import one_line
-from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
-from hardware.testing.runner import Limits, close, terminate_interrupts
-from hardware.testing.schedule import groups_of
-from reports.progress_bar import progress_on
+from hwcompat.generators.options import Options
+from hwcompat.generators.run import (
+    JobInterrupted,
+    JobResult,
+    WrittenSuite,
+    read_written,
+    result_of_runs,
+    suite_environment,
+)
+from hwcompat.generators.suites.bundle import packed
+from hwcompat.hardware.applied_fix import refuse_changes
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import BrokenInput, UsageError
+from hwcompat.hardware.evidence.record import CheckLine, RunLine
+from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
+from hwcompat.hardware.expected_targets import node_resources
+from hwcompat.hardware.inventory.system.processor import usable_cores
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hwcompat.hardware.testing.runner import Limits, close, terminate_interrupts
+from hwcompat.hardware.testing.schedule import groups_of
+from hwcompat.reports.progress_bar import progress_on
 
 from . import ray_node
 from .nodes import Demand, FleetNode, demand_of, notes_on, refuse_unready

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hardware.plain_text import one_line
+from hwcompat.hardware.plain_text import one_line
 
 from .nodes import Demand, FleetNode
 from .ray_cluster import alive_nodes

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hardware.backends.factory import declarations_of
-from hardware.command_names import as_runnable
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.target import HardwareVendor, vendor_named
+from hwcompat.hardware.backends.factory import declarations_of
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.target import HardwareVendor, vendor_named
 
 from .placement_device import PRECISIONS, Device, Figure, devices_of, free_now
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo, ProbeResult
+    from hwcompat.hardware.detection import HardwareInfo, ProbeResult
 
 GB = 2**30
 """Bytes of a gigabyte in earlier layers."""
@@ -64,7 +64,7 @@ class HardwareAdapter:
     @functools.cached_property
     def inventory(self) -> HardwareInfo:
         """The inventory of this machine, or the given one."""
-        from hardware.detection import detect
+        from hwcompat.hardware.detection import detect
 
         return self._given or detect()
 
@@ -138,7 +138,7 @@ class HardwareAdapter:
 
     def probe(self, device: Device) -> ProbeResult:
         """Compute three numbers on a device of this machine, which alone proves that it can be used."""
-        from hardware.detection import probe
+        from hwcompat.hardware.detection import probe
 
         return probe(device.selector)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generators.options import Options
-from hardware.backends.factory import declarations_of
-from hardware.basic_detection import inventory_here
-from hardware.command_line import note
-from hardware.errors import BackendUnavailable, NothingMatched, OutputError, UsageError, echo
-from hardware.evidence.writer import now
-from hardware.files import write_whole
-from hardware.plain_text import columns, folded, json_text, printable, size_text
+from hwcompat.generators.options import Options
+from hwcompat.hardware.backends.factory import declarations_of
+from hwcompat.hardware.basic_detection import inventory_here
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.errors import BackendUnavailable, NothingMatched, OutputError, UsageError, echo
+from hwcompat.hardware.evidence.writer import now
+from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.plain_text import columns, folded, json_text, printable, size_text
 
 from .mesh.axes import COLLECTIVES, STAGES_ONLY, Split, why_not
 from .mesh.mesh_case import CHECKS, HEARD, MeshCase, MeshResult
@@ -25,7 +25,7 @@ from .mesh.mesh_plan import DoesntFit, MeshPlan, plan_mesh
 from .placement_device import Device, Figure, accelerators_of, processor_ranks
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
+    from hwcompat.hardware.detection import HardwareInfo
 
 SCHEMA_VERSION = 1
 FILE = "mesh.json"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hardware.plain_text import size_text
-from hardware.software import is_installed
+from hwcompat.hardware.plain_text import size_text
+from hwcompat.hardware.software import is_installed
 
 from .placement_device import Device, Figure
 from .solve import NOWHERE, PlacementProblem, bound_and_prices, exact, greedy, problem_of

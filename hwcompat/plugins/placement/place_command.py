@@ -8,27 +8,27 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from generators.chosen_models import choose_models, profiles_of
-from generators.compatibility.judge import judge
-from generators.compatibility.memory_fit import MemoryEstimate
-from generators.compatibility.rules import RuleSet, load_rules
-from generators.compatibility.selection import priority_list
-from generators.compatibility.verdict import Basis, Level, Verdict
-from generators.model_profile import Profile
-from generators.options import Options
-from generators.plan import predicted_for
-from generators.recipes.memory_answer import MemoryAnswer, memory_answer
-from hardware.backends.factory import resolve_target
-from hardware.basic_detection import inventory_here
-from hardware.cell import Cell
-from hardware.command_line import note
-from hardware.command_names import as_runnable
-from hardware.errors import ModelError, NothingMatched, UsageError, echo
-from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.record import CheckLine, Outcome, WeightsKind
-from hardware.plain_text import json_text
-from hardware.target import Target
-from reports.reason_text import reason_text
+from hwcompat.generators.chosen_models import choose_models, profiles_of
+from hwcompat.generators.compatibility.judge import judge
+from hwcompat.generators.compatibility.memory_fit import MemoryEstimate
+from hwcompat.generators.compatibility.rules import RuleSet, load_rules
+from hwcompat.generators.compatibility.selection import priority_list
+from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
+from hwcompat.generators.model_profile import Profile
+from hwcompat.generators.options import Options
+from hwcompat.generators.plan import predicted_for
+from hwcompat.generators.recipes.memory_answer import MemoryAnswer, memory_answer
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.basic_detection import inventory_here
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.errors import ModelError, NothingMatched, UsageError, echo
+from hwcompat.hardware.evidence.latest import Latest, read_latest
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, WeightsKind
+from hwcompat.hardware.plain_text import json_text
+from hwcompat.hardware.target import Target
+from hwcompat.reports.reason_text import reason_text
 
 from .place import place
 from .placement_device import Device, Figure, PlacementMachine, machines_of

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from hardware.hardware_commands import OUTPUT, SECONDS, as_json, deliver, formats
+from hwcompat.hardware.hardware_commands import OUTPUT, SECONDS, as_json, deliver, formats
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
+    from hwcompat.hardware.detection import HardwareInfo
     from hwcompat.plugins.stress.stress_result import StressRun
 
 

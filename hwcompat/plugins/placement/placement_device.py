@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardware.backends.factory import backend_class, built_in_targets
-from hardware.errors import UsageError, echo
-from hardware.inventory_file import read_inventory
+from hwcompat.hardware.backends.factory import backend_class, built_in_targets
+from hwcompat.hardware.errors import UsageError, echo
+from hwcompat.hardware.inventory_file import read_inventory
 from hwcompat.plugins.stress.limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
 from hwcompat.plugins.stress.stress_result import Figure as Figure
 
 from .saved_rates import measured_rate
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
-    from hardware.inventory.vendors.vendor import AcceleratorInfo
+    from hwcompat.hardware.detection import HardwareInfo
+    from hwcompat.hardware.inventory.vendors.vendor import AcceleratorInfo
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 
@@ -103,7 +103,7 @@ def machines_of(here: HardwareInfo, files: Sequence[Path]) -> tuple[PlacementMac
 
 def free_now(device: AcceleratorInfo) -> int | None:
     """Return the free bytes of a device of this machine by its driver; None if it doesn't report them."""
-    from hardware.inventory.vendors import get_all_accelerator_backends
+    from hwcompat.hardware.inventory.vendors import get_all_accelerator_backends
 
     for backend in get_all_accelerator_backends():
         if device.vendor == backend.VENDOR_NAME and device.index is not None:
@@ -232,7 +232,7 @@ def _table(accelerator: AcceleratorInfo, precision: str) -> Figure:
 
 
 def _unusable(inventory: HardwareInfo, target: str) -> str:
-    from hardware.detection import targets
+    from hwcompat.hardware.detection import targets
 
     if not target:
         return "no target here reaches it"

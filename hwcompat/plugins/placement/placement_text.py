@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hardware.plain_text import columns, folded, printable, size_text
+from hwcompat.hardware.plain_text import columns, folded, printable, size_text
 
 from .adapter import OptimalDevice
 from .placement_device import Device, Figure

@@ -6,9 +6,9 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from hardware.errors import HwCompatError
-from reports.diagnose import identify
-from reports.finding import Severity
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.reports.diagnose import identify
+from hwcompat.reports.finding import Severity
 
 
 def pool_problems() -> list[SimpleNamespace]:

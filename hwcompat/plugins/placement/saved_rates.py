@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hardware.files import cache_folder, write_whole
-from hardware.plain_text import json_text, one_line
-from hardware.safe_read import read_json, reason_of
+from hwcompat.hardware.files import cache_folder, write_whole
+from hwcompat.hardware.plain_text import json_text, one_line
+from hwcompat.hardware.safe_read import read_json, reason_of
 from hwcompat.plugins.stress.stress_result import Figure, StressEnding, StressRun
 
 SCHEMA_VERSION = 1

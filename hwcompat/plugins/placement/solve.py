@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.plain_text import size_text
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.plain_text import size_text
 
 from .placement_device import Device
 from .workloads import Workload, WorkloadMode

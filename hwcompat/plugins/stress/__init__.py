@@ -7,7 +7,7 @@ the results (`stress_result.py`), and `limits.py` holds the limits of the hardwa
 
 from __future__ import annotations
 
-from hardware.plugins import Plugin
+from hwcompat.hardware.plugins import Plugin
 
 PLUGIN = Plugin(
     name="stress",

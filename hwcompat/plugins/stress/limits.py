@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .stress_result import Figure
 
 if TYPE_CHECKING:
-    from hardware.inventory.system.main_memory import MemoryInfo
-    from hardware.inventory.system.processor import CPUInfo
-    from hardware.inventory.vendors.vendor import AcceleratorInfo
+    from hwcompat.hardware.inventory.system.main_memory import MemoryInfo
+    from hwcompat.hardware.inventory.system.processor import CPUInfo
+    from hwcompat.hardware.inventory.vendors.vendor import AcceleratorInfo
 
 _FILE = Path(__file__).with_name("limits.toml")
 _BYTES_OF_CHANNEL = 8  # a channel of DDR memory is 64 bits wide (JEDEC JESD79)

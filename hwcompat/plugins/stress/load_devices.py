@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.backends.tpu import NOT_A_TPU, TPUBackend
-from hardware.errors import BackendUnavailable
-from hardware.target import Target
+from hwcompat.hardware.backends.tpu import NOT_A_TPU, TPUBackend
+from hwcompat.hardware.errors import BackendUnavailable
+from hwcompat.hardware.target import Target
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,7 +36,7 @@ class TorchDevice:
     def __init__(self, target: str) -> None:
         import torch
 
-        from hardware.backends.factory import get_backend
+        from hwcompat.hardware.backends.factory import get_backend
 
         backend: Any = get_backend(target)
         if reason := backend.unavailable():
@@ -85,7 +85,7 @@ class TorchDevice:
 
     def put(self, array: npt.NDArray[Any], precision: str = "") -> Any:
         """Copy an array into the device's memory, in a precision or as it is."""
-        from hardware.model.calls import torch_dtype
+        from hwcompat.hardware.model.calls import torch_dtype
 
         tensor = self.torch.as_tensor(array)
         dtype = tensor.dtype if precision in ("", "int8") else torch_dtype(precision)
@@ -121,8 +121,8 @@ class TorchDevice:
         Uses a dispatch trace, and the profiler's records of what kernels did inside themselves, or the driver's own
         launch log if the device has one.
         """
-        from hardware.backends._launch_log import LaunchLogBackend
-        from hardware.backends._trace import host_calls_inside, operator_trace
+        from hwcompat.hardware.backends._launch_log import LaunchLogBackend
+        from hwcompat.hardware.backends._trace import host_calls_inside, operator_trace
 
         if self.is_on_host:
             return

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
-from hardware.command_names import as_runnable
-from hardware.errors import UsageError
-from hardware.inventory.telemetry import DeviceSample, HostSample, Sample, Sampler
-from hardware.inventory.vendors.vendor import says_simulated
-from hardware.plain_text import json_text, printable
-from hardware.software import is_installed
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.inventory.telemetry import DeviceSample, HostSample, Sample, Sampler
+from hwcompat.hardware.inventory.vendors.vendor import says_simulated
+from hwcompat.hardware.plain_text import json_text, printable
+from hwcompat.hardware.software import is_installed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from hardware.inventory.system.processor_telemetry import CpuTelemetry
+    from hwcompat.hardware.inventory.system.processor_telemetry import CpuTelemetry
 
 _CPU = ("cpu", 0)
 _WIDE = 120

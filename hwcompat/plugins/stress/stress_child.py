@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hardware.backends.tpu import TPUBackend
+from hwcompat.hardware.backends.tpu import TPUBackend
 
 from .load_devices import PjrtDevice, RanElsewhere, TorchDevice
 from .loads import (
@@ -106,8 +106,8 @@ def stress_ram(options: StressOptions, say: Say) -> None:
     """Run STREAM's kernels in main memory, triad sustained."""
     import torch
 
-    from hardware.inventory.system.main_memory import free_bytes
-    from hardware.inventory.system.processor import read_cpu
+    from hwcompat.hardware.inventory.system.main_memory import free_bytes
+    from hwcompat.hardware.inventory.system.processor import read_cpu
 
     say("device", name="main memory", torch=torch.__version__)
     caches = read_cpu().caches

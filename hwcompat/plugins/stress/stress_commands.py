@@ -7,9 +7,9 @@ from pathlib import Path
 
 import rich_click as click
 
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.hardware_commands import LOAD, OUTPUT, PERIOD, SECONDS, as_json, deliver, formats, say
-from hardware.plugins import plugins
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.hardware_commands import LOAD, OUTPUT, PERIOD, SECONDS, as_json, deliver, formats, say
+from hwcompat.hardware.plugins import plugins
 
 
 @click.command("monitor", short_help="Show temperature, use, memory and power of every device.")
@@ -25,7 +25,7 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
       hwcompat devices monitor
       hwcompat devices monitor --format json --count 10 --interval 0.5
     """
-    from hardware.inventory.telemetry import Sampler
+    from hwcompat.hardware.inventory.telemetry import Sampler
     from hwcompat.plugins.stress.monitor import chosen_format, monitor, samples
 
     shown = chosen_format(format_, sys.stdout)
@@ -67,8 +67,8 @@ def stress_command(
     A target without an index means all its devices. Devices that don't exist are skipped.
     Exit codes: 0 passed, 1 a wrong result, a failure, or a named target that doesn't exist.
     """
-    from hardware.detection import detect
-    from hardware.inventory.telemetry import Sampler
+    from hwcompat.hardware.detection import detect
+    from hwcompat.hardware.inventory.telemetry import Sampler
     from hwcompat.plugins.stress.loads import PRECISIONS
     from hwcompat.plugins.stress.stress_child import StressOptions
     from hwcompat.plugins.stress.stress_report import stress_text

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hardware.plain_text import json_text
-from reports.delivery import print_or_write
-from reports.formats import suffix_of
-from reports.html.page import render_page
-from reports.report_request import Request
+from hwcompat.hardware.plain_text import json_text
+from hwcompat.reports.delivery import print_or_write
+from hwcompat.reports.formats import suffix_of
+from hwcompat.reports.html.page import render_page
+from hwcompat.reports.report_request import Request
 
 from .stress_report import Device, Run, facts, load_stress, rates, stress_markdown, summary
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hardware.command_names import as_runnable
-from hardware.errors import BrokenInput, echo
-from hardware.files import PRODUCT
-from hardware.plain_text import columns, folded, one_line, size_text
-from hardware.safe_read import read_json, reason_of
-from reports.text import markdown, markdown_table
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.errors import BrokenInput, echo
+from hwcompat.hardware.files import PRODUCT
+from hwcompat.hardware.plain_text import columns, folded, one_line, size_text
+from hwcompat.hardware.safe_read import read_json, reason_of
+from hwcompat.reports.text import markdown, markdown_table
 
 SCHEMA = PRODUCT / "hardware" / "schemas" / "stress.json"
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, Any
 
-from hardware.detection import HardwareInfo
-from hardware.inventory.telemetry import Sample, Sampler
-from hardware.process import PIPED, ROOT, Child, end_of, ending_of
-from hardware.redaction import redact
-from hardware.workers import environment_of
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.inventory.telemetry import Sample, Sampler
+from hwcompat.hardware.process import PIPED, ROOT, Child, end_of, ending_of
+from hwcompat.hardware.redaction import redact
+from hwcompat.hardware.workers import environment_of
 
 from .stress_child import PJRT, StressOptions, is_pjrt
 from .stress_result import DeviceResult, StressEnding, StressRun

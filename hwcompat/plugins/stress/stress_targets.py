@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hardware.backends.factory import aliases, backend_class, declarations_of, known_targets
-from hardware.backends.tpu import XLA_CPU
-from hardware.errors import UsageError, did_you_mean, echo
-from hardware.workers import environment_of
+from hwcompat.hardware.backends.factory import aliases, backend_class, declarations_of, known_targets
+from hwcompat.hardware.backends.tpu import XLA_CPU
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.workers import environment_of
 
 from .stress_child import PJRT, RAM
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
-    from hardware.expected_targets import TargetStatus
+    from hwcompat.hardware.detection import HardwareInfo
+    from hwcompat.hardware.expected_targets import TargetStatus
 
 ALL = "all"
 XLA_ON_HOST = f"{PJRT}:{XLA_CPU}"
@@ -38,7 +38,7 @@ def is_on_host(target: str) -> bool:
 
 def loadable_targets() -> tuple[str, ...]:
     """Return names of the targets that have a load: main memory, and those that torch or JAX reaches."""
-    from hardware.backends._torch import TorchBackend
+    from hwcompat.hardware.backends._torch import TorchBackend
 
     of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
     return (RAM, *sorted((*of_torch, PJRT)))
@@ -49,7 +49,7 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
 
     Raises `UsageError` for an unknown one or one without a load.
     """
-    from hardware.detection import targets
+    from hwcompat.hardware.detection import targets
 
     statuses = {status.target: status for status in targets(inventory)}
     known = loadable_targets()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hardware.backends.factory import declarations_of, vendor_of
+from hwcompat.hardware.backends.factory import declarations_of, vendor_of
 
 from .limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
 from .stress_child import RAM, SUSTAINED, StressOptions
@@ -24,10 +24,10 @@ from .stress_result import (
 from .stress_targets import is_on_host
 
 if TYPE_CHECKING:
-    from hardware.detection import HardwareInfo
-    from hardware.inventory.system.processor_telemetry import CpuTelemetry
-    from hardware.inventory.telemetry import DeviceSample, Sample
-    from hardware.inventory.vendors.vendor import AcceleratorInfo
+    from hwcompat.hardware.detection import HardwareInfo
+    from hwcompat.hardware.inventory.system.processor_telemetry import CpuTelemetry
+    from hwcompat.hardware.inventory.telemetry import DeviceSample, Sample
+    from hwcompat.hardware.inventory.vendors.vendor import AcceleratorInfo
 
 Event = Mapping[str, Any]
 

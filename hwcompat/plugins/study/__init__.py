@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hardware.plugins import Plugin
+from hwcompat.hardware.plugins import Plugin
 
 PLUGIN = Plugin(
     name="study",

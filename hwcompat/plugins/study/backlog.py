@@ -12,14 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from generators.compatibility.operators import OperatorCoverage, coverage
-from generators.compatibility.operators.operator_names import examples, nodes, operators_named
-from generators.compatibility.operators.operator_table import onnx_types
-from generators.models.recipe import Recipe
-from hardware.cell import Cell
-from hardware.evidence.record import CheckLine, Outcome
-from hardware.evidence.shipped_evidence import last_checks
-from hardware.target import Target
+from hwcompat.generators.compatibility.operators import OperatorCoverage, coverage
+from hwcompat.generators.compatibility.operators.operator_names import examples, nodes, operators_named
+from hwcompat.generators.compatibility.operators.operator_table import onnx_types
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.evidence.record import CheckLine, Outcome
+from hwcompat.hardware.evidence.shipped_evidence import last_checks
+from hwcompat.hardware.target import Target
 
 MISSING, FAILING, OFFLOADED = "missing", "failing", "offloaded"
 _MOST_SHAPES = 4

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import click
 
-from generators.compatibility.operators import known_tables
-from generators.models.recipe_store import stored_recipes
-from generators.options import Options
-from hardware.backends.factory import known_targets
-from hardware.command_line import note, terminal_width
-from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
-from hardware.evidence.record import CheckLine
-from hardware.evidence.shipped_evidence import read_shipped, shipped_file
-from hardware.plain_text import folded, json_text, one_line
-from hardware.target import Target
-from reports.text import listed, markdown, markdown_table
+from hwcompat.generators.compatibility.operators import known_tables
+from hwcompat.generators.models.recipe_store import stored_recipes
+from hwcompat.generators.options import Options
+from hwcompat.hardware.backends.factory import known_targets
+from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.errors import NothingMatched, UsageError, did_you_mean, echo
+from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.hardware.evidence.shipped_evidence import read_shipped, shipped_file
+from hwcompat.hardware.plain_text import folded, json_text, one_line
+from hwcompat.hardware.target import Target
+from hwcompat.reports.text import listed, markdown, markdown_table
 
 from .backlog import Backlog, Item, backlog
 
@@ -82,8 +82,8 @@ def _checks(options: Options, target: Target) -> tuple[list[CheckLine], list[str
 
 def _at_real_size(found: Backlog) -> Backlog:
     """Return the list with shapes at default size, of one type for each operator and of a dozen types at most."""
-    from generators.recipes.on_demand import real_calls_of
-    from generators.recipes.operator_calls import OperatorCall
+    from hwcompat.generators.recipes.on_demand import real_calls_of
+    from hwcompat.generators.recipes.operator_calls import OperatorCall
 
     looked: dict[str, tuple[OperatorCall, ...]] = {}
 

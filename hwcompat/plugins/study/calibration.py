@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from generators.compatibility.prediction_scores import (
+from hwcompat.generators.compatibility.prediction_scores import (
     MOST_WRONG,
     PredictionTally,
     RuleScore,
@@ -21,17 +21,17 @@ from generators.compatibility.prediction_scores import (
     score,
     tally,
 )
-from generators.options import Options
-from generators.project.project_finding import ProjectFinding, ProjectFindingKind, judge_accepted
-from generators.project.project_reader import read_project
-from hardware.errors import NothingMatched
-from hardware.evidence.latest import read_latest
-from hardware.evidence.record import CheckLine
-from hardware.evidence.store import Evidence
-from hardware.plain_text import json_text, one_line
-from hardware.plain_text import markdown as text_of_markdown
-from reports.reason_text import reason_text, texts
-from reports.text import text_table
+from hwcompat.generators.options import Options
+from hwcompat.generators.project.project_finding import ProjectFinding, ProjectFindingKind, judge_accepted
+from hwcompat.generators.project.project_reader import read_project
+from hwcompat.hardware.errors import NothingMatched
+from hwcompat.hardware.evidence.latest import read_latest
+from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.plain_text import json_text, one_line
+from hwcompat.hardware.plain_text import markdown as text_of_markdown
+from hwcompat.reports.reason_text import reason_text, texts
+from hwcompat.reports.text import text_table
 
 COLUMNS = (
     *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from generators.options import Options
-from hardware.command_line import INTERRUPTED, note, terminal_width
-from hardware.detection import detect
-from hardware.errors import BackendUnavailable, NothingMatched
-from hardware.evidence.store import read_folder
-from hardware.evidence.writer import machine_label, now
-from hardware.plain_text import json_text, obeyed_by_none, one_line
-from reports.reason_text import texts
-from reports.text import printable, text_table
+from hwcompat.generators.options import Options
+from hwcompat.hardware.command_line import INTERRUPTED, note, terminal_width
+from hwcompat.hardware.detection import detect
+from hwcompat.hardware.errors import BackendUnavailable, NothingMatched
+from hwcompat.hardware.evidence.store import read_folder
+from hwcompat.hardware.evidence.writer import machine_label, now
+from hwcompat.hardware.plain_text import json_text, obeyed_by_none, one_line
+from hwcompat.reports.reason_text import texts
+from hwcompat.reports.text import printable, text_table
 
 from .refresh.refresh_plan import RefreshPlan, plan_refresh, still_expired, suites_of
 
@@ -42,7 +42,7 @@ def refresh(asked: Options, command: str) -> int:
     machine = asked.machine or machine_label()
     project = None
     if asked.config is not None:
-        from generators.project.project_plan import plan_asked
+        from hwcompat.generators.project.project_plan import plan_asked
 
         project = plan_asked(asked, asked.config, inventory, read_list=sys.stdin.readlines)
     plan = plan_refresh(asked, evidence, inventory, machine, project, read_list=sys.stdin.readlines)
@@ -64,8 +64,8 @@ def refresh(asked: Options, command: str) -> int:
             fix="List them: hwcompat evidence refresh --dry-run",
         )
 
-    from generators.run import write_suites
-    from reports.run_command import run_suites
+    from hwcompat.generators.run import write_suites
+    from hwcompat.reports.run_command import run_suites
 
     written = write_suites(suites, asked.output_dir, force=asked.force)
     edited = [one for one in written if str(one.state) == "edited" and not asked.force]

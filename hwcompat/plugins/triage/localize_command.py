@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hardware.command_line import note
-from hardware.evidence.writer import now
-from hardware.plain_text import json_text
-from reports.delivery import print_or_write
-from reports.formats import suffix_of
-from reports.report_request import Request
-from reports.text import code, listed, markdown
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.evidence.writer import now
+from hwcompat.hardware.plain_text import json_text
+from hwcompat.reports.delivery import print_or_write
+from hwcompat.reports.formats import suffix_of
+from hwcompat.reports.report_request import Request
+from hwcompat.reports.text import code, listed, markdown
 
 from .localization.localization_result import ErrorPlace, Localization, LocalizationOutcome
 from .localization.localize_cell import checked_cell, localize_cell

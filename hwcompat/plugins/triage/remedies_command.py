@@ -9,23 +9,23 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from generators.models.classifier import classify_type
-from hardware.backends.factory import resolve_target
-from hardware.cell import Cell, parsed
-from hardware.command_line import note
-from hardware.command_names import own_command
-from hardware.detection import detect, targets
-from hardware.errors import NothingMatched, echo
-from hardware.evidence.latest import read_latest
-from hardware.evidence.store import read_folder
-from hardware.evidence.writer import new_run_id, now
-from hardware.files import DEFAULT_EVIDENCE, OUTPUT
-from hardware.plain_text import json_text
+from hwcompat.generators.models.classifier import classify_type
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.cell import Cell, parsed
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.command_names import own_command
+from hwcompat.hardware.detection import detect, targets
+from hwcompat.hardware.errors import NothingMatched, echo
+from hwcompat.hardware.evidence.latest import read_latest
+from hwcompat.hardware.evidence.store import read_folder
+from hwcompat.hardware.evidence.writer import new_run_id, now
+from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT
+from hwcompat.hardware.plain_text import json_text
 from hwcompat.plugins.triage.remedies.try_remedies import CellTried, TrialState, TriedRemedy, Workplace, try_cell
-from reports.delivery import print_or_write
-from reports.finding import COSTS
-from reports.report_request import Request
-from reports.text import code, json_values, markdown, markdown_table
+from hwcompat.reports.delivery import print_or_write
+from hwcompat.reports.finding import COSTS
+from hwcompat.reports.report_request import Request
+from hwcompat.reports.text import code, json_values, markdown, markdown_table
 
 FOLDER = OUTPUT / "remedies"
 """The folder of the evidence of tries: one folder for each run, apart from the user's evidence."""

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generators.compatibility.rules import load_rules
-from generators.models.classifier import classify_type
-from generators.models.model_libraries import is_known, known_types
-from hardware.backends.factory import backend_class, built_in_targets, resolve_target
-from hardware.basic_detection import inventory_here
-from hardware.cell import GRAPH_TASK, MODULE_TASK, Cell
-from hardware.command_line import note
-from hardware.errors import ModelError, NothingMatched, OutputError, UsageError, did_you_mean, echo
-from hardware.evidence.record import CheckLine
-from hardware.evidence.store import Evidence, read_folder
-from hardware.expected_targets import why_absent
-from hardware.files import DEFAULT_EVIDENCE, OUTPUT, write_whole
-from hardware.testing.checkpoints import named_folders, weights_hash
-from hardware.testing.runner import default_memory_limit
-from hardware.workers import environment_of
+from hwcompat.generators.compatibility.rules import load_rules
+from hwcompat.generators.models.classifier import classify_type
+from hwcompat.generators.models.model_libraries import is_known, known_types
+from hwcompat.hardware.backends.factory import backend_class, built_in_targets, resolve_target
+from hwcompat.hardware.basic_detection import inventory_here
+from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK, Cell
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.errors import ModelError, NothingMatched, OutputError, UsageError, did_you_mean, echo
+from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.hardware.evidence.store import Evidence, read_folder
+from hwcompat.hardware.expected_targets import why_absent
+from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT, write_whole
+from hwcompat.hardware.testing.checkpoints import named_folders, weights_hash
+from hwcompat.hardware.testing.runner import default_memory_limit
+from hwcompat.hardware.workers import environment_of
 from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell, as_run_before
 from hwcompat.plugins.study.refresh.locate_suite import plan_again
 
@@ -39,9 +39,9 @@ from .repro_match import ReproMatch, judge
 from .repro_text import issue_text, story_of, title_of
 
 if TYPE_CHECKING:
-    from generators.plan import PlannedSuite
-    from hardware.evidence.record import RunLine
-    from reports.report_request import Request
+    from hwcompat.generators.plan import PlannedSuite
+    from hwcompat.hardware.evidence.record import RunLine
+    from hwcompat.reports.report_request import Request
 
 TARGETS = tuple(name for name in built_in_targets() if backend_class(name).CALLED_BY_SCRIPTS)
 """Targets whose runtime is public, and is called by a script in a few lines."""

@@ -6,11 +6,11 @@ import math
 import re
 from dataclasses import dataclass
 
-from hardware.plain_text import one_line
+from hwcompat.hardware.plain_text import one_line
 from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Shape
 from hwcompat.plugins.triage.repro.repro_script import Shown
-from reports.diagnose import identify
-from reports.finding import signature
+from hwcompat.reports.diagnose import identify
+from hwcompat.reports.finding import signature
 
 ORDER = 10.0
 """Two errors are of the same order if neither is more than ten times the other."""

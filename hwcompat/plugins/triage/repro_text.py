@@ -6,17 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hardware.plain_text import one_line
-from hardware.redaction import redact
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.redaction import redact
 from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Does, Shape, Way
 from hwcompat.plugins.triage.repro.repro_script import Shown
-from reports.text import code, fenced, markdown
+from hwcompat.reports.text import code, fenced, markdown
 
 from .repro_match import ReproMatch
 
 if TYPE_CHECKING:
-    from hardware.cell import Cell
-    from hardware.evidence.record import RunLine
+    from hwcompat.hardware.cell import Cell
+    from hwcompat.hardware.evidence.record import RunLine
 
 _NAMES = {
     Way.TORCH: "PyTorch",

@@ -15,22 +15,22 @@ from typing import Any
 import click
 from packaging.utils import canonicalize_version
 
-from generators.models.catalog import load_catalog, source_names
-from generators.options import Options
-from hardware.backends.factory import backend_class, detect_best_backend, resolve_target
-from hardware.basic_detection import inventory_here
-from hardware.cell import Cell
-from hardware.command_line import INTERRUPTED, terminal_width
-from hardware.detection import HardwareInfo
-from hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
-from hardware.evidence.record import Origin, Outcome, RunLine, WeightsKind
-from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
-from hardware.plain_text import one_line
-from hardware.target import Target
-from hardware.testing.check_lines import line_for
-from hardware.testing.progress import counted
-from hardware.testing.suite_file import SuiteFile
+from hwcompat.generators.models.catalog import load_catalog, source_names
+from hwcompat.generators.options import Options
+from hwcompat.hardware.backends.factory import backend_class, detect_best_backend, resolve_target
+from hwcompat.hardware.basic_detection import inventory_here
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.command_line import INTERRUPTED, terminal_width
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
+from hwcompat.hardware.evidence.record import Origin, Outcome, RunLine, WeightsKind
+from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.check_lines import line_for
+from hwcompat.hardware.testing.progress import counted
+from hwcompat.hardware.testing.suite_file import SuiteFile
 
 from .upstream.children import FileRun, UpstreamTest, run_file
 from .upstream.device_spec import torch_backend

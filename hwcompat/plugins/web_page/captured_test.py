@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from hardware.backends._web import WebBackend
-from hardware.backends.base import Execution, ModelInput
-from hardware.backends.factory import get_backend
-from hardware.compare import is_meant
-from hardware.export.exported import ONNX
-from hardware.export.onnx_export import export_onnx, with_positions
-from hardware.output_masks import masks_of
-from hardware.testing.measurement import Outputs
-from hardware.testing.model_test import ModelTest
-from hardware.testing.reference import digest_of
+from hwcompat.hardware.backends._web import WebBackend
+from hwcompat.hardware.backends.base import Execution, ModelInput
+from hwcompat.hardware.backends.factory import get_backend
+from hwcompat.hardware.compare import is_meant
+from hwcompat.hardware.export.exported import ONNX
+from hwcompat.hardware.export.onnx_export import export_onnx, with_positions
+from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.testing.measurement import Outputs
+from hwcompat.hardware.testing.model_test import ModelTest
+from hwcompat.hardware.testing.reference import digest_of
 
 if TYPE_CHECKING:
-    from hardware.compare import Array
+    from hwcompat.hardware.compare import Array
 
 
 class NotCaptured(Exception):

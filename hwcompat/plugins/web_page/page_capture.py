@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import ModelError
-from hardware.files import PRODUCT
-from hardware.plain_text import one_line
-from hardware.process import NoAnswer, answer, ask
-from hardware.testing.pytest_environment import shield_pytest
+from hwcompat.hardware.errors import ModelError
+from hwcompat.hardware.files import PRODUCT
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.process import NoAnswer, answer, ask
+from hwcompat.hardware.testing.pytest_environment import shield_pytest
 
 _SUITE_INI = PRODUCT / "hardware" / "testing" / "suite.ini"
 INPUTS, EXPECTED = "inputs.bin", "expected.bin"
@@ -85,7 +85,7 @@ class _Plugin:
 def _in_child(name: str) -> dict[str, Any]:
     import pytest
 
-    from hardware import testing
+    from hwcompat.hardware import testing
 
     from .captured_test import CapturedTest, captured
 

@@ -15,35 +15,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.grade import level_rules
-from generators.compatibility.judge import judge, strongest_of
-from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Verdict
-from generators.compatibility.vocabulary import vocabulary
-from generators.models.given_recipe import GivenRecipe
-from generators.plan import PlannedSuite, predicted_for
-from hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, WebBackend
-from hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANGING_OPERATORS, WHOLE, operators_of
-from hardware.backends.factory import backend_class, declarations_of, get_backend
-from hardware.backends.webgpu import NATIVE
-from hardware.cell import Cell
-from hardware.detection import HardwareInfo
-from hardware.errors import ModelError, UsageError
-from hardware.evidence.latest import read_latest
-from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
-from hardware.evidence.record import SCHEMA_VERSION, PlannedCell, plain
-from hardware.evidence.store import Evidence
-from hardware.evidence.versions import recorded_versions
-from hardware.evidence.writer import now
-from hardware.export.exported import ONNX
-from hardware.export.onnx_export import output_name
-from hardware.redaction import redact_all
-from hardware.software import SOFTWARE_ADAPTERS
-from hardware.target import Target
-from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
-from hardware.testing.suite_file import SuiteFile, read_suite
-from hardware.testing.tolerances import tolerance_for
-from reports.reason_text import reason_text
+from hwcompat.generators.compatibility.grade import level_rules
+from hwcompat.generators.compatibility.judge import judge, strongest_of
+from hwcompat.generators.compatibility.rules import load_rules
+from hwcompat.generators.compatibility.verdict import Verdict
+from hwcompat.generators.compatibility.vocabulary import vocabulary
+from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.plan import PlannedSuite, predicted_for
+from hwcompat.hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, WebBackend
+from hwcompat.hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANGING_OPERATORS, WHOLE, operators_of
+from hwcompat.hardware.backends.factory import backend_class, declarations_of, get_backend
+from hwcompat.hardware.backends.webgpu import NATIVE
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import ModelError, UsageError
+from hwcompat.hardware.evidence.latest import read_latest
+from hwcompat.hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
+from hwcompat.hardware.evidence.record import SCHEMA_VERSION, PlannedCell, plain
+from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.evidence.versions import recorded_versions
+from hwcompat.hardware.evidence.writer import now
+from hwcompat.hardware.export.exported import ONNX
+from hwcompat.hardware.export.onnx_export import output_name
+from hwcompat.hardware.redaction import redact_all
+from hwcompat.hardware.software import SOFTWARE_ADAPTERS
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
+from hwcompat.hardware.testing.tolerances import tolerance_for
+from hwcompat.reports.reason_text import reason_text
 
 from .page_capture import CapturedSuite, capture
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from hardware import workers
-from hardware.errors import ModelError
-from hardware.files import PRODUCT
-from hardware.testing.checks import all_checks
-from reports.html.page import environment, hash_source, moment
+from hwcompat.hardware import workers
+from hwcompat.hardware.errors import ModelError
+from hwcompat.hardware.files import PRODUCT
+from hwcompat.hardware.testing.checks import all_checks
+from hwcompat.reports.html.page import environment, hash_source, moment
 
 from .page_seal import SealedPage
 

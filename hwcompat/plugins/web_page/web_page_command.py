@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generators.options import Options
-from generators.suites.bundle import zipped
-from hardware.backends._web import WebBackend
-from hardware.backends.factory import get_backend
-from hardware.command_line import note
-from hardware.errors import BackendUnavailable, OutputError, UsageError
-from hardware.evidence.pages import keep_seal
-from hardware.evidence.store import Evidence, read_folder
-from hardware.evidence.versions import versions_of
-from hardware.export.onnx_export import missing_packages
-from hardware.files import write_whole
-from hardware.target import Target
-from hardware.workers import environment_of, web_folder
+from hwcompat.generators.options import Options
+from hwcompat.generators.suites.bundle import zipped
+from hwcompat.hardware.backends._web import WebBackend
+from hwcompat.hardware.backends.factory import get_backend
+from hwcompat.hardware.command_line import note
+from hwcompat.hardware.errors import BackendUnavailable, OutputError, UsageError
+from hwcompat.hardware.evidence.pages import keep_seal
+from hwcompat.hardware.evidence.store import Evidence, read_folder
+from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.export.onnx_export import missing_packages
+from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.workers import environment_of, web_folder
 
 from .page_seal import PRECISION, Runtime, known_of, require_page, seal
 from .page_server import PageServer
 from .render_page import render, require_small
 
 if TYPE_CHECKING:
-    from generators.plan import PlannedSuite
-    from hardware.detection import HardwareInfo
+    from hwcompat.generators.plan import PlannedSuite
+    from hwcompat.hardware.detection import HardwareInfo
 
 _MAP = re.compile(rb"\s*//# sourceMappingURL=\S+\s*$")
 _WASM = re.compile(rb"ort-wasm-simd-threaded\.\w+\.wasm")

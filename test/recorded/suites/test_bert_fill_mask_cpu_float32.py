@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import BertConfig, BertForMaskedLM
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "bert/fill-mask/cpu/float32"
 SUBJECT = "tiny"
@@ -145,4 +145,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 e590e5e91d96bca2
+# generated: sha256 7860530853905dba

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import BertConfig, BertForMaskedLM
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "bert/fill-mask/openvino/float32"
 SUBJECT = "tiny"
@@ -138,4 +138,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d57256cb57971e8c
+# generated: sha256 8e0820f50d8c3258

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import CLIPConfig, CLIPModel
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "clip/zero-shot-image-classification/cpu/float32"
 SUBJECT = "tiny"
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 196f91910ce10cfd
+# generated: sha256 99440704d125e8de

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "gpt2/text-generation/cpu/float32"
 SUBJECT = "tiny"
@@ -162,4 +162,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 13de4b7fa0b84f52
+# generated: sha256 99b4f00682f0f26c

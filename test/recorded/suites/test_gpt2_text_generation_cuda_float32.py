@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "gpt2/text-generation/cuda/float32"
 SUBJECT = "tiny"
@@ -162,4 +162,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 bd772b568365b973
+# generated: sha256 f0466063c5161e5f

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from transformers import LlavaConfig, LlavaForConditionalGeneration
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "llava/image-text-to-text/cpu/float32"
 SUBJECT = "tiny"
@@ -187,4 +187,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 94188fb4fb05d957
+# generated: sha256 73252158c05dd3b2

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import PatchTSTConfig, PatchTSTForClassification
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "patchtst/time-series-classification/cpu/float32"
 SUBJECT = "tiny"
@@ -123,4 +123,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 cee640233fa053f6
+# generated: sha256 a845fb00326f9b06

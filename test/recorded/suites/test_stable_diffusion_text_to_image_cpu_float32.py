@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from diffusers import UNet2DConditionModel
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "stable-diffusion/text-to-image/cpu/float32"
 SUBJECT = "tiny"
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 36e3e3281de4e635
+# generated: sha256 cd2d4aff08eaad2e

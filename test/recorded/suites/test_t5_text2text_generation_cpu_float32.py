@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import T5Config, T5ForConditionalGeneration
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "t5/text2text-generation/cpu/float32"
 SUBJECT = "tiny"
@@ -165,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 82431e9a48757206
+# generated: sha256 6bf7efdff06624eb

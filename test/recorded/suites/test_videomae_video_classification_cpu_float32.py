@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "videomae/video-classification/cpu/float32"
 SUBJECT = "tiny"
@@ -126,4 +126,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 3604574b4459187e
+# generated: sha256 e45165f159ec8a63

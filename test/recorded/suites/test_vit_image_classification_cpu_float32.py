@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import ViTConfig, ViTForImageClassification
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "vit/image-classification/cpu/float32"
 SUBJECT = "tiny"
@@ -121,4 +121,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 e929cc218c755b2c
+# generated: sha256 f8852a96889f5ae9

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from hardware.testing import ModelTest
+from hwcompat.testing import ModelTest
 
 CELL = "whisper/automatic-speech-recognition/cpu/float32"
 SUBJECT = "tiny"
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 2fbb13c531596036
+# generated: sha256 81467eb4e69cde02

@@ -9,7 +9,7 @@ from typing import Any
 
 from planting_tools import after_import, took_effect, wrap
 
-_MODEL_TEST, _PLUGIN = "hardware.testing.model_test", "hardware.testing.pytest_plugin"
+_MODEL_TEST, _PLUGIN = "hwcompat.hardware.testing.model_test", "hwcompat.hardware.testing.pytest_plugin"
 
 
 def _break(model: Any) -> None:
@@ -26,7 +26,7 @@ def _break(model: Any) -> None:
 def broken_model() -> None:
     """Break the model that the backend gets."""
 
-    @after_import("hardware.backends._torch")
+    @after_import("hwcompat.hardware.backends._torch")
     def patch(module: ModuleType) -> None:
         @wrap(module.TorchBackend, "load")
         def load(original: Any, self: Any, subject: Any, *rest: Any) -> Any:
@@ -66,7 +66,7 @@ def reference_of_the_first_inputs() -> None:
 
 
 def reference_shares_modules() -> None:
-    @after_import("hardware.testing.reference")
+    @after_import("hwcompat.hardware.testing.reference")
     def patch(module: ModuleType) -> None:
         @wrap(module, "as_reference")
         def as_reference(original: Any, model: Any) -> Any:
@@ -164,7 +164,7 @@ def errors_of_zero() -> None:
 
 
 def outcomes_written_as_passed() -> None:
-    @after_import("hardware.evidence.writer")
+    @after_import("hwcompat.hardware.evidence.writer")
     def patch(module: ModuleType) -> None:
         @wrap(module.EvidenceWriter, "write")
         def write(original: Any, self: Any, line: Any) -> None:
@@ -179,7 +179,7 @@ def outcomes_written_as_passed() -> None:
 
 
 def lines_that_fail_unwritten() -> None:
-    @after_import("hardware.evidence.writer")
+    @after_import("hwcompat.hardware.evidence.writer")
     def patch(module: ModuleType) -> None:
         @wrap(module.EvidenceWriter, "write")
         def write(original: Any, self: Any, line: Any) -> None:
@@ -212,7 +212,7 @@ def suite_of_another_model() -> None:
 
 
 def model_of_zeros() -> None:
-    @after_import("hardware.backends._torch")
+    @after_import("hwcompat.hardware.backends._torch")
     def patch(module: ModuleType) -> None:
         @wrap(module.TorchBackend, "load")
         def load(original: Any, self: Any, subject: Any, *rest: Any) -> Any:
@@ -221,7 +221,7 @@ def model_of_zeros() -> None:
 
 
 def model_that_replays() -> None:
-    @after_import("hardware.backends._torch")
+    @after_import("hwcompat.hardware.backends._torch")
     def patch(module: ModuleType) -> None:
         @wrap(module.TorchBackend, "load")
         def load(original: Any, self: Any, subject: Any, *rest: Any) -> Any:
@@ -242,7 +242,7 @@ def model_that_remembers() -> None:
         shapes = tuple((name, tuple(one.shape)) for name, one in given.items() if hasattr(one, "shape"))
         return seen.setdefault(shapes, outputs)
 
-    @after_import("hardware.backends._torch")
+    @after_import("hwcompat.hardware.backends._torch")
     def patch(module: ModuleType) -> None:
         @wrap(module.TorchBackend, "load")
         def load(original: Any, self: Any, subject: Any, *rest: Any) -> Any:

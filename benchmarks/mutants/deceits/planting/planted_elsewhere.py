@@ -69,7 +69,7 @@ def openvino_device_of_a_name() -> None:
 def driver_that_moved() -> None:
     """Show the reader of evidence another runtime version than its writer."""
 
-    @after_import("hardware.evidence.versions")
+    @after_import("hwcompat.hardware.evidence.versions")
     def patch(module: ModuleType) -> None:
         asked: list[int] = []
 
@@ -122,7 +122,7 @@ def _change_largest(model: Any) -> None:
 
 
 def export_without_proof() -> None:
-    @after_import("hardware.export.verify_export")
+    @after_import("hwcompat.hardware.export.verify_export")
     def patch(module: ModuleType) -> None:
         @wrap(module.Proof, "of_all")
         def of_all(_original: Any, self: Any, *_: Any) -> float:
@@ -145,7 +145,7 @@ def _changed_exports() -> None:
 def export_kept_of_another() -> None:
     """Store everything under one key, with results of other weights."""
 
-    @after_import("hardware.export.routes")
+    @after_import("hwcompat.hardware.export.routes")
     def patch(module: ModuleType) -> None:
         @wrap(module, "export_once")
         def export_once(original: Any, subject: Any, *rest: Any, **more: Any) -> Any:
@@ -165,7 +165,7 @@ def export_kept_of_another() -> None:
 
 
 def export_of_constants() -> None:
-    @after_import("hardware.backends._openvino_runnable")
+    @after_import("hwcompat.hardware.backends._openvino_runnable")
     def patch(module: ModuleType) -> None:
         @wrap(module.OpenVINORunnable, "__call__")
         def call(original: Any, self: Any, **inputs: Any) -> Any:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.backends.factory import backend_class, built_in_targets
-from hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.backends.factory import backend_class, built_in_targets
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.plugins.placement.placement_device import Device
 
 AXES = ("pipeline", "data", "tensor")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.backends._torch_checks import loss_weights
-from hardware.model.calls import forward, to_arrays, to_tensors, without_cache
-from hardware.model.outputs import nested, results
-from hardware.output_masks import masks_of
+from hwcompat.hardware.backends._torch_checks import loss_weights
+from hwcompat.hardware.model.calls import forward, to_arrays, to_tensors, without_cache
+from hwcompat.hardware.model.outputs import nested, results
+from hwcompat.hardware.output_masks import masks_of
 
 from .axes import AXES
 from .mesh_case import TORCH_AXES, MeshCase, MeshModel
@@ -22,7 +22,7 @@ from .pipeline_stage import PipelineStage
 if TYPE_CHECKING:
     import torch
 
-    from hardware.backends.base import Array
+    from hwcompat.hardware.backends.base import Array
 
 _NAMESPACES = ("c10d", "_c10d_functional")
 _NAMES = {

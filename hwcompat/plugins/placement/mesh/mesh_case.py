@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hardware.files import write_whole
+from hwcompat.hardware.files import write_whole
 
 from .axes import Split
 

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from hardware.plain_text import one_line
-from hardware.process import MERGED, ROOT, Child, end_of, with_product
-from hardware.redaction import redact
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.process import MERGED, ROOT, Child, end_of, with_product
+from hwcompat.hardware.redaction import redact
 
 from .mesh_case import JOB_FILE, STATUS_FILE, Inputs, MeshCase, MeshJob, MeshModel, MeshResult, keep
 from .verify_ranks import judge

@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.models.checkpoint import read_checkpoint
-from generators.models.inputs import LENGTHS, make_inputs
-from generators.models.recipe_store import load_recipe
-from generators.recipes.build_model import class_of
-from generators.recipes.config_scopes import arguments_of, children, readable, role_of, roles
-from generators.recipes.on_demand import recipe_for
-from generators.recipes.real_dims import start
-from hardware.errors import ModelError, echo
-from hardware.plain_text import one_line
-from hardware.process import NoAnswer, answer, ask
+from hwcompat.generators.models.checkpoint import read_checkpoint
+from hwcompat.generators.models.inputs import LENGTHS, make_inputs
+from hwcompat.generators.models.recipe_store import load_recipe
+from hwcompat.generators.recipes.build_model import class_of
+from hwcompat.generators.recipes.config_scopes import arguments_of, children, readable, role_of, roles
+from hwcompat.generators.recipes.on_demand import recipe_for
+from hwcompat.generators.recipes.real_dims import start
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.process import NoAnswer, answer, ask
 
 from .axes import Split
 from .mesh_case import MeshModel
@@ -33,8 +33,8 @@ from .model_figures import ModelFigures
 if TYPE_CHECKING:
     import torch
 
-    from generators.models.inputs import Array
-    from generators.models.recipe import Recipe
+    from hwcompat.generators.models.inputs import Array
+    from hwcompat.generators.models.recipe import Recipe
 
 LAYERS = 4
 PARTS = 4

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hardware.errors import ModelError, echo
-from hardware.model.calls import forward, to_arrays, to_tensors
-from hardware.process import die_with_parent
-from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
-from hardware.testing.seeded_weights import fill
+from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.model.calls import forward, to_arrays, to_tensors
+from hwcompat.hardware.process import die_with_parent
+from hwcompat.hardware.testing.reference import as_reference, float64_gradients, float64_outputs
+from hwcompat.hardware.testing.seeded_weights import fill
 
 from .mesh_case import JOB_FILE, WHOLE_FILE, MeshJob, MeshModel, keep, kept
 from .pipeline_stage import NoPipeline, outline_of

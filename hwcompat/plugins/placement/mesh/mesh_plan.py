@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hardware.errors import UsageError
-from hardware.plain_text import size_text
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.plain_text import size_text
 from hwcompat.plugins.placement.placement_device import Device
 
 from .axes import AXES, COLLECTIVES, AxisGroup, DeviceMesh, Split, group_of, kind_of, why_not

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hardware.model.calls import forward, without_cache
-from hardware.model.outputs import nested, results
+from hwcompat.hardware.model.calls import forward, without_cache
+from hwcompat.hardware.model.outputs import nested, results
 
 if TYPE_CHECKING:
     import torch

@@ -14,10 +14,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hardware.backends.factory import backend_class, get_backend
-from hardware.model.calls import to_tensors
-from hardware.process import die_with_parent
-from hardware.target import Target
+from hwcompat.hardware.backends.factory import backend_class, get_backend
+from hwcompat.hardware.model.calls import to_tensors
+from hwcompat.hardware.process import die_with_parent
+from hwcompat.hardware.target import Target
 
 from .axes import COLLECTIVES
 from .execute import RankRunner

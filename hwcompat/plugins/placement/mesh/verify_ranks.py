@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from hardware.compare import Array, Comparison, ReferenceNotFinite, compare, compare_gradients
-from hardware.output_masks import masks_of
-from hardware.target import Target
-from hardware.testing.tolerances import tolerance_for
+from hwcompat.hardware.compare import Array, Comparison, ReferenceNotFinite, compare, compare_gradients
+from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.tolerances import tolerance_for
 
 from .axes import groups_of
 from .mesh_case import (

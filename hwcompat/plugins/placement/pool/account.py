@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hardware.plain_text import one_line
+from hwcompat.hardware.plain_text import one_line
 
 from .device_memory import MemoryReading
 from .resource_sizes import Size, SizePart

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from hardware.inventory.system.main_memory import cgroup_files_bytes, read_memory
+from hwcompat.hardware.inventory.system.main_memory import cgroup_files_bytes, read_memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def _of_torch(device: str) -> MemoryReading:
 
 def _torch_module(device: str) -> tuple[Any, int]:
     """Return torch's module for a device (`torch.cuda`), if it is loaded and runs there, and the device's index."""
-    from hardware.backends.factory import backend_class, known_targets
+    from hwcompat.hardware.backends.factory import backend_class, known_targets
 
     name, _, index = device.partition(":")
     torch = sys.modules.get("torch")

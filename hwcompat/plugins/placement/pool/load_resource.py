@@ -7,8 +7,8 @@ import traceback
 from collections import Counter
 from contextvars import ContextVar
 
-from hardware.errors import BackendUnavailable, OutOfMemory, WouldDeadlock, is_out_of_memory
-from hardware.plain_text import one_line
+from hwcompat.hardware.errors import BackendUnavailable, OutOfMemory, WouldDeadlock, is_out_of_memory
+from hwcompat.hardware.plain_text import one_line
 
 from .account import Account, Entry, PoolLoad
 from .device_memory import allocated_bytes, resident_bytes

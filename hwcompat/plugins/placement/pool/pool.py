@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from hardware.backends.factory import resolve_target
-from hardware.errors import UsageError, echo
-from hardware.target import Target
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.errors import UsageError, echo
+from hwcompat.hardware.target import Target
 
 from .account import Entry, Key, PoolLoad
 from .device_memory import ReadMemory, read_device

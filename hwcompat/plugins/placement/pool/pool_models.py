@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.backends.base import BaseBackend, Unsupported
-from hardware.backends.factory import class_of, detect_best_backend, get_backend, resolve_target
-from hardware.checkpoint_config import read_config, refuse_foreign
-from hardware.errors import (
+from hwcompat.hardware.backends.base import BaseBackend, Unsupported
+from hwcompat.hardware.backends.factory import class_of, detect_best_backend, get_backend, resolve_target
+from hwcompat.hardware.checkpoint_config import read_config, refuse_foreign
+from hwcompat.hardware.errors import (
     BackendUnavailable,
     BrokenInput,
     HwCompatError,
@@ -28,10 +28,10 @@ from hardware.errors import (
     echo,
     is_out_of_memory,
 )
-from hardware.plain_text import one_line
-from hardware.safe_read import is_folder
-from hardware.target import Target
-from hardware.testing.checkpoints import weight_files
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.safe_read import is_folder
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.checkpoints import weight_files
 
 PREFERENCES = ("device", "priority_list", "preferred_index", "precision")
 _PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "half": "float16"}
@@ -125,7 +125,7 @@ def _usable(named: str, index: int | None) -> BaseBackend:
 def _precision(wish: Any) -> str:
     if not wish:
         return ""
-    from hardware.model.calls import torch_dtype
+    from hwcompat.hardware.model.calls import torch_dtype
 
     name = _PRECISIONS.get(str(wish), str(wish))
     try:
@@ -169,7 +169,7 @@ def built_on(place: ModelPlace, constructor: Callable[..., Any]) -> Any:
 
 def _move_to(place: ModelPlace, model: Any) -> Any:
     if place.precision:
-        from hardware.model.calls import in_dtype, torch_dtype
+        from hwcompat.hardware.model.calls import in_dtype, torch_dtype
 
         model = in_dtype(model, torch_dtype(place.precision))
     if getattr(model, "hf_device_map", None):  # its constructor spread it over devices

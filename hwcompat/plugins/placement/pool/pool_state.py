@@ -20,7 +20,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from hardware.evidence.writer import now
+from hwcompat.hardware.evidence.writer import now
 
 from .account import Account, Entry, Key, PoolLoad
 from .device_memory import ReadMemory, give_back

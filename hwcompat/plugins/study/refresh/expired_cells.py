@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from generators.compatibility.expiry import why_expired
-from generators.compatibility.judge import judge
-from generators.compatibility.verdict import Basis, Level, Reason
-from hardware.cell import Cell
-from hardware.detection import HardwareInfo
-from hardware.errors import HwCompatError
-from hardware.evidence.latest import read_latest
-from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
-from hardware.evidence.store import Evidence, lines_by_cell
-from hardware.redaction import redact
-from hardware.target import Target
+from hwcompat.generators.compatibility.expiry import why_expired
+from hwcompat.generators.compatibility.judge import judge
+from hwcompat.generators.compatibility.verdict import Basis, Level, Reason
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.evidence.latest import read_latest
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hwcompat.hardware.evidence.store import Evidence, lines_by_cell
+from hwcompat.hardware.redaction import redact
+from hwcompat.hardware.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,21 +11,21 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from generators.compatibility.rules import RuleSet
-from generators.compatibility.verdict import Reason
-from generators.model_profile import Profile, checkpoint_slug, profile_of
-from generators.models.classifier import classify, classify_type, kind_of
-from generators.models.model_libraries import catalog_of, is_known, lacking
-from generators.models.recipe_store import refusal_of
-from generators.plan import PlanChoice, PlannedSuite, plan_suite
-from hardware.backends.factory import known_targets
-from hardware.cell import MODULE_TASK, Cell, label_of, model_of_weights
-from hardware.detection import HardwareInfo
-from hardware.errors import HwCompatError, ModelError, echo
-from hardware.expected_targets import why_absent
-from hardware.plain_text import one_line
-from hardware.target import Target
-from hardware.testing.checkpoints import weights_hash
+from hwcompat.generators.compatibility.rules import RuleSet
+from hwcompat.generators.compatibility.verdict import Reason
+from hwcompat.generators.model_profile import Profile, checkpoint_slug, profile_of
+from hwcompat.generators.models.classifier import classify, classify_type, kind_of
+from hwcompat.generators.models.model_libraries import catalog_of, is_known, lacking
+from hwcompat.generators.models.recipe_store import refusal_of
+from hwcompat.generators.plan import PlanChoice, PlannedSuite, plan_suite
+from hwcompat.hardware.backends.factory import known_targets
+from hwcompat.hardware.cell import MODULE_TASK, Cell, label_of, model_of_weights
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import HwCompatError, ModelError, echo
+from hwcompat.hardware.expected_targets import why_absent
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.checkpoints import weights_hash
 
 from .expired_cells import ExpiredCell
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from generators.chosen_models import choose_models
-from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Reason
-from generators.models.model_libraries import is_known
-from generators.options import Options
-from generators.plan import PlannedSuite
-from generators.project.project_plan import ProjectRun
-from hardware.backends.factory import resolve_target
-from hardware.cell import Cell
-from hardware.cell_selection import Shard, choose_cells
-from hardware.detection import HardwareInfo
-from hardware.errors import HwCompatError, NothingMatched
-from hardware.evidence.store import Evidence
-from hardware.redaction import redact
-from hardware.target import Target
+from hwcompat.generators.chosen_models import choose_models
+from hwcompat.generators.compatibility.rules import load_rules
+from hwcompat.generators.compatibility.verdict import Reason
+from hwcompat.generators.models.model_libraries import is_known
+from hwcompat.generators.options import Options
+from hwcompat.generators.plan import PlannedSuite
+from hwcompat.generators.project.project_plan import ProjectRun
+from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell_selection import Shard, choose_cells
+from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.errors import HwCompatError, NothingMatched
+from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.redaction import redact
+from hwcompat.hardware.target import Target
 
 from .expired_cells import ExpiredCell, expired_cells, measured_cells
 from .locate_suite import models_in_cells, plan_again, why_not_here

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from hardware.evidence.record import CheckLine, Outcome, RunLine
-from hardware.evidence.store import Evidence
-from hardware.testing.schedule import default_jobs, groups_of, next_group
-from hardware.testing.suite_file import SuiteFile
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, RunLine
+from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.testing.schedule import default_jobs, groups_of, next_group
+from hwcompat.hardware.testing.suite_file import SuiteFile
 
 from .expired_cells import Duration, ExpiredCell
 

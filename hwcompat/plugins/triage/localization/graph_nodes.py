@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.model.calls import to_arrays
-from hardware.testing import reference
+from hwcompat.hardware.model.calls import to_arrays
+from hwcompat.hardware.testing import reference
 
 from .localization_result import MOST_OTHERS, ErrorPlace, Localization, LocalizationOutcome
 from .tensor_errors import error_of, outputs_error
@@ -23,7 +23,7 @@ from .tensor_errors import error_of, outputs_error
 if TYPE_CHECKING:
     import torch
 
-    from hardware.compare import Array
+    from hwcompat.hardware.compare import Array
 
 FOUND = 1e-4
 """The largest error at which a value of a graph counts as one of torch's: what an export may be off by."""

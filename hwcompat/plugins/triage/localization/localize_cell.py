@@ -12,23 +12,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.models.catalog import load_catalog
-from generators.models.classifier import classify
-from generators.models.inputs import make_inputs
-from generators.models.recipe_store import load_recipe
-from generators.recipes.build_model import build
-from generators.recipes.on_demand import recipe_for
-from hardware.backends.base import ModelInput, Unsupported
-from hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
-from hardware.cell import Cell
-from hardware.errors import BackendUnavailable, HwCompatError, NothingMatched, did_you_mean, echo
-from hardware.output_masks import masks_of
-from hardware.plain_text import one_line
-from hardware.process import NoAnswer, answer, ask
-from hardware.testing import reference
-from hardware.testing.pytest_environment import requested_device
-from hardware.testing.seeded_weights import fill
-from hardware.testing.tolerances import tolerance_for
+from hwcompat.generators.models.catalog import load_catalog
+from hwcompat.generators.models.classifier import classify
+from hwcompat.generators.models.inputs import make_inputs
+from hwcompat.generators.models.recipe_store import load_recipe
+from hwcompat.generators.recipes.build_model import build
+from hwcompat.generators.recipes.on_demand import recipe_for
+from hwcompat.hardware.backends.base import ModelInput, Unsupported
+from hwcompat.hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import BackendUnavailable, HwCompatError, NothingMatched, did_you_mean, echo
+from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.process import NoAnswer, answer, ask
+from hwcompat.hardware.testing import reference
+from hwcompat.hardware.testing.pytest_environment import requested_device
+from hwcompat.hardware.testing.seeded_weights import fill
+from hwcompat.hardware.testing.tolerances import tolerance_for
 
 from .graph_nodes import localize_graph, traced_values
 from .localization_result import ErrorPlace, Localization, LocalizationOutcome
@@ -38,7 +38,7 @@ from .torch_modules import localize_modules
 if TYPE_CHECKING:
     import torch
 
-    from generators.models.recipe import Recipe
+    from hwcompat.generators.models.recipe import Recipe
 
 MODULES = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
 """Targets on which torch's own modules run."""
@@ -188,11 +188,11 @@ def subject_of(recipe: Recipe) -> ModelInput:
 def _openvino_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
     """Return the runs of the forward pass as OpenVINO's own converter traces it: it keeps the names of modules, and
     has one graph. A conversion that gives other numbers than torch is localized as well."""
-    from hardware.backends._openvino_model import OPENVINO_OPTIONS, open_model
-    from hardware.export.convert_model import with_convert_model
-    from hardware.export.exported import FORWARD
-    from hardware.export.onnx_export import with_positions
-    from hardware.export.openvino_export import export_openvino
+    from hwcompat.hardware.backends._openvino_model import OPENVINO_OPTIONS, open_model
+    from hwcompat.hardware.export.convert_model import with_convert_model
+    from hwcompat.hardware.export.exported import FORWARD
+    from hwcompat.hardware.export.onnx_export import with_positions
+    from hwcompat.hardware.export.openvino_export import export_openvino
 
     from .openvino_nodes import OpenVINORuns
 
@@ -208,8 +208,8 @@ def _openvino_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any,
 
 
 def _onnx_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
-    from hardware.export.exported import ONNX
-    from hardware.export.onnx_export import export_onnx, with_positions
+    from hwcompat.hardware.export.exported import ONNX
+    from hwcompat.hardware.export.onnx_export import export_onnx, with_positions
 
     from .onnx_nodes import OnnxRuns
 

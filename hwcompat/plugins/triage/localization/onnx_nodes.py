@@ -12,7 +12,7 @@ import numpy as np
 from .graph_nodes import GraphNode, GraphRuns, Values
 
 if TYPE_CHECKING:
-    from hardware.compare import Array
+    from hwcompat.hardware.compare import Array
 
 Compute = Callable[[Path, Mapping[str, "Array"]], Values]
 """Runs a file with inputs and returns its outputs by name."""
@@ -107,7 +107,7 @@ class OnnxRuns(GraphRuns):
 
 def compute_on_cpu(file: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the outputs of a file on ONNX Runtime's CPU provider, without its graph optimizations."""
-    from hardware.export.onnx_export import session_on_host
+    from hwcompat.hardware.export.onnx_export import session_on_host
 
     session = session_on_host(file)
     given = {one.name: np.asarray(inputs[one.name], order="C") for one in session.get_inputs()}

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.export.exported import RESULT
+from hwcompat.hardware.export.exported import RESULT
 
 from .graph_nodes import GraphNode, GraphRuns, Values
 
 if TYPE_CHECKING:
-    from hardware.compare import Array
+    from hwcompat.hardware.compare import Array
 
 _SILENT = ("Parameter", "Result", "Constant", "ReadValue", "Assign")
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}

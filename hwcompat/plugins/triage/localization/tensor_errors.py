@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hardware.compare import Array, ReferenceNotFinite, compare, is_whole, scale_of
+from hwcompat.hardware.compare import Array, ReferenceNotFinite, compare, is_whole, scale_of
 
 _ROUNDINGS = 4
 """Units in the last place, of the largest number that takes part, that a sum may be off by."""

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hardware.model.calls import forward, to_arrays, to_tensors
-from hardware.output_masks import masks_of
-from hardware.testing import reference
+from hwcompat.hardware.model.calls import forward, to_arrays, to_tensors
+from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.testing import reference
 
 from .localization_result import MOST_OTHERS, ErrorPlace, Localization, LocalizationOutcome
 from .tensor_errors import error_of, outputs_error, padding_of
@@ -25,8 +25,8 @@ from .tensor_errors import error_of, outputs_error, padding_of
 if TYPE_CHECKING:
     import torch
 
-    from hardware.backends._torch import TorchRunnable
-    from hardware.compare import Array
+    from hwcompat.hardware.backends._torch import TorchRunnable
+    from hwcompat.hardware.compare import Array
 
 REFERENCE = "the same modules on the CPU in float64"
 _DEEPEST = 8

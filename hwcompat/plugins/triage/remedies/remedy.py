@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.applied_fix import AppliedFix
-from hardware.backends.factory import backend_class, known_targets
-from hardware.cell import Cell
-from hardware.command_names import as_runnable
-from hardware.evidence.record import CheckLine
-from hardware.target import Target
+from hwcompat.hardware.applied_fix import AppliedFix
+from hwcompat.hardware.backends.factory import backend_class, known_targets
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.hardware.target import Target
 
 _FILE = Path(__file__).with_name("remedies.toml")
 _OTHER_TARGETS = 2

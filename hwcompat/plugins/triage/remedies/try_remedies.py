@@ -14,27 +14,27 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.expiry import Expiry
-from generators.compatibility.grade import check_reason
-from generators.compatibility.judge import judge_cell, required_checks
-from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Level, Verdict
-from generators.run import suite_environment, write_suites
-from hardware.applied_fix import CHANGED, VARIABLE
-from hardware.cell import Cell
-from hardware.detection import detect
-from hardware.errors import HwCompatError, OutputError
-from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
-from hardware.evidence.store import read_folder
-from hardware.plain_text import one_line
-from hardware.process import NoAnswer, answer, ask, with_product
-from hardware.testing.runner import Limits, default_memory_limit
-from hardware.testing.session import run_session
-from hardware.testing.suite_file import read_suite
+from hwcompat.generators.compatibility.expiry import Expiry
+from hwcompat.generators.compatibility.grade import check_reason
+from hwcompat.generators.compatibility.judge import judge_cell, required_checks
+from hwcompat.generators.compatibility.rules import load_rules
+from hwcompat.generators.compatibility.verdict import Level, Verdict
+from hwcompat.generators.run import suite_environment, write_suites
+from hwcompat.hardware.applied_fix import CHANGED, VARIABLE
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.detection import detect
+from hwcompat.hardware.errors import HwCompatError, OutputError
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hwcompat.hardware.evidence.store import read_folder
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.process import NoAnswer, answer, ask, with_product
+from hwcompat.hardware.testing.runner import Limits, default_memory_limit
+from hwcompat.hardware.testing.session import run_session
+from hwcompat.hardware.testing.suite_file import read_suite
 from hwcompat.plugins.study.refresh.expired_cells import as_run_before
 from hwcompat.plugins.study.refresh.locate_suite import plan_again
-from reports.error_patterns import Around, identify
-from reports.reason_text import reason_text
+from hwcompat.reports.error_patterns import Around, identify
+from hwcompat.reports.reason_text import reason_text
 
 from .remedy import RemedyStep, failure_of, steps_for
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import HwCompatError
-from hardware.files import PRODUCT
-from hardware.process import NoAnswer, answer, ask, limit_memory
-from hardware.testing.pytest_environment import AUTOLOAD
+from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.files import PRODUCT
+from hwcompat.hardware.process import NoAnswer, answer, ask, limit_memory
+from hwcompat.hardware.testing.pytest_environment import AUTOLOAD
 
 from .captured_failure import ANSWER, CapturedFailure, Shape
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.model.calls import without_cache
-from hardware.output_masks import masks_of
+from hwcompat.hardware.model.calls import without_cache
+from hwcompat.hardware.output_masks import masks_of
 
 from .captured_failure import EXPECTED, INPUTS, MASK, WEIGHTS, CapturedFailure, Does, FailedStep, Shape, Way
 
 if TYPE_CHECKING:
-    from hardware.compare import Array
-    from hardware.testing.model_test import ModelTest
+    from hwcompat.hardware.compare import Array
+    from hwcompat.hardware.testing.model_test import ModelTest
 
 _LEFT = re.compile(r"it leaves (.{1,400}?) to the host")
 LARGEST_FILE = 512 * 2**20
@@ -70,8 +70,8 @@ class FailureRecorder:
 
     def pytest_runtest_makereport(self, call: Any) -> None:
         """Record the end of a part of a check."""
-        from hardware.errors import BackendUnavailable
-        from hardware.testing.measurement import Ambiguous, NotApplicable
+        from hwcompat.hardware.errors import BackendUnavailable
+        from hwcompat.hardware.testing.measurement import Ambiguous, NotApplicable
 
         if call.excinfo is None:
             return

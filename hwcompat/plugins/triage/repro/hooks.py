@@ -14,8 +14,8 @@ from .captured_failure import Does, FailedStep, Way
 from .failure_recorder import FailureRecorder, TriedStep, expected_of, masks_for, wishes_of
 
 if TYPE_CHECKING:
-    from hardware.compare import Array
-    from hardware.testing.model_test import ModelTest
+    from hwcompat.hardware.compare import Array
+    from hwcompat.hardware.testing.model_test import ModelTest
 
 _BY_ONNX = "torch.onnx.export and folded by ONNX Runtime, on whose own CPU provider it agrees with torch"
 _RELATIVE = re.compile(r"(inf|\d\.\d+e[+-]\d+) of the output's scale")
@@ -46,7 +46,7 @@ def _try_torch(
     recorder: FailureRecorder, case: ModelTest, does: Does, runnable: Any, inputs: Mapping[str, Array], **facts: Any
 ) -> TriedStep | None:
     """Record a step of a target that torch reaches; return None if another runtime computes."""
-    from hardware.backends._torch import TorchBackend
+    from hwcompat.hardware.backends._torch import TorchBackend
 
     recorder.case = case
     if not isinstance(case.backend, TorchBackend):
@@ -62,7 +62,7 @@ def _try_torch(
 
 
 def _watch_passes(recorder: FailureRecorder) -> None:
-    from hardware.testing.model_test import ModelTest
+    from hwcompat.hardware.testing.model_test import ModelTest
 
     reloading: list[bool] = []
 
@@ -108,8 +108,8 @@ def _watch_passes(recorder: FailureRecorder) -> None:
 
 
 def _watch_gradients(recorder: FailureRecorder) -> None:
-    from hardware.testing import reference
-    from hardware.testing.model_test import ModelTest
+    from hwcompat.hardware.testing import reference
+    from hwcompat.hardware.testing.model_test import ModelTest
 
     gradients: list[dict[str, Array]] = []
 
@@ -131,8 +131,8 @@ def _watch_gradients(recorder: FailureRecorder) -> None:
 
 
 def _watch_decoding(recorder: FailureRecorder) -> None:
-    from hardware.backends.base import STEPS
-    from hardware.testing.model_test import ModelTest
+    from hwcompat.hardware.backends.base import STEPS
+    from hwcompat.hardware.testing.model_test import ModelTest
 
     decoded: list[TriedStep | None] = []
 
@@ -176,9 +176,9 @@ def _generation_of(model: Any, inputs: Mapping[str, Array], steps: int) -> dict[
 
 
 def _watch_exports(recorder: FailureRecorder) -> None:
-    from hardware.backends._openvino_model import OPENVINO_OPTIONS
-    from hardware.backends.base import Unsupported
-    from hardware.export import onnx_export, openvino_export, verify_export
+    from hwcompat.hardware.backends._openvino_model import OPENVINO_OPTIONS
+    from hwcompat.hardware.backends.base import Unsupported
+    from hwcompat.hardware.export import onnx_export, openvino_export, verify_export
 
     def exporting(way: Way, before: Any, subject: Any, example: Any, *args: Any, **kwargs: Any) -> Any:
         options = dict(OPENVINO_OPTIONS["float32"]) if way is Way.OPENVINO_CONVERT else {}
@@ -219,7 +219,7 @@ def _watch_exports(recorder: FailureRecorder) -> None:
 
 
 def _watch_openvino(recorder: FailureRecorder) -> None:
-    from hardware.backends._openvino_model import ClassModel, Graph
+    from hwcompat.hardware.backends._openvino_model import ClassModel, Graph
 
     known: dict[int, tuple[FailedStep, Path]] = {}
 
@@ -262,7 +262,7 @@ def _watch_openvino(recorder: FailureRecorder) -> None:
 
 
 def _watch_qnn(recorder: FailureRecorder) -> None:
-    from hardware.backends.qnn import STRICT, QNNBackend
+    from hwcompat.hardware.backends.qnn import STRICT, QNNBackend
 
     def compute(before: Any, backend: Any, file: Path, arrays: Mapping[str, Array]) -> Any:
         settings = backend.settings_of(STRICT)

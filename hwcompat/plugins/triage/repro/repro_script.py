@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.suites.render import environment
-from hardware.errors import UsageError
-from hardware.export.onnx_export import OPSET
-from hardware.process import run
+from hwcompat.generators.suites.render import environment
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.export.onnx_export import OPSET
+from hwcompat.hardware.process import run
 
 from .captured_failure import EXPECTED, INPUTS, MASK, WEIGHTS, CapturedFailure, Does, Shape, Way
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BackendUnavailable, NothingMatched
-from hardware.evidence.error_types import current_name
-from hardware.evidence.record import Outcome
-from hardware.process import MERGED, Child, ending_of, with_product
-from hardware.target import Target
-from hardware.testing.pytest_environment import REWRITERS
-from hardware.testing.runner import terminate_interrupts
+from hwcompat.hardware.errors import BackendUnavailable, NothingMatched
+from hwcompat.hardware.evidence.error_types import current_name
+from hwcompat.hardware.evidence.record import Outcome
+from hwcompat.hardware.process import MERGED, Child, ending_of, with_product
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.pytest_environment import REWRITERS
+from hwcompat.hardware.testing.runner import terminate_interrupts
 
 from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
 from .upstream_plugin import RECORD_VARIABLE, TARGET_VARIABLE

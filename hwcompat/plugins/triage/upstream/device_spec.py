@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from hardware.backends.factory import backend_class, resolve_target
-from hardware.errors import UsageError
-from hardware.hardware_commands import OUTPUT, deliver
-from hardware.target import Target
+from hwcompat.hardware.backends.factory import backend_class, resolve_target
+from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.hardware_commands import OUTPUT, deliver
+from hwcompat.hardware.target import Target
 
 if TYPE_CHECKING:
-    from hardware.backends._torch import TorchBackend
+    from hwcompat.hardware.backends._torch import TorchBackend
 
 SPEC_VARIABLE = "TRANSFORMERS_TEST_DEVICE_SPEC"
 _HOST = "cpu"
@@ -31,8 +31,8 @@ Start the tests in the folder of this file, and name it without a folder, for it
 TRANSFORMERS_TEST_DEVICE_SPEC={file} python -m pytest <checkout>/tests/models/bert
 """
 
-from hardware.backends.factory import get_backend
-from hardware.errors import BackendUnavailable
+from hwcompat.hardware.backends.factory import get_backend
+from hwcompat.hardware.errors import BackendUnavailable
 
 backend = get_backend("{target}")
 if reason := backend.unavailable():
@@ -67,7 +67,7 @@ def torch_backend(target: Target) -> type[TorchBackend]:
     Raises `UsageError` for a target that is no device of torch, and for one of several devices: the tests know a
     device by its type.
     """
-    from hardware.backends._torch import TorchBackend
+    from hwcompat.hardware.backends._torch import TorchBackend
 
     found = backend_class(target.name)
     if not issubclass(found, TorchBackend):

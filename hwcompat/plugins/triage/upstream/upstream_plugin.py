@@ -24,10 +24,10 @@ from typing import Any
 
 import pytest
 
-from hardware.errors import BackendUnavailable, HwCompatError
-from hardware.evidence.record import Outcome
-from hardware.process import die_with_parent
-from hardware.values import data_file
+from hwcompat.hardware.errors import BackendUnavailable, HwCompatError
+from hwcompat.hardware.evidence.record import Outcome
+from hwcompat.hardware.process import die_with_parent
+from hwcompat.hardware.values import data_file
 
 from .device_spec import SPEC_VARIABLE
 
@@ -182,8 +182,8 @@ def _message(report: pytest.TestReport, raised: BaseException | None) -> str:
 def _prepared(target: str) -> dict[str, Any]:
     """Return the facts of the session after preparing the target's device and describing it to transformers' tests.
     Raises if it can't be used, or if the tests would run on another one."""
-    from hardware.backends.factory import get_backend
-    from hardware.known_answer import agrees
+    from hwcompat.hardware.backends.factory import get_backend
+    from hwcompat.hardware.known_answer import agrees
 
     backend = get_backend(target)  # before torch is imported, which reads the environment
     if reason := backend.unavailable():
