@@ -29,6 +29,18 @@ VERSIONS ?= 5.23.0 4.57.6
 # What requirements bring along is pinned too: without hashes, since the same pins serve other systems, Pythons and builds.
 PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
+# What `--group` of dependency groups needs in each environment.
+GROUPS := $(PIP) --no-deps pip==26.3
+
+# The environment of a target `FOLDER/.ready`, and the line that lets it use the packages of .venv too.
+define NEW_VENV
+	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
+	@$(@D)/bin/python $(GROUPS)
+endef
+define ON_TOP
+	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+endef
 
 .PHONY: .types help run test test-core test-all test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
@@ -153,16 +165,15 @@ bench: $(VENV)/.ready-dev setup-rivals
 
 setup-rivals: .venv-rival-warpt/.ready .venv-rival-torchbridge/.ready
 
-.venv-rival-warpt/.ready: requirements-rival-warpt.txt
-	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
-	@$(@D)/bin/python $(PIP) -r requirements-rival-warpt.txt
+.venv-rival-warpt/.ready: pyproject.toml
+	$(NEW_VENV)
+	@$(@D)/bin/python $(PIP) --group rival-warpt
 	@touch $@
 
-.venv-rival-torchbridge/.ready: requirements-rival-torchbridge.txt $(VENV)/.ready
-	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
-	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
-	@$(@D)/bin/python $(PIP) --no-deps -r requirements-rival-torchbridge.txt
+.venv-rival-torchbridge/.ready: pyproject.toml $(VENV)/.ready
+	$(NEW_VENV)
+	$(ON_TOP)
+	@$(@D)/bin/python $(PIP) --no-deps --group rival-torchbridge
 	@touch $@
 
 # What the slowest commands spend their time on: docs/measured/profiles.md. Ten minutes; ARGS="--before DIR" times a checkout of an
@@ -173,11 +184,10 @@ profiles: $(VENV)/.ready-dev setup-profiles
 
 setup-profiles: .venv-profiles/.ready
 
-.venv-profiles/.ready: requirements-profiles.txt $(VENV)/.ready
-	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
-	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
-	@$(@D)/bin/python $(PIP) --no-deps -r requirements-profiles.txt
+.venv-profiles/.ready: pyproject.toml $(VENV)/.ready
+	$(NEW_VENV)
+	$(ON_TOP)
+	@$(@D)/bin/python $(PIP) --no-deps --group profiles
 	@touch $@
 
 # The documentation as a site, in hwcompat-out/site: nothing is fetched, links are checked.
@@ -191,9 +201,9 @@ docs: .venv-docs/.ready $(VENV)/.ready .types
 docs-check: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.documentation check $(ARGS)
 
-.venv-docs/.ready: requirements-docs.txt
-	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
-	@$(@D)/bin/python $(PINNED) -r requirements-docs.txt
+.venv-docs/.ready: pyproject.toml
+	$(NEW_VENV)
+	@$(@D)/bin/python $(PINNED) --group docs
 	@touch $@
 
 # Every type that transformers has a tensor plan for; an hour on two cores, and cut off it goes on where it was.
@@ -224,51 +234,50 @@ setup: $(VENV)/.ready-dev
 $(VENV)/.ready: requirements.txt constraints.txt
 	@echo "Setting up $(VENV): about 2 GB and some minutes, once" >&2
 	@test -x $(OWN) || $(BASE_PYTHON) -m venv $(VENV)
+	@$(OWN) $(GROUPS)
 	@$(OWN) $(PINNED) -r requirements.txt
 	@touch $@
 
-$(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
-	@$(OWN) $(PINNED) -r requirements-dev.txt
+$(VENV)/.ready-dev: pyproject.toml $(VENV)/.ready
+	@$(OWN) $(PINNED) -r requirements.txt --group dev
 	@touch $@
 
 # An environment for another version of transformers: it holds that and what it needs otherwise, the rest is .venv's.
 $(VENV)-transformers-%/.ready: $(VENV)/.ready
-	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
-	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+	$(NEW_VENV)
+	$(ON_TOP)
 	@$(@D)/bin/python $(PIP) transformers==$*
 	@touch $@
 
 # The environment of target qnn, and what exporting to ONNX needs in .venv: 450 MB, a minute on a fast line.
 setup-qnn: .venv-qnn/.ready
 
-.venv-qnn/.ready: requirements-qnn.txt requirements-onnx.txt $(VENV)/.ready
-	@$(OWN) $(PINNED) -r requirements-onnx.txt
-	@test -x .venv-qnn/bin/python || $(BASE_PYTHON) -m venv .venv-qnn
-	@.venv-qnn/bin/python $(PIP) --no-deps -r requirements-qnn.txt
+.venv-qnn/.ready: pyproject.toml $(VENV)/.ready
+	@$(OWN) $(PINNED) --group onnx
+	$(NEW_VENV)
+	@$(@D)/bin/python $(PIP) --no-deps --group qnn-environment
 	@touch $@
 
 # What transformers' own tests import beyond the library: a second, and no more than a few hundred kB.
 setup-upstream: $(VENV)/.ready
-	@$(OWN) $(PINNED) -r requirements-upstream.txt
+	@$(OWN) $(PINNED) --group upstream
 
 # What running cells on a cluster needs: Ray shares .venv with the suites that it runs. 230 MB.
 setup-ray: $(VENV)/.ready
-	@$(OWN) $(PINNED) -r requirements-ray.txt
+	@$(OWN) $(PINNED) --group ray
 
 # What reads evidence in buckets that speak S3: 30 MB. It changes no version of what is there.
 setup-object-storage: $(VENV)/.ready
-	@$(OWN) $(PIP) --no-deps -r requirements-object-storage.txt
+	@$(OWN) $(PIP) --no-deps --group object-storage
 
 # A server that speaks S3, for tests and benchmarks: bound to 127.0.0.1, on top of .venv.
 setup-s3-server: .venv-s3/.ready
 
-.venv-s3/.ready: requirements-s3-server.txt requirements-object-storage.txt $(VENV)/.ready
-	@$(OWN) $(PIP) --no-deps -r requirements-object-storage.txt
-	@test -x .venv-s3/bin/python || $(BASE_PYTHON) -m venv .venv-s3
-	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-	    > "$$(.venv-s3/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
-	@.venv-s3/bin/python $(PIP) --no-deps -r requirements-s3-server.txt
+.venv-s3/.ready: pyproject.toml $(VENV)/.ready
+	@$(OWN) $(PIP) --no-deps --group object-storage
+	$(NEW_VENV)
+	$(ON_TOP)
+	@$(@D)/bin/python $(PIP) --no-deps --group s3-server
 	@touch $@
 
 # How commands grow from one to ten million lines of evidence: 14 GB of disk, an hour.
@@ -284,11 +293,10 @@ run-qnn: setup-qnn
 # The environment of target tpu: 450 MB on top of .venv, whose torch it takes.
 setup-xla: .venv-xla/.ready
 
-.venv-xla/.ready: requirements-xla.txt $(VENV)/.ready
-	@test -x .venv-xla/bin/python || $(BASE_PYTHON) -m venv .venv-xla
-	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-	    > "$$(.venv-xla/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
-	@.venv-xla/bin/python $(PIP) --no-deps -r requirements-xla.txt
+.venv-xla/.ready: pyproject.toml $(VENV)/.ready
+	$(NEW_VENV)
+	$(ON_TOP)
+	@$(@D)/bin/python $(PIP) --no-deps --group xla-environment
 	@touch $@
 
 # Two models on XLA's CPU client, which stands for no TPU: 1 where a check fails or anything would run beside XLA.
@@ -301,10 +309,10 @@ WEB := hardware/workers/web
 
 setup-web: .venv-web/.ready
 
-.venv-web/.ready: requirements-web.txt requirements-onnx.txt $(WEB)/package-lock.json $(WEB)/unpack.mjs $(VENV)/.ready
-	@$(OWN) $(PINNED) -r requirements-onnx.txt
-	@test -x .venv-web/bin/python || $(BASE_PYTHON) -m venv .venv-web
-	@.venv-web/bin/python $(PIP) --no-deps -r requirements-web.txt
+.venv-web/.ready: pyproject.toml $(WEB)/package-lock.json $(WEB)/unpack.mjs $(VENV)/.ready
+	@$(OWN) $(PINNED) --group onnx
+	$(NEW_VENV)
+	@$(@D)/bin/python $(PIP) --no-deps --group web-environment
 	@mkdir -p .venv-web/web && cp $(WEB)/package.json $(WEB)/package-lock.json .venv-web/web/
 	@cd .venv-web/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@node $(WEB)/unpack.mjs .venv-web/web/node_modules/@sparticuz/chromium .venv-web/web/chromium-webnn
@@ -340,18 +348,18 @@ openvino-devices: $(VENV)/.ready
 # torch, transformers and pytest alone, as on a machine that a bundle is carried to
 bundle-environment: $(BUNDLE)/.ready
 
-$(BUNDLE)/.ready: requirements-bundle.txt
-	@test -x $(BUNDLE)/bin/python || $(BASE_PYTHON) -m venv $(BUNDLE)
-	@$(BUNDLE)/bin/python $(PIP) -r requirements-bundle.txt
+$(BUNDLE)/.ready: pyproject.toml
+	$(NEW_VENV)
+	@$(@D)/bin/python $(PIP) --group bundle
 	@touch $@
 
 # Advisories about what we depend on. Exit code of the command: 0 none, 1 some, 5 a service couldn't be asked about all.
 audit: $(VENV)/.ready .venv-audit/.ready
 	$(OWN) -m benchmarks.dependencies audit --pip-audit .venv-audit/bin/pip-audit
 
-.venv-audit/.ready: requirements-audit.txt
-	@test -x .venv-audit/bin/python || $(BASE_PYTHON) -m venv .venv-audit
-	@.venv-audit/bin/python $(PIP) -r requirements-audit.txt
+.venv-audit/.ready: pyproject.toml
+	$(NEW_VENV)
+	@$(@D)/bin/python $(PIP) --group audit
 	@touch $@
 
 # After a change of requirements: empty constraints.txt and remove .venv first, and read the diff.
@@ -365,9 +373,9 @@ package: $(VENV)/.ready-dev .venv-package/.ready
 	@.venv-package/bin/python -m twine check --strict dist/*
 	$(OWN) -m pytest test/device/test_package.py --built=dist
 
-.venv-package/.ready: requirements-package.txt
-	@test -x .venv-package/bin/python || $(BASE_PYTHON) -m venv .venv-package
-	@.venv-package/bin/python $(PIP) -r requirements-package.txt
+.venv-package/.ready: pyproject.toml
+	$(NEW_VENV)
+	@$(@D)/bin/python $(PIP) --group package
 	@touch $@
 
 # The wheel with its extra in a clean environment away from the repository, and a user's commands there. 2 GB, minutes;

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,31 +51,43 @@ class Asked:
         return "\n  ".join([f"{summary}; NOT ASKED: {self.not_asked}" if self.not_asked else summary, *self.known])
 
 
-def requirement_files() -> list[Path]:
-    """Return every file of requirements, without the constraints."""
-    return sorted(ROOT.glob("requirements*.txt"))
-
-
 def requirements_in(path: Path) -> Iterator[Requirement]:
-    """Yield the requirements of one file, without those of files that it includes by -r."""
+    """Yield the requirements of a file."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        text = line.partition("#")[0].strip()
-        if text and not text.startswith("-"):
+        if text := line.partition("#")[0].strip():
             yield Requirement(text)
+
+
+def pinned() -> dict[str, list[Requirement]]:
+    """Return what we pin, by its place: requirements.txt, or an extra or a dependency group in pyproject.toml.
+
+    Groups that a group includes, and extras of ours that an extra includes, aren't repeated in it.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found = {"requirements.txt": list(requirements_in(ROOT / "requirements.txt"))}
+    for kind, places in (
+        ("extra", project["project"]["optional-dependencies"]),
+        ("group", project["dependency-groups"]),
+    ):
+        for name, texts in places.items():
+            requirements = [Requirement(text) for text in texts if isinstance(text, str)]
+            found[f"{kind} {name}"] = [one for one in requirements if one.name != project["project"]["name"]]
+    return found
 
 
 def pinned_names() -> set[str]:
     """Return the packages that our requirements name directly."""
-    return {canonicalize_name(one.name) for path in requirement_files() for one in requirements_in(path)}
+    return {canonicalize_name(one.name) for requirements in pinned().values() for one in requirements}
 
 
 def brought_along() -> dict[str, str]:
     """Return the versions of indirect dependencies in this environment, by package name.
 
-    Raises `PackageNotFoundError` if a package of `requirements-dev.txt`, or one of its dependencies, isn't installed.
+    Raises `PackageNotFoundError` if a package of the group `dev`, or one of its dependencies, isn't installed.
     """
-    dev = ("requirements.txt", "requirements-onnx.txt", "requirements-diffusion.txt", "requirements-dev.txt")
-    waiting = [(one.name, tuple(one.extras)) for name in dev for one in requirements_in(ROOT / name)]
+    places = pinned()
+    dev = ("requirements.txt", "group onnx", "group diffusion", "group dev")
+    waiting = [(one.name, tuple(one.extras)) for place in dev for one in places[place]]
     seen: dict[tuple[str, tuple[str, ...]], str] = {}
     while waiting:
         name, extras = waiting.pop()
@@ -92,10 +105,8 @@ def brought_along() -> dict[str, str]:
 
 def audit_python(tool: Sequence[str], service: str) -> Asked:
     """Check every pinned Python version with a service of pip-audit."""
-    paths = [*requirement_files(), CONSTRAINTS]
-    pins = sorted(
-        {f"{canonicalize_name(one.name)}{one.specifier}" for path in paths for one in requirements_in(path)}
-    )
+    ours = [*pinned().values(), [*requirements_in(CONSTRAINTS)]]
+    pins = sorted({f"{canonicalize_name(one.name)}{one.specifier}" for place in ours for one in place})
     with tempfile.TemporaryDirectory(prefix="hwcompat-audit-") as folder:
         file = Path(folder) / "pins.txt"
         file.write_text("\n".join(pins) + "\n", encoding="utf-8")

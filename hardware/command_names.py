@@ -28,8 +28,9 @@ COMMAND_NAMES = (
 
 _ROOT = Path(__file__).resolve().parents[1]
 _COMMAND = re.compile(rf"(?<![\w./-])(?<!-m ){PROGRAM} (?=(?:{'|'.join(COMMAND_NAMES)})\b|--)")
-_REQUIREMENTS = re.compile(r"(?<=install )-r requirements(?:-(\w+))?\.txt")
-_SETUP = re.compile(r"make setup-(\w+)")
+_REQUIREMENTS = "install -r requirements.txt"
+_EXTRA = re.compile(rf"(?<=install )'{PROGRAM}(?=\[)")
+_SETUP = re.compile(r"make setup-([\w-]+)")
 
 _WEB = "make setup-web in a checkout, and HWCOMPAT_WEB_PYTHON=<checkout>/.venv-web/bin/python here"
 """The browser environment needs npm packages, which pip can't install."""
@@ -88,22 +89,25 @@ def as_runnable(text: str) -> str:
         command = f"{program_command()} "
         text = _COMMAND.sub(lambda _: command, text)
     if not is_installed():
-        return text
-    text = _REQUIREMENTS.sub(lambda found: _extra(found[1] or ""), text)
-    return _SETUP.sub(lambda found: _WEB if found[1] == "web" else f"pip install {_extra(found[1])}", text)
+        return _EXTRA.sub("-e '.", text) if _has_program() else text
+    if _REQUIREMENTS in text:  # `openvino` pins torch, so an installed torch is kept
+        extra = "openvino-only" if importlib.util.find_spec("torch") else "openvino"
+        text = text.replace(_REQUIREMENTS, f"install '{PROGRAM}[{extra}]'")
+    return _SETUP.sub(lambda found: _WEB if found[1] == "web" else _install(found[1]), text)
 
 
-def _extra(name: str) -> str:
-    """Return the extra that replaces a requirements file. `openvino` pins torch, so an installed torch is kept."""
-    if not name:
-        name = "openvino-only" if importlib.util.find_spec("torch") else "openvino"
-    return f"'hwcompat[{'tpu' if name == 'xla' else name}]'"
+def _install(environment: str) -> str:
+    """Return the command that installs what `make setup-NAME` does in a checkout."""
+    return f"pip install '{PROGRAM}[{'tpu' if environment == 'xla' else environment}]'"
 
 
 @functools.cache
 def _script() -> str:
-    """Return the console script of this environment as a shell command, or an empty text if it doesn't exist."""
-    path = shutil.which(PROGRAM, path=sysconfig.get_path("scripts"))
+    """Return the running console script, else that of this environment, as a shell command; an empty text if there is
+    none."""
+    started = Path(sys.argv[0])
+    own = started.stem == PROGRAM and started.is_file()
+    path = str(started.absolute()) if own else shutil.which(PROGRAM, path=sysconfig.get_path("scripts"))
     if path is None:
         return ""
     found = shutil.which(PROGRAM)

@@ -23,6 +23,7 @@ ESSENTIAL = frozenset(
         "packaging",
         "platformdirs",
         "psutil",
+        "rich-click",
     }
 )
 """Packages without which the main job can't run; without others a target or a format is missing."""

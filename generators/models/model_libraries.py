@@ -22,13 +22,14 @@ from typing import Any, Protocol
 
 from packaging.version import Version
 
+from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.errors import BrokenInput, ModelError, did_you_mean, echo
 
 from .catalog import TaskClass, TaskEntry, load_catalog
 from .recipe import SHIPPED
 
 LIBRARY = "diffusers"
-INSTALL = "Install it with: pip install -r requirements-diffusion.txt"
+INSTALL = "Install it with: pip install 'hwcompat[diffusion]'"
 RECONSTRUCTION = "image-reconstruction"
 """The task of a family's autoencoder; all other tasks belong to its denoiser."""
 _MAPPING = re.compile(r"AUTO_[A-Z0-9]+_PIPELINES_MAPPING")
@@ -95,7 +96,8 @@ def usable_types() -> tuple[str, ...]:
 
 def lacking(library: str) -> str:
     """Return what is missing before models of a library can run here, with the command; empty if it is installed."""
-    return f"diffusers isn't installed. {INSTALL}" if library == LIBRARY and not installed_diffusers() else ""
+    missing = library == LIBRARY and not installed_diffusers()
+    return as_runnable(f"diffusers isn't installed. {INSTALL}") if missing else ""
 
 
 def require(library: str) -> None:

@@ -227,7 +227,7 @@ def onnx_operators(model_input: ModelInput, inputs: Mapping[str, Array]) -> tupl
 
     `onnx.Reshape` means that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),
     `onnx.Add(int64)` that its output isn't floating-point, `onnx.Einsum(ij,jk->ik)` its equation. Raises
-    `Unsupported` if no export is correct, and `ImportError` without the packages of `requirements-onnx.txt`.
+    `Unsupported` if no export is correct, and `ImportError` without the packages of the extra `onnx`.
     """
     if missing := missing_packages():
         raise ImportError(missing)

@@ -28,7 +28,7 @@ def missing_runtime() -> str:
     try:
         import onnxruntime  # noqa: F401
     except ImportError:
-        return as_runnable("onnxruntime isn't installed (pip install -r requirements-onnx.txt)")
+        return as_runnable("onnxruntime isn't installed (pip install 'hwcompat[onnx]')")
     return ""
 
 

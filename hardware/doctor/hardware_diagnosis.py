@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 _ALWAYS = ("cpu",)
 _SOFTWARE_ALONE = ("no_package", "no_environment", "no_browser")
-_INSTALL = re.compile(r"pip install [\w.\[\]=-]+")
+_INSTALL = re.compile(r"pip install (?:-[er] )?(?:'[^']+'|[\w.\[\]=-]+)")
 
 
 class DeviceHealth(StrEnum):

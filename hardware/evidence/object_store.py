@@ -20,9 +20,8 @@ from ..redaction import redact
 from .address import Address
 from .parquet import PARTITION
 
-REQUIREMENTS = "requirements-object-storage.txt"
 _OURS = ("s3", "s3a")
-"""Protocols whose implementation is in that requirements file."""
+"""Protocols whose implementation is in the extra `object-storage`."""
 
 MOST_OBJECTS = 100_000
 LARGEST_OBJECT = 4 * 1024**3
@@ -192,7 +191,9 @@ def _filesystem(address: Address) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise UsageError(f"{address} can't be reached", why="fsspec isn't installed", fix=_install()) from error
+        raise UsageError(
+            f"{address} can't be reached", why="fsspec isn't installed", fix="make setup-object-storage"
+        ) from error
     from fsspec.registry import known_implementations
 
     try:
@@ -200,7 +201,7 @@ def _filesystem(address: Address) -> tuple[Any, str]:
     except ImportError as error:
         entry = known_implementations.get(address.protocol, {})
         fix = (
-            _install()
+            "make setup-object-storage"
             if address.protocol in _OURS
             else f"{entry.get('err', 'Install the package for this protocol')}."
         )
@@ -213,7 +214,3 @@ def _filesystem(address: Address) -> tuple[Any, str]:
             fix=did_you_mean(address.protocol, known_implementations),
         ) from error
     return files, str(root).rstrip("/")
-
-
-def _install() -> str:
-    return f"python -m pip install --no-deps -r {REQUIREMENTS}"

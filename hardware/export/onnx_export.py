@@ -48,7 +48,7 @@ def missing_packages() -> str:
     from importlib.util import find_spec
 
     missing = [name for name in PACKAGES if find_spec(name) is None]
-    how = as_runnable("pip install -r requirements-onnx.txt")
+    how = as_runnable("pip install 'hwcompat[onnx]'")
     return f"{' and '.join(missing)} not installed ({how})" if missing else ""
 
 

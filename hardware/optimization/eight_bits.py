@@ -262,7 +262,7 @@ class Int8(EightBits):
         import importlib.util
 
         if importlib.util.find_spec("torchao") is None:
-            return as_runnable("torchao isn't installed (pip install -r requirements-optimise.txt)")
+            return as_runnable("torchao isn't installed (pip install 'hwcompat[optimize]')")
         if setting.device.type not in ("cpu", "cuda", "xpu"):
             return f"torchao has no int8 kernels for {setting.device.type}"
         return ""

@@ -16,11 +16,10 @@ import numpy as np
 
 from ..backends._onnx import COMPUTE
 from ..backends.base import coarsest
+from ..command_names import as_runnable
 from ..compare import Array, ReferenceNotFinite
 from ..errors import BrokenInput, ModelError, echo
 from .graph_weights import parts_of, weight_files
-
-INSTALL = "pip install -r requirements-onnx.txt"
 
 _NEWER_OPSET = 21
 _LARGEST_PROTOBUF = 2**31
@@ -62,7 +61,9 @@ class OnnxReference(GraphReference):
             from onnx.reference import ReferenceEvaluator
         except ImportError as error:
             raise ModelError(
-                f"{echo(file.name)} cannot be tested", why="onnx is not installed", fix=f"Install it with: {INSTALL}"
+                f"{echo(file.name)} cannot be tested",
+                why="onnx is not installed",
+                fix=as_runnable("Install it with: pip install 'hwcompat[onnx]'"),
             ) from error
         self._model = _checked(file)
         self.parameters = sum(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import importlib
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -199,6 +200,12 @@ def test_texts_of_a_checkout_name_its_package(tmp_path, monkeypatch):
         assert as_runnable(other) == other
 
 
+def test_extras_of_a_checkout_are_installed_from_it():
+    assert as_runnable("onnx isn't installed (pip install 'hwcompat[onnx]')") == (
+        "onnx isn't installed (pip install -e '.[onnx]')"
+    )
+
+
 def test_texts_of_a_bundle_keep_the_name_of_the_program(tmp_path, monkeypatch):
     monkeypatch.setattr(command_names, "_ROOT", tmp_path)
     assert not is_installed()
@@ -207,8 +214,8 @@ def test_texts_of_a_bundle_keep_the_name_of_the_program(tmp_path, monkeypatch):
 
 def test_texts_of_an_installed_package_name_its_script_and_extras(installed):
     assert as_runnable(TEXT) == TEXT.replace("-r requirements.txt", "'hwcompat[openvino-only]'")
-    assert as_runnable("pip install -r requirements-onnx.txt, make setup-qnn or make setup-xla") == (
-        "pip install 'hwcompat[onnx]', pip install 'hwcompat[qnn]' or pip install 'hwcompat[tpu]'"
+    assert as_runnable("pip install 'hwcompat[onnx]', make setup-object-storage or make setup-xla") == (
+        "pip install 'hwcompat[onnx]', pip install 'hwcompat[object-storage]' or pip install 'hwcompat[tpu]'"
     )
     assert "HWCOMPAT_WEB_PYTHON" in as_runnable("make setup-web")
 
@@ -246,11 +253,17 @@ def test_scripts_and_extras_are_those_of_the_project():
     for place in project["project"]["scripts"].values():
         module, _, name = place.partition(":")
         assert callable(getattr(importlib.import_module(module), name))
-    extras = project["tool"]["hwcompat"]["extras"]
-    others = {"dev", "bundle", "audit", "package", "web", "docs", "s3-server", "profiles"}
-    files = {path.stem.partition("-")[2] for path in ROOT.glob("requirements-*.txt")}
-    for name in ("", *(one for one in files - others if not one.startswith("rival-"))):
-        assert command_names._extra(name).strip("'").removeprefix("hwcompat[").removesuffix("]") in extras
+    extras = project["project"]["optional-dependencies"]
+    targets = re.findall(r"make setup-([\w-]+)", (ROOT / "Makefile").read_text(encoding="utf-8").split(".PHONY")[0])
+    assert len(targets) > 5
+    named = [command_names._install(target) for target in targets if target not in ("web", "s3-server")]
+    assert [one for one in named if one.split("[")[1].removesuffix("]'") not in extras] == []
+    for path in (
+        path for place in ("hardware", "generators", "reports", "hwcompat") for path in (ROOT / place).rglob("*")
+    ):
+        if path.suffix in (".py", ".toml"):
+            for extra in re.findall(r"pip install 'hwcompat\[([\w-]+)\]'", path.read_text(encoding="utf-8")):
+                assert extra in extras, path
 
 
 def test_data_whose_commands_were_replaced_can_still_be_read(installed):

@@ -97,11 +97,11 @@ def test_a_family_is_classified_by_its_denoiser() -> None:
 def test_without_diffusers_the_families_are_those_whose_recipes_ship() -> None:
     assert classify("stable-diffusion").model_class == "UNet2DConditionModel"
     assert "stable-diffusion" not in priority.types_of_priority("all")
-    with pytest.raises(ModelError, match=r"pip install -r requirements-diffusion\.txt"):
+    with pytest.raises(ModelError, match=r"pip install 'hwcompat\[diffusion\]'"):
         model_libraries.require("diffusers")
     note = model_profile.profile_of("stable-diffusion").note
     assert "diffusers isn't installed" in note
-    assert "pip install -r requirements-diffusion.txt" in note
+    assert "pip install -e '.[diffusion]'" in note
 
 
 @pytest.mark.usefixtures("with_diffusers")

@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
 from hardware.errors import BrokenInput, OutputError, UsageError
-from hardware.evidence import object_store, parquet
+from hardware.evidence import parquet
 from hardware.evidence.address import parse_address
 from hardware.evidence.bucket import mirror, publish
 from hardware.evidence.compacted import compact
@@ -242,7 +242,7 @@ def test_what_is_not_installed_is_named_with_what_installs_it(monkeypatch):
         raise (ValueError if address.startswith("s4") else ImportError)(f"no {address}")
 
     monkeypatch.setattr(fsspec, "url_to_fs", missing)
-    for text, fix in (("s3://bucket/x", object_store.REQUIREMENTS), ("gs://bucket/x", "gcsfs"), ("s4://b/x", "s4")):
+    for text, fix in (("s3://bucket/x", "make setup-object-storage"), ("gs://bucket/x", "gcsfs"), ("s4://b/x", "s4")):
         with pytest.raises(UsageError, match=fix):
             ObjectStore(parse_address(text))
 

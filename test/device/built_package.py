@@ -13,15 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 600
-IN_WHEEL = (
-    "hardware",
-    "generators",
-    "reports",
-    "hwcompat",
-    "templates",
-    "run_test_generation.py",
-    "hardware_compatibility_reporter.py",
-)
+IN_WHEEL = ("hardware", "generators", "reports", "hwcompat", "templates")
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
@@ -90,7 +82,7 @@ def build(folder: Path, names: Sequence[str] = ()) -> Built:
 
 def foreign_folder(path: Path) -> Path:
     """A user's folder whose packages are called as ours are; whoever imports one of them fails."""
-    for name in ("hardware", "generators", "reports", "hwcompat", "templates"):
+    for name in IN_WHEEL:
         (path / name).mkdir(parents=True)
         (path / name / "__init__.py").write_text("raise RuntimeError('a package of the user was imported')\n")
     return path

@@ -88,7 +88,7 @@ def without(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory)
 
 def test_without_diffusers_nothing_passes_and_the_command_is_named(without: Ran) -> None:
     assert without.code != 0
-    assert "pip install -r requirements-diffusion.txt" in without.err
+    assert "pip install -e '.[diffusion]'" in without.err
     lines = without.lines(CELL)
     assert lines
     assert {line.error_type for line in lines.values()} == {"missing_dependency"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import email
 import json
-import re
 import sys
 import tarfile
 import tomllib
@@ -18,16 +17,15 @@ from built_package import IN_WHEEL, ROOT, Built, build, foreign_folder, found_in
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from benchmarks.dependencies import requirement_files, requirements_in
+from benchmarks.dependencies import pinned
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.versions import RELEASE
 
 pytestmark = pytest.mark.slow
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hwcompat"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NOT_IN_SDIST = (".ci/run", ".gitignore", ".dockerignore")
 SUITE = "test_bert_fill_mask_cpu_float32.py"
-SCRIPTS = {"hwcompat", "hwcompat-report", "hwcompat-hardware"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +69,7 @@ def test_the_wheel_holds_the_product_byte_for_byte_and_nothing_else(built: Built
     found = {name: data for name, data in built.names().items() if ".dist-info/" not in name}
     kept = kept_by_git(*IN_WHEEL)
     assert len(kept) > 2000
-    wanted = {re.sub("^templates/", "generators/templates/", name): (ROOT / name).read_bytes() for name in kept}
+    wanted = {f"hwcompat/{name.removeprefix('hwcompat/')}": (ROOT / name).read_bytes() for name in kept}
     assert sorted(found) == sorted(wanted)
     assert [name for name, data in wanted.items() if found[name] != data] == []
 
@@ -94,13 +92,6 @@ def test_the_sdist_holds_all_that_git_keeps(built: Built) -> None:
     assert [name for name in kept_by_git() if name not in found and name not in NOT_IN_SDIST] == []
 
 
-NO_EXTRAS = (
-    *("dev", "bundle", "audit", "package", "web", "docs", "s3-server", "profiles"),
-    *("rival-warpt", "rival-torchbridge"),
-)
-"""Tools of ours, environments that others have, rivals, profilers, and what comes from npm."""
-
-
 def _asked_for(built: Built) -> dict[str, dict[str, str]]:
     """Specifiers by extra and package; the extra of what is always needed is empty."""
     told = email.message_from_string(built.told("METADATA"))
@@ -112,40 +103,30 @@ def _asked_for(built: Built) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_what_the_wheel_asks_for_stands_in_the_files_of_requirements(built: Built) -> None:
-    pins = {canonicalize_name(one.name): one for path in requirement_files() for one in requirements_in(path)}
+def test_what_the_wheel_asks_for_is_what_the_project_says(built: Built) -> None:
     asked = _asked_for(built)
-    for extra, packages in asked.items():
-        if extra:
-            assert packages == {name: str(pins[name].specifier) for name in packages}, extra
-    for name, specifier in asked[""].items():
-        assert specifier.startswith(">="), name
-        assert next(iter(pins[name].specifier)).version in Requirement(f"x{specifier}").specifier, name
-    oldest = PROJECT["oldest"]
-    assert {name: f">={version}" for name, version in oldest.items()}.items() <= asked[""].items()
-    named = {canonicalize_name(one.name) for one in requirements_in(ROOT / "requirements.txt")}
-    assert named == {*asked[""], *asked["openvino"]}
+    assert asked.keys() == {"", *PROJECT["optional-dependencies"]}
+    for place, texts in {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}.items():
+        found = {canonicalize_name(one.name): str(one.specifier) for one in map(Requirement, texts)}
+        assert asked[place] == found, place
     bringing = {extra for extra, packages in asked.items() if {"torch", "transformers"} & packages.keys()}
-    assert bringing == {"cpu", "openvino"}, "whoever has a torch keeps it"
-    parts = {name for parts in PROJECT["extras"].values() for name in parts if name != "extras"}
-    assert {path.name for path in requirement_files()} == parts | {f"requirements-{part}.txt" for part in NO_EXTRAS}
+    assert bringing == {"cpu"}, "whoever has a torch keeps it"
+    assert [place for place in pinned() if place.startswith("extra ") and place[6:] not in asked] == []
 
 
-def test_the_scripts_are_the_program_and_the_earlier_command_lines_and_the_version_that_of_evidence(
-    built: Built,
-) -> None:
+def test_the_script_is_the_program_and_the_version_that_of_evidence(built: Built) -> None:
     assert email.message_from_string(built.told("METADATA"))["Version"] == RELEASE
     assert built.wheel.name == f"hwcompat-{RELEASE}-py3-none-any.whl"
     parser = configparser.ConfigParser()
     parser.read_string(built.told("entry_points.txt"))
-    assert {*parser["console_scripts"]} == SCRIPTS
+    assert dict(parser["console_scripts"]) == {"hwcompat": "hwcompat.cli.main_program:main"}
 
 
 def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(installed: Installed) -> None:
     code = (
         "import json, sys\n"
-        "from hardware.evidence.revisions import checker_versions\n"
-        "from hardware.command_names import is_installed\n"
+        "from hwcompat.hardware.evidence.revisions import checker_versions\n"
+        "from hwcompat.hardware.command_names import is_installed\n"
         "print(json.dumps([dict(checker_versions()), is_installed(), sys.path]))\n"
     )
     done = installed.python("-c", code)
@@ -155,17 +136,14 @@ def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(ins
     assert [place for place in places if Path(place or installed.elsewhere) == ROOT] == []
 
 
-def test_help_and_errors_name_the_program_that_was_started(installed: Installed) -> None:
-    started = [installed.script(script, "--help") for script in SCRIPTS]
-    for done in (*started, installed.python("-m", "hwcompat", "--help")):
+def test_help_names_the_program_that_was_started(installed: Installed) -> None:
+    for done in (installed.script("hwcompat", "--help"), installed.python("-m", "hwcompat", "--help")):
         assert done.returncode == 0, done.stderr
-        assert (
-            "Usage: hwcompat [OPTIONS] COMMAND" in done.stdout or "Usage: hwcompat devices [OPTIONS]" in done.stdout
-        )
+        assert "Usage: hwcompat [OPTIONS] COMMAND" in done.stdout
         assert ".py" not in done.stdout
-    done = installed.script("hwcompat-report", "something")
+    done = installed.script("hwcompat", "report", "--no-such-option")
     assert done.returncode == 4
-    assert f"Try: {installed.folder}/bin/hwcompat report --help" in done.stderr
+    assert f"{installed.folder}/bin/hwcompat report --help" in done.stderr
 
 
 def test_a_suite_is_written_into_the_folder_and_the_command_that_is_printed_runs_it(
@@ -176,8 +154,8 @@ def test_a_suite_is_written_into_the_folder_and_the_command_that_is_printed_runs
     assert done.returncode == 0, done.stderr
     made = folder / "hwcompat-out" / "suites" / SUITE
     here = tmp_path / "suites"
-    words = ("--model", "bert", "--device", "cpu", "--output-dir", str(here))
-    assert run([sys.executable, str(ROOT / "run_test_generation.py"), *words], tmp_path).returncode == 0
+    words = ("generate", "--model", "bert", "--device", "cpu", "--output-dir", str(here))
+    assert run([sys.executable, str(ROOT / "hwcompat"), *words], tmp_path).returncode == 0
     assert made.read_bytes() == (here / SUITE).read_bytes()
     command = done.stderr.partition("Run them: ")[2].strip()
     assert command.endswith("hwcompat run --model bert --device cpu")
@@ -201,7 +179,7 @@ def test_the_plugins_of_the_examples_are_found_beside_it(installed: Installed, t
         shutil.copytree(ROOT / "examples" / example, tmp_path / example)
         offline = ("--no-index", "--no-deps", "--no-build-isolation", "--upgrade", "--target", str(installed.folder))
         pip(sys.executable, tmp_path, "install", *offline, str(tmp_path / example))
-    done = installed.script("hwcompat-hardware", "list", "--format", "json")
+    done = installed.script("hwcompat", "devices", "list", "--format", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert "mychip" in done.stdout

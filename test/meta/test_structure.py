@@ -182,7 +182,7 @@ def _python(code: str, answer: str = "") -> list[str]:
 def _modules() -> Iterator[str]:
     for path in product_files():
         parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts[-1] not in ("__main__", "setup"):
+        if parts[-1] != "__main__":
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 

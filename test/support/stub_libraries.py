@@ -64,7 +64,7 @@ def amdsmi(folder: Path) -> Path:
 def _origin(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        pytest.skip(f"the Python package {package} isn't installed: pip install -r requirements-dev.txt")
+        pytest.skip(f"the Python package {package} isn't installed: make setup")
     return Path(spec.origin)
 
 

@@ -29,7 +29,7 @@ def test_what_the_image_has_and_how_it_runs() -> None:
         assert "constraint constraints.txt" in words or "PIP_CONSTRAINT=constraints.txt" in words
         assert "--requirement requirements.txt" in words or "--no-deps" in words
     (extra,) = re.findall(r"\.\[(\w+)\]", installing[1])
-    assert extra in PROJECT["tool"]["hwcompat"]["extras"]
+    assert extra in PROJECT["project"]["optional-dependencies"]
     assert any("torch.version.cuda is None" in words for words in of("RUN"))
     names = [name for name, _ in instructions()]
     last_stage = instructions()[len(names) - 1 - names[::-1].index("FROM") :]

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -21,24 +22,33 @@ from benchmarks.dependencies import (
     audit_npm,
     audit_python,
     brought_along,
+    pinned,
     read_npm_audit,
     read_pip_audit,
-    requirement_files,
     requirements_in,
 )
 
 ROOT = Path(__file__).parents[2]
-OWN_ENVIRONMENTS = re.compile(r"-r requirements-(bundle|audit|package|rival-warpt)\.txt|transformers==\$\*")
+OWN_ENVIRONMENTS = re.compile(r"--group (bundle|audit|package|rival-warpt)$|transformers==\$\*")
 """What a stranger's machine has, tools that are none of ours, a rival as it comes, and another transformers with what
 it wants."""
 
 
+ONLY_OTHERS = {"extra openvino", "extra optimise"}
+"""Extras that only include other extras."""
+
+
+def _places() -> dict[str, list[Requirement]]:
+    """What is pinned by its place, the constraints among them."""
+    return pinned() | {CONSTRAINTS.name: [*requirements_in(CONSTRAINTS)]}
+
+
 def _pins() -> dict[str, dict[str, str]]:
-    """Specifiers by package, and in which file each stands."""
+    """Specifiers by package, and in which place each stands."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for path in (*requirement_files(), CONSTRAINTS):
-        for one in requirements_in(path):
-            found[canonicalize_name(one.name)][path.name] = str(one.specifier)
+    for place, requirements in _places().items():
+        for one in requirements:
+            found[canonicalize_name(one.name)][place] = str(one.specifier)
     return found
 
 
@@ -49,13 +59,12 @@ def _loose(one: Requirement) -> bool:
 
 
 def test_every_requirement_is_pinned() -> None:
-    assert {path.name for path in requirement_files()} >= {"requirements.txt", "requirements-dev.txt"}
-    for path in (*requirement_files(), CONSTRAINTS):
-        requirements = list(requirements_in(path))
-        assert requirements, path.name
-        assert [str(one) for one in requirements if _loose(one)] == [], path.name
+    assert _places().keys() >= {"requirements.txt", "group dev", "extra openvino-only"}
+    for place, requirements in _places().items():
+        assert requirements or place in ONLY_OTHERS, place
+        assert [str(one) for one in requirements if _loose(one)] == [], place
         names = [canonicalize_name(one.name) for one in requirements]
-        assert sorted(set(names)) == sorted(names), path.name
+        assert sorted(set(names)) == sorted(names), place
     loose = "torch|torch>=2|torch==2.*|torch==2.13.0,!=2.12|torch==2.13.0+cpu|torch @ https://example.org/torch.whl"
     assert [text for text in loose.split("|") if not _loose(Requirement(text))] == []
     assert not _loose(Requirement("torch==2.13.0"))
@@ -65,6 +74,26 @@ def test_no_package_has_two_versions() -> None:
     pins = _pins()
     assert {name: by_file for name, by_file in pins.items() if len(set(by_file.values())) > 1} == {}
     assert [name for name, by_file in pins.items() if CONSTRAINTS.name in by_file and len(by_file) > 1] == []
+
+
+def test_what_everything_needs_is_asked_for_from_a_version_on_and_is_tested_in_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    floors = {canonicalize_name(one.name): one.specifier for one in map(Requirement, project["dependencies"])}
+    places = pinned()
+    tested = {canonicalize_name(one.name): one.specifier for one in places["requirements.txt"]}
+    for name, specifier in floors.items():
+        assert [one.operator for one in specifier] == [">="], name
+        assert next(iter(tested[name])).version in specifier, name
+    brought = {canonicalize_name(one.name) for name in ("cpu", "openvino-only") for one in places[f"extra {name}"]}
+    assert tested.keys() == floors.keys() | brought
+
+
+def test_an_extra_and_the_group_of_its_name_are_the_same() -> None:
+    """The group is for environments without this package; that of object storage names all, since pip can't."""
+    places = pinned()
+    for name in ("onnx", "diffusion", "upstream", "ray"):
+        assert places[f"extra {name}"] == places[f"group {name}"], name
+    assert {*places["extra object-storage"]} < {*places["group object-storage"]}
 
 
 def test_all_that_requirements_bring_along_is_constrained() -> None:

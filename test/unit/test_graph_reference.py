@@ -211,10 +211,10 @@ def test_an_openvino_input_of_any_rank_is_refused_by_its_name(tmp_path: Path) ->
 def test_a_missing_library_is_reported_with_the_command_that_installs_it(tmp_path, monkeypatch):
     file = lookup(tmp_path / "net.onnx")
     monkeypatch.setitem(sys.modules, "onnx.reference", None)
-    with pytest.raises(ModelError, match="pip install -r requirements-onnx"):
+    with pytest.raises(ModelError, match=r"pip install -e '\.\[onnx\]'"):
         OnnxReference(file)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert "pip install -r requirements-onnx" in missing_runtime()
+    assert "pip install -e '.[onnx]'" in missing_runtime()
     with pytest.raises(Unsupported, match=r"onnxruntime isn't installed .pip install") as caught:
         OnnxRunnable(None, None, {}, "float32")
     assert caught.value.error_type == "missing_dependency"

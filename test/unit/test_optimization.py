@@ -193,7 +193,7 @@ def test_on_one_thread_of_the_host_other_processes_add_nothing_to_a_time():
 
 
 def test_eight_bits_and_compilation_are_kept_together(seconds, only, monkeypatch):
-    pytest.importorskip("torchao", reason="torchao isn't installed (requirements-optimise.txt)")
+    pytest.importorskip("torchao", reason="torchao isn't installed (the extra optimize)")
     monkeypatch.setattr(CompiledForLong, "mode", "default")  # the search takes minutes and isn't what is tested
     only(Int8, Compiled, CompiledForLong)
     seconds(torch_compile_max_autotune=0.5)

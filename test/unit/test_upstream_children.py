@@ -133,7 +133,7 @@ def test_no_test_is_an_error_with_its_cause(run):
         (
             (SESSION, {"kind": "unreadable", "reason": f"x\n{missing}"}),
             NothingMatched,
-            r"(?s)collected.*No module named 'parameterized'\. .*requirements-upstream\.txt",
+            r"(?s)collected.*No module named 'parameterized'\. .*hwcompat\[upstream\]",
         ),
         (({"kind": "refused", "reason": "no such chip"},), BackendUnavailable, "no such chip"),
     ):

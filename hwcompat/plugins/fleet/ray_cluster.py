@@ -50,7 +50,7 @@ def import_ray() -> Any:
         raise UsageError(
             "Ray isn't installed",
             why=str(error),
-            fix="python -m pip install -r requirements-ray.txt, or make setup-ray",
+            fix="make setup-ray",
         ) from error
     return ray
 

@@ -207,7 +207,7 @@ class _Child:
                 raise BackendUnavailable("transformers' tests were not run", why=str(record["reason"]))
             case "unreadable":
                 why = str(record["reason"]).strip().rpartition("\n")[2].removeprefix("E ").strip()
-                fix = "What the tests need beyond the library: pip install -r requirements-upstream.txt"
+                fix = "What the tests need beyond the library: pip install 'hwcompat[upstream]'"
                 raise NothingMatched(
                     f"{self.run.path.name} can't be collected", why=why, fix=fix if "No module named" in why else ""
                 )
