@@ -44,6 +44,7 @@ from .source_places import suite_places
 
 if TYPE_CHECKING:
     from hwcompat.generators.project.project_plan import ProjectRun
+    from hwcompat.hardware.backends.simulated import SimulatedFault
     from hwcompat.hardware.detection import HardwareInfo
 
 _LIBRARY_LOG = "libraries.log"
@@ -61,6 +62,7 @@ def run_suites(
 
     `command` is recorded in the evidence.
     """
+    fault = _simulated_fault()
     _prepare(asked.report_dir)
     baseline = read_baseline(asked.baseline) if asked.baseline else None
     cut: JobInterrupted | None = None
@@ -85,7 +87,7 @@ def run_suites(
         click.echo(printable(f"error: {cut.how}: {counted}. {cut.next_step}"), err=True)
         return INTERRUPTED
     _print_missing(result, asked)
-    if _fault_that_never_fired(result):
+    if fault is not None and not _has_fired(fault, result):
         return 1
     code = result.exit_code(allow_fallback=asked.allow_fallback)
     if outcome:
@@ -223,14 +225,16 @@ def _print_missing(result: JobResult, asked: Options) -> None:
         click.echo(f"{kind}: {text}{doctor}", err=True)
 
 
-def _fault_that_never_fired(result: JobResult) -> bool:
-    """Print an error if a fault is set for the simulated device and no operator of the run was affected."""
+def _simulated_fault() -> SimulatedFault | None:
+    """Return the fault that is set for the simulated device, if any. Raises `UsageError` for an unknown one."""
     from hwcompat.hardware.backends.simulated import SimulatedFault
 
     text = os.environ.get(FAULT_VARIABLE, "")
-    if not text:
-        return False
-    fault = SimulatedFault.parse(text)
+    return SimulatedFault.parse(text) if text else None
+
+
+def _has_fired(fault: SimulatedFault, result: JobResult) -> bool:
+    """Return whether the fault affected an operator of the run; print an error if it didn't."""
     lines = [line for cell in result.cells for line in cell.lines if line.requested_target == "simulated"]
     fired = any(
         line.outcome.is_failure or any(map(fault.hits, (*line.native_ops, *line.offloaded_ops))) for line in lines
@@ -238,9 +242,9 @@ def _fault_that_never_fired(result: JobResult) -> bool:
     if not fired:
         why = "no cell of this run launched that operator" if lines else "no cell of this run is on simulated"
         click.echo(
-            printable(f"error: {FAULT_VARIABLE}={text} had no effect: {why}. Unset it, or correct it."), err=True
+            printable(f"error: {FAULT_VARIABLE}={fault} had no effect: {why}. Unset it, or correct it."), err=True
         )
-    return not fired
+    return fired
 
 
 def of_runs(result: JobResult) -> Latest:

@@ -86,7 +86,7 @@ def _code(target: Target, *, reset: bool) -> str:
         "from hwcompat.hardware.known_answer import agrees\n"
         f"backend = get_backend({str(target)!r})\n"
         f"if backend.unavailable(): sys.exit({_ABSENT_CODE})\n"
-        f"if {reset!r} and not backend.reset(): sys.exit('the device can't be reset')\n"
+        f"if {reset!r} and not backend.reset(): sys.exit('no reset of the device')\n"
         "got = backend.known_answer()\n"
         "sys.exit(0 if agrees(got) else f'it returned {got}')\n"
     )

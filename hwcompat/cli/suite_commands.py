@@ -161,15 +161,18 @@ def generate_command(asked: Options) -> int:
 
 @click.command("check", short_help="Show what generating a folder of suites again would change.")
 @click.argument("folder", type=FOLDER, default=DEFAULT_SUITES)
-@takes("config", "template_dir")
+@takes(*CELLS, *PATTERNS, "template_dir")
 def check_command(asked: Options, folder: Path) -> int:
-    """Show what generating the suites in FOLDER again would change. Exit with 1 if anything would."""
+    """Show what generating the suites in FOLDER again would change. Exit with 1 if anything would.
+
+    With --config, compare with the suites of the project file; --model and the like choose some of them.
+    """
     return _compare(asked, folder, update=False)
 
 
 @click.command("update", short_help="Generate again what changed in a folder of suites.")
 @click.argument("folder", type=FOLDER, default=DEFAULT_SUITES)
-@takes("config", "template_dir", "force")
+@takes(*CELLS, *PATTERNS, "template_dir", "force")
 def update_command(asked: Options, folder: Path) -> int:
     """Generate again the suites in FOLDER that would change."""
     return _compare(asked, folder, update=True)
@@ -281,6 +284,10 @@ def _compare(asked: Options, folder: Path, *, update: bool) -> int:
     from hwcompat.generators.suites.suite_files import compare_suites, regenerate
     from hwcompat.hardware.basic_detection import inventory_here
 
+    if asked.config is None and (asked.models or asked.select or asked.skip):
+        raise UsageError(
+            "choosing suites needs --config", fix="Leave the models and patterns out, or add --config FILE."
+        )
     inventory = inventory_here()
     project = project_of(asked, inventory)
     state = compare_suites(

@@ -62,7 +62,7 @@ def test_a_bundle_asks_for_the_weights_that_it_does_not_hold(
     with zipfile.ZipFile(tmp_path / "suite.zip") as archive:
         said = archive.read("suite/README.md").decode()
         assert max(one.file_size for one in archive.infolist()) < 1_000_000
-    assert f"Needed: {NAME}" in said
+    assert f"It needs:\n{NAME}" in said
 
 
 def test_other_weights_are_refused_by_the_old_suite_and_missing_ones_asked_for(

@@ -71,6 +71,7 @@ ASKED: dict[str, dict[str, int]] = {
     },
     INVENTORY: {
         "list --format json --smart": 0,
+        "list --all": 0,
         "monitor --format json --count 1": 0,
         "doctor": 0,
         "compare {}/inventory.json {}/inventory.json": 0,
@@ -81,7 +82,7 @@ ASKED: dict[str, dict[str, int]] = {
     },
     PROGRAM: {
         "doctor --no-check": 0,
-        "classify bert": 0,
+        "classify bert --json": 0,
         "completion bash": 0,
         "fit bert --memory 8GiB": 0,
     },

@@ -215,7 +215,7 @@ def test_a_page_that_was_changed_after_it_was_sealed_runs_nothing_and_its_eviden
     code, _, err = report(command_line, made, found["file"], tmp_path)
     assert not found["overlaps"]
     assert code != 0
-    assert "aren't those recorded in it: model-0" in err
+    assert "the page's files were changed: model-0" in err
 
 
 def test_without_webgpu_nothing_passes_and_the_page_says_what_to_do(

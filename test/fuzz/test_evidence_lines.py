@@ -134,6 +134,6 @@ def test_a_line_of_brackets_alone_takes_no_memory(place: Path) -> None:
     path = place / "20260101T000000Z-0a1b2c-1.jsonl"
     path.write_bytes(b'{"a": [' + b"[]," * 5_000_000 + b"[]]}\n")
     _, broken = limited(read_file, path, memory=250 << 20)
-    assert "lists and tables" in broken[0].reason
+    assert "lists and objects" in broken[0].reason
     with pytest.raises(BrokenInput, match="too many lists"):
         merge_evidence(place, place / "other")
