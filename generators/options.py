@@ -1,4 +1,4 @@
-"""`Options`: what a command line asks for, as values."""
+"""`Options`: the values of the command line's options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The values of the command line's options; `hwcompat/cli/options.py` says how each is given.
+    """The values of the command line's options; `hwcompat/cli/option_table.py` defines how each is given.
 
     `remote` is the address that `evidence` is a copy of, `pytest_arguments` are passed to pytest.
     """
@@ -64,20 +64,19 @@ class Options:
     inventory: tuple[Path, ...] = ()
     in_turn: bool = False
     serve: bool = False
-    debug: bool = False
     format_: str = "table"
     remote: Address | None = None
     pytest_arguments: tuple[str, ...] = ()
 
     @property
     def precision(self) -> str:
-        """The one precision that a table speaks of: the first that was given."""
+        """The one precision of a table: the first that was given."""
         return self.precisions[0] if self.precisions else "float32"
 
     def read_evidence(self) -> Evidence | None:
-        """The evidence; None where nobody named its folder and the usual one isn't there yet.
+        """Return the evidence; None if no folder was named and the usual one doesn't exist yet.
 
-        Raises `BrokenInput` where a folder was named and isn't there.
+        Raises `BrokenInput` if a named folder doesn't exist.
         """
         from hwcompat.hardware.evidence.store import read_folder
 
@@ -85,5 +84,5 @@ class Options:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether the evidence's folder was named, or is where it usually is."""
+        """Whether a folder of evidence was named, or the usual one exists."""
         return self.evidence != DEFAULT_EVIDENCE or self.evidence.exists()

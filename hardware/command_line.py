@@ -29,6 +29,7 @@ def run_command_line(command: click.Command, arguments: Sequence[str], *, progra
 
     Errors are one line on standard error; a traceback is shown only with `--debug` or `LOGLEVEL=DEBUG`.
     """
+    be_quiet(False)
     debug = "--debug" in arguments or os.environ.get("LOGLEVEL", "").upper() == "DEBUG"
 
     try:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from hwcompat.hardware.command_line import is_quiet
 from hwcompat.hardware.evidence.record import Outcome
 from hwcompat.hardware.testing.progress import LOADING, Pace, Progress, ProgressLines, counted
 from hwcompat.hardware.testing.suite_file import SuiteFile
@@ -22,14 +23,16 @@ _WIDEST = 100
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """Return a bar on a terminal; lines elsewhere and in CI, where terminals are logs."""
+    """Return a bar on a terminal; lines elsewhere and in CI, where terminals are logs; nothing with `--quiet`."""
+    if is_quiet():
+        return Progress()
     return ProgressBar(stream) if stream.isatty() and not os.environ.get("CI") else ProgressLines(stream)
 
 
 @contextmanager
 def working_on(text: str) -> Iterator[None]:
     """Show what a command does on standard error while it works, if that is a terminal."""
-    if not sys.stderr.isatty() or os.environ.get("CI"):
+    if is_quiet() or not sys.stderr.isatty() or os.environ.get("CI"):
         yield
         return
     from rich.console import Console

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import click
 import pytest
 
 from hardware.cell import Cell
+from hardware.command_line import is_quiet, note, run_command_line
 from hardware.evidence.record import Outcome
 from hardware.testing.progress import Pace, ProgressLines, counted, in_words
 from hardware.testing.suite_file import SuiteFile
+from hwcompat.cli.main_program import _prepared
 from reports.progress_bar import ProgressBar, progress_on, working_on
 
 FACTS = {"path": Path("test_x.py"), "subject": "tiny", "checks": ("builds",), "suite_hash": "0"}
@@ -119,3 +122,16 @@ def test_a_terminal_shows_what_a_command_works_on_and_a_log_does_not(
     with working_on("judging the evidence"):
         pass
     assert "judging the evidence" in terminal.getvalue()
+
+
+def test_quiet_hides_progress_and_notes_of_one_command_line(capsys) -> None:
+    @click.command()
+    def command() -> None:
+        note("something")
+
+    assert _prepared(command) is command
+    for words, shown in ((["--quiet"], False), ([], True)):
+        assert run_command_line(command, words, program="p") == 0
+        assert ("note: something" in capsys.readouterr().err) is shown
+        assert is_quiet() is not shown
+        assert isinstance(progress_on(io.StringIO()), ProgressLines) is shown
