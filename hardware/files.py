@@ -109,6 +109,7 @@ def _lock(folder: Path, *, wait: bool) -> FileLock:
 
 
 OUTPUT = Path("hwcompat-out")
+PROJECT_FILE = Path("hwcompat.toml")
 DEFAULT_SUITES = OUTPUT / "suites"
 DEFAULT_EVIDENCE = OUTPUT / "evidence"
 DEFAULT_REPORTS = OUTPUT / "reports"

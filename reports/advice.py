@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from hwcompat.hardware.detection import HardwareInfo
 
 # A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
-# a table: what to `do`, its `cost`, and `unless` for targets to which it doesn't apply. `device_in_question` adds
-# the command that shows the device's state; `alternatives` adds other hardware and models.
+# a table: what to `do`, its `cost`, `unless` for targets to which it doesn't apply, and `finds_fault` for what only
+# finds out whose fault it is. `device_in_question` adds the command that shows the device's state; `alternatives`
+# adds other hardware and models.
 _FOLDER = Path(__file__).with_name("recommendations")
 _DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
 _FALLBACK = "unknown"
@@ -59,14 +60,20 @@ def diagnostics() -> Mapping[str, Mapping[str, str]]:
 
 
 def remedies(
-    error_type: str, target: str, *, cause: str = "", command: str = "", issues: Iterable[KnownIssue] = ()
+    error_type: str,
+    target: str,
+    *,
+    cause: str = "",
+    command: str = "",
+    issues: Iterable[KnownIssue] = (),
+    fault_known: bool = False,
 ) -> tuple[Remedy, ...]:
     """Return what to do, the likeliest to help first: known issues, then for this cause, anywhere, for this target,
     and in general.
 
     If the device itself is in question, the target's minimum versions and its vendor's command follow. An unknown
     error type gets the advice for `unknown`; a variant of `target` is ignored. `command` runs the cell; without it an
-    example is shown.
+    example is shown. With `fault_known`, advice that only finds out whose fault it is is left out.
     """
     data = _advice(current_name(error_type))
     name = target.partition(":")[0]
@@ -89,14 +96,23 @@ def remedies(
     found = [
         Remedy(do=entry["do"].replace(_COMMAND, command or as_runnable(EXAMPLE)), cost=entry.get("cost", {}))
         for entry in entries
-        if name not in entry.get("unless", ())
+        if name not in entry.get("unless", ()) and not (fault_known and entry.get("finds_fault"))
     ]
     return tuple({one.text: one for one in found}.values())
 
 
-def remedies_for(diagnosis: Diagnosis, target: str, *, command: str = "") -> tuple[Remedy, ...]:
+def remedies_for(
+    diagnosis: Diagnosis, target: str, *, command: str = "", fault_known: bool = False
+) -> tuple[Remedy, ...]:
     """Return the remedies for a diagnosis, with the known issues that may explain it."""
-    return remedies(diagnosis.error_type, target, cause=diagnosis.cause, command=command, issues=diagnosis.issues)
+    return remedies(
+        diagnosis.error_type,
+        target,
+        cause=diagnosis.cause,
+        command=command,
+        issues=diagnosis.issues,
+        fault_known=fault_known,
+    )
 
 
 def recommend(error_type: str, target: str, *, cause: str = "", command: str = "") -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -51,12 +51,13 @@ def diagnose(
     checks: Sequence[CheckLine],
     versions: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     predictions: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    faults: Container[str] = (),
 ) -> list[Finding]:
     """Return one finding for each root cause of the lines, worst first, otherwise in the order of the lines.
 
     `versions` by run and stored `predictions` by cell, if known, identify known issues of others. Pure: timestamps
-    are those of the lines. Lines that are a consequence of another finding (checks not reached after a crash) are
-    added to its evidence.
+    are those of the lines. `faults` are the ids of cells whose fault is known. Lines that are a consequence of
+    another finding (checks not reached after a crash) are added to its evidence.
     """
     left = _left_to_host(checks)
     known: dict[tuple[object, ...], Diagnosis] = {}
@@ -84,7 +85,7 @@ def diagnose(
         if _kind(one).consequence:
             cause = broken.get((one.line.run_id, one.line.cell_id))
             groups.setdefault(_key(cause or one), []).append(one)
-    findings = [_finding(group) for group in groups.values()]
+    findings = [_finding(group, faults) for group in groups.values()]
     return sorted(findings, key=lambda finding: -finding.severity.rank)
 
 
@@ -174,7 +175,7 @@ def _key(one: _Sighting) -> tuple[str, ...]:
             return (group, one.target, one.line.model, one.line.precision)
 
 
-def _finding(group: Sequence[_Sighting]) -> Finding:
+def _finding(group: Sequence[_Sighting], faults: Container[str]) -> Finding:
     order = list(error_types())
     causes = [one for one in group if not _kind(one).consequence] or list(group)
     first = min(causes, key=lambda one: (-one.diagnosis.severity.rank, order.index(one.diagnosis.error_type)))
@@ -193,7 +194,12 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
         timestamp=min(one.line.started_at for one in group),
         model_name=model,
         cause=diagnosis.cause,
-        remedies=remedies_for(diagnosis, target, command=command_again(first.line, diagnosis.error_type)),
+        remedies=remedies_for(
+            diagnosis,
+            target,
+            command=command_again(first.line, diagnosis.error_type),
+            fault_known=all(one.line.cell_id in faults for one in group),
+        ),
         traceback="" if diagnosis.error_type == "suite_edited" else own_frames(first.line),
         cells=tuple(dict.fromkeys(one.line.cell_id for one in group)),
         checks=tuple(dict.fromkeys(one.line.check_name for one in group)),

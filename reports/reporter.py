@@ -244,7 +244,8 @@ class HardwareCompatibilityReporter:
 
     def _diagnosed(self, lines: Sequence[CheckLine]) -> list[Finding]:
         """Return the findings of lines, with alternatives if nothing on the target helps."""
-        findings = diagnose(lines, self.latest.versions, self.latest.predictions)
+        faults = {cell.verdict.cell for cell in self.cells if cell.verdict.fault}
+        findings = diagnose(lines, self.latest.versions, self.latest.predictions, faults)
         try:
             return with_alternatives(findings, [cell.verdict for cell in self.cells], self.inventory())
         except Exception as error:  # suggestions are optional

@@ -14,10 +14,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hwcompat.hardware.command_line import note
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.errors import OutputError, UsageError
-from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.files import PROJECT_FILE, write_whole
+from hwcompat.hardware.target import Target
 
 _TEMPLATES = Path(__file__).with_name("init")
-_PROJECT = Path("hwcompat.toml")
 _WORKFLOWS = {"github": Path(".github", "workflows", "hwcompat.yml"), "gitlab": Path(".gitlab", "hwcompat.yml")}
 _MOST_MODELS = 20
 _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out"}
@@ -31,13 +31,13 @@ _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out
 )
 @click.option(
     "--install",
-    default="hwcompat[cpu]",
-    show_default=True,
     metavar="REQUIREMENT",
-    help="What the workflow installs with pip, such as a wheel or git+https://….",
+    help="What the workflow installs with pip, such as a wheel or git+https://…. Default: hwcompat for these targets.",
 )
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-def init_command(models: Sequence[str], devices: Sequence[str], ci: str | None, install: str, force: bool) -> int:
+def init_command(
+    models: Sequence[str], devices: Sequence[str], ci: str | None, install: str | None, force: bool
+) -> int:
     """Write hwcompat.toml and a workflow for GitHub or GitLab, from what this folder contains.
 
     Models are folders with a config.json and ONNX files, unless --model names them.
@@ -45,7 +45,7 @@ def init_command(models: Sequence[str], devices: Sequence[str], ci: str | None, 
     \b
     Examples:
       hwcompat init
-      hwcompat init --model bert --device cpu --device openvino --install 'hwcompat[openvino]'
+      hwcompat init --model bert --device cpu --device openvino
     """
     names = tuple(models) or tuple(_models_here(Path()))
     if not names:
@@ -53,8 +53,9 @@ def init_command(models: Sequence[str], devices: Sequence[str], ci: str | None, 
     from hwcompat.hardware.backends.factory import resolve_target
 
     server = ci or _server_here(Path())
-    values = {"models": names, "targets": [resolve_target(name) for name in devices], "install": shlex.quote(install)}
-    texts = {_PROJECT: _render("hwcompat.toml.j2", values)}
+    targets = [resolve_target(name) for name in devices]
+    values = {"models": names, "targets": targets, "install": shlex.quote(install or _requirement(targets, names))}
+    texts = {PROJECT_FILE: _render("hwcompat.toml.j2", values)}
     if server in _WORKFLOWS:
         path = _WORKFLOWS[server]
         texts[path] = _render(f"{server}.yml.j2", {**values, "path": path.as_posix()})
@@ -65,8 +66,16 @@ def init_command(models: Sequence[str], devices: Sequence[str], ci: str | None, 
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
         click.echo(f"wrote {path}")
-    note(f"{len(names)} model(s): {', '.join(names)}", "run them: hwcompat run --config hwcompat.toml")
+    note(f"models: {', '.join(names)}", "run them: hwcompat run")
     return 0
+
+
+def _requirement(targets: Sequence[Target], models: Sequence[str]) -> str:
+    """Return the package with the extras that these need, such as `hwcompat[cpu,openvino]`."""
+    names = {target.name for target in targets} & {"openvino", "qnn", "tpu"}
+    if any(model.endswith(".onnx") for model in models):
+        names.add("onnx")
+    return f"{PROGRAM}[{','.join(['cpu', *sorted(names)])}]"
 
 
 def _render(name: str, values: Mapping[str, object]) -> str:

@@ -15,7 +15,7 @@ from hwcompat.generators.options import Options
 from hwcompat.hardware.command_line import note
 from hwcompat.hardware.command_names import command_of, own_arguments, own_command
 from hwcompat.hardware.errors import BrokenInput, ModelError, ModelMissing, UsageError, echo
-from hwcompat.hardware.files import DEFAULT_SUITES
+from hwcompat.hardware.files import DEFAULT_SUITES, PROJECT_FILE
 from hwcompat.hardware.plugins import plugins
 from hwcompat.reports.suites_text import cells_text, compared_text, published_text, verified_text, written_text
 
@@ -114,6 +114,8 @@ def write(asked: Options, selection: SelectedSuites) -> Sequence[WrittenSuite]:
 def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
     """Write the suites of models on devices, run them, and report the verdicts.
 
+    Without models, run the project file of this folder, hwcompat.toml.
+
     \b
     Examples:
       hwcompat run --model bert --device auto
@@ -122,6 +124,9 @@ def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
       hwcompat run --priority high --device cpu --jobs 2
     """
     asked = replace(asked, run=True, pytest_arguments=_for_pytest(pytest_arguments))
+    if not (asked.models or asked.priority or asked.architectures or asked.config) and PROJECT_FILE.is_file():
+        note(f"no model is named: running {PROJECT_FILE}")
+        asked = replace(asked, config=PROJECT_FILE)
     _check_run(asked)
     redact_unless_asked(asked)
     selection = select_suites(asked, with_missing=not (asked.host or asked.distributed))

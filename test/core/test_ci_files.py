@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import click
 import yaml
 
+from hardware.command_line import run_command_line
 from hardware.command_names import COMMAND_NAMES
 from hwcompat.cli.earlier_scripts import GENERATION, REPORTER, commands_of
 from hwcompat.cli.main_program import program
@@ -108,3 +110,18 @@ def test_other_actions_are_pinned_by_a_tag() -> None:
         assert used
         others = [one for one in used if not one.startswith("OWNER/")]
         assert [one for one in others if not re.fullmatch(r"[\w.-]+/[\w./-]+@v\d+(\.\d+)*", one)] == []
+
+
+def test_init_writes_a_project_file_and_a_workflow_that_installs_what_the_targets_need(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").write_bytes(b"")
+    words = ["init", "--device", "openvino", "--device", "cuda", "--ci", "github"]
+    assert run_command_line(program, words, program="hwcompat") == 0
+    written = tomllib.loads((tmp_path / "hwcompat.toml").read_text())
+    assert written["defaults"]["targets"] == ["openvino", "cuda"]
+    assert [one["name"] for one in written["model"]] == ["./net.onnx"]
+    steps = [*scripts(read(tmp_path / ".github" / "workflows" / "hwcompat.yml"))]
+    assert "'hwcompat[cpu,onnx,openvino]'" in steps[0]
+    assert "hwcompat run --config hwcompat.toml" in steps
+    assert run_command_line(program, words, program="hwcompat") == 4  # nothing is overwritten without --force
+    assert run_command_line(program, [*words, "--force"], program="hwcompat") == 0

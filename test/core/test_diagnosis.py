@@ -208,3 +208,10 @@ def test_a_known_fault_of_others_is_not_blamed_on_the_device():
     finding = with_versions(by_numbers, {"torch": "2.10.0"})
     assert finding.error_type == "numerical_mismatch"  # it is named, and numbers alone don't prove it
     assert "issues/174861" in finding.recommendations[0]
+
+
+def test_advice_to_find_whose_fault_it_is_is_left_out_once_that_is_known():
+    wrong = line(error_type="numerical_mismatch")
+    (asked,), (known,) = diagnose([wrong]), diagnose([wrong], faults={CUDA})
+    (left_out,) = set(asked.recommendations) - set(known.recommendations)
+    assert "Run the same cell on cpu" in left_out
