@@ -32,7 +32,7 @@ _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out
 @click.option(
     "--install",
     metavar="REQUIREMENT",
-    help="What the workflow installs with pip, such as a wheel or git+https://…. Default: hwcompat for these targets.",
+    help="What the workflow installs with pip, such as a wheel or git+https://…. Default: hwcompat[EXTRAS].",
 )
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 def init_command(
