@@ -105,7 +105,8 @@ def classify(name: str, revision: str = "") -> Classification:
         raise ModelMissing(
             f"the folder {echo(name)} doesn't exist",
             why="such a name is the path of a folder",
-            fix=did_you_mean(folder.name, known_types()) or "Name a folder with config.json, or a model type.",
+            fix=did_you_mean(folder.name, [folder.name] if is_known(folder.name) else [])
+            or "Name a folder with config.json, or a model type.",
         )
     spelled = _spelling(name)
     for model_type in known_types():

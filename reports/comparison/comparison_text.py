@@ -36,10 +36,7 @@ def _blocks(found: RunComparison) -> Iterator[Block]:
     title = "Changes since the last green run" if found.last_green else "Comparison of two sides"
     sides = {"last green" if found.last_green else "before": found.before, "now": found.now}
     yield Heading(level=1, text=title)
-    yield Table(
-        headings=("side", "name", "results"),
-        rows=[(head, side.name, _side_words(side)) for head, side in sides.items()],
-    )
+    yield Table(headings=("side", "results"), rows=[(head, _side_words(side)) for head, side in sides.items()])
     if found.remarks:
         yield [_cut(text) for text in found.remarks]
     if not found.last_green:
@@ -68,12 +65,15 @@ def _cells(number: int) -> str:
 
 
 def _side_words(side: Side) -> str:
-    """Return a side on one line: its runs, its machines, and their results."""
+    """Return a side on one line: its name, its runs, its machines, and their results."""
+    if not side.runs:
+        return "no run"
     counts = ", ".join(f"{number} {state}" for state, number in side.counts.items() if number) or "no cell"
     ids = [f"{run.run_id} of {when(run)} UTC" for run in side.runs[:_MOST_RUNS]]
     more = [f"{len(side.runs) - _MOST_RUNS} more"] if len(side.runs) > _MOST_RUNS else []
     machines = sorted({run.machine or "unnamed" for run in side.runs})
-    return _cut(f"{', '.join([*ids, *more]) or 'no run'}, on {', '.join(machines) or 'no machine'}: {counts}")
+    name = f"{side.name}: " if side.name != "last green" else ""
+    return _cut(f"{name}{', '.join([*ids, *more])}, on {', '.join(machines)}: {counts}")
 
 
 def _differences(found: RunComparison) -> Iterator[Block]:
