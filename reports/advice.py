@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from hwcompat.hardware.detection import HardwareInfo
 
 # A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
-# a table: what to `do`, its `cost`, `unless` for targets to which it doesn't apply, and `finds_fault` for what only
-# finds out whose fault it is. `device_in_question` adds the command that shows the device's state; `alternatives`
-# adds other hardware and models.
+# a table: what to `do`, its `cost`, and `unless` for facts with which it doesn't apply: a target, a precision, or
+# `fault known` if it only finds out whose fault it is. `device_in_question` adds the command that shows the device's
+# state; `alternatives` adds other hardware and models.
 _FOLDER = Path(__file__).with_name("recommendations")
 _DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
 _FALLBACK = "unknown"
 _COMMAND = "{command}"
 
+FAULT_KNOWN = "fault known"
 EXAMPLE = "hwcompat run --model bert --device auto"
 
 
@@ -66,14 +67,14 @@ def remedies(
     cause: str = "",
     command: str = "",
     issues: Iterable[KnownIssue] = (),
-    fault_known: bool = False,
+    facts: Iterable[str] = (),
 ) -> tuple[Remedy, ...]:
     """Return what to do, the likeliest to help first: known issues, then for this cause, anywhere, for this target,
     and in general.
 
     If the device itself is in question, the target's minimum versions and its vendor's command follow. An unknown
     error type gets the advice for `unknown`; a variant of `target` is ignored. `command` runs the cell; without it an
-    example is shown. With `fault_known`, advice that only finds out whose fault it is is left out.
+    example is shown. `facts` leave out advice that doesn't apply: the precision, and `FAULT_KNOWN`.
     """
     data = _advice(current_name(error_type))
     name = target.partition(":")[0]
@@ -84,25 +85,26 @@ def remedies(
         *data.get("target", {}).get(name, ()),
         *data.get("general", ()),
     ]
-    facts = diagnostics().get(name, {})
+    vendor = diagnostics().get(name, {})
     if data.get("device_in_question"):
-        if "minimum" in facts:
-            listed.append(f"Check the versions: {facts['minimum']}")
-        if "command" in facts:
-            listed.append(f"Show the state of the device: `{facts['command']}`")
-        if "look" in facts:
-            listed.append(f"Show the state of the device: {facts['look']}")
+        if "minimum" in vendor:
+            listed.append(f"Check the versions: {vendor['minimum']}")
+        if "command" in vendor:
+            listed.append(f"Show the state of the device: `{vendor['command']}`")
+        if "look" in vendor:
+            listed.append(f"Show the state of the device: {vendor['look']}")
+    without = {name, *facts}
     entries: list[Mapping[str, Any]] = [{"do": entry} if isinstance(entry, str) else entry for entry in listed]
     found = [
         Remedy(do=entry["do"].replace(_COMMAND, command or as_runnable(EXAMPLE)), cost=entry.get("cost", {}))
         for entry in entries
-        if name not in entry.get("unless", ()) and not (fault_known and entry.get("finds_fault"))
+        if without.isdisjoint(entry.get("unless", ()))
     ]
     return tuple({one.text: one for one in found}.values())
 
 
 def remedies_for(
-    diagnosis: Diagnosis, target: str, *, command: str = "", fault_known: bool = False
+    diagnosis: Diagnosis, target: str, *, command: str = "", facts: Iterable[str] = ()
 ) -> tuple[Remedy, ...]:
     """Return the remedies for a diagnosis, with the known issues that may explain it."""
     return remedies(
@@ -111,7 +113,7 @@ def remedies_for(
         cause=diagnosis.cause,
         command=command,
         issues=diagnosis.issues,
-        fault_known=fault_known,
+        facts=facts,
     )
 
 

@@ -12,7 +12,7 @@ from hwcompat.generators.compatibility.operators.operator_names import last_way
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, WeightsKind
 from hwcompat.hardware.plain_text import one_line
 
-from .advice import measuring_command, remedies_for
+from .advice import FAULT_KNOWN, measuring_command, remedies_for
 from .error_patterns import Around, Diagnosis, ErrorType, error_types, identify
 from .finding import ANY_TARGET, Confidence, Finding, Severity, signature
 
@@ -184,6 +184,8 @@ def _finding(group: Sequence[_Sighting], faults: Container[str]) -> Finding:
     model = models.pop() if len(models) == 1 else None
     target = first.target if len(targets) == 1 else ANY_TARGET
     diagnosis = first.diagnosis
+    precisions = {one.line.precision for one in group}
+    known = all(one.line.cell_id in faults for one in group)
     return Finding(
         hardware_type=target,
         error_type=diagnosis.error_type,
@@ -198,7 +200,7 @@ def _finding(group: Sequence[_Sighting], faults: Container[str]) -> Finding:
             diagnosis,
             target,
             command=command_again(first.line, diagnosis.error_type),
-            fault_known=all(one.line.cell_id in faults for one in group),
+            facts=[*(precisions if len(precisions) == 1 else ()), *([FAULT_KNOWN] if known else ())],
         ),
         traceback="" if diagnosis.error_type == "suite_edited" else own_frames(first.line),
         cells=tuple(dict.fromkeys(one.line.cell_id for one in group)),
