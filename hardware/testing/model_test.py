@@ -68,7 +68,7 @@ class ModelTest(CapabilityChecks):
         outputs: tuple[str, ...],
         masked_by: Mapping[str, str] | None = None,
         generates: str = "none",
-        subject: str = "tiny",
+        weights: str = "tiny",
         dimensions: str = "",
         left_out: str = "",
         trains_only: bool = False,
@@ -84,7 +84,7 @@ class ModelTest(CapabilityChecks):
         self.required = outputs
         self.masked_by = dict(masked_by or {})
         self.generates = generates
-        self.subject = WeightsKind(subject)
+        self.weights = WeightsKind(weights)
         self.dimensions = dimensions
         self.left_out = left_out
         self.trains_only = trains_only
@@ -359,7 +359,7 @@ class ModelTest(CapabilityChecks):
             "substitution_reason": self.substitution_reason,
             "accelerator": self.backend.get_device_info().device_name,
             "actual_dtype": loaded.actual_dtype if loaded is not None else None,
-            "subject": str(self.subject),
+            "subject": str(self.weights),
             "conditions": self._conditions(loaded),
         }
 

@@ -134,7 +134,7 @@ def read_suite(path: Path) -> SuiteFile | None:
     return SuiteFile(
         path=path,
         cell=cell,
-        subject=str(constants.get("SUBJECT", "tiny")),
+        subject=str(constants.get("WEIGHTS", constants.get("SUBJECT", "tiny"))),
         checks=tuple(checks),
         suite_hash=hashlib.sha256(data).hexdigest()[:16],
         **_texts(constants),

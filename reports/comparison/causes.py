@@ -180,7 +180,7 @@ def _suite(before: RunSummary, after: RunSummary) -> Iterator[Differing]:
     if set(old.checks) != set(new.checks):
         yield _differing("checks", "checks", len(old.checks), len(new.checks))
     if old.subject != new.subject:
-        yield _differing("subject", "subject", old.subject, new.subject)
+        yield _differing("weights", "kind of weights", old.subject, new.subject)
 
 
 _FIELDS: tuple[tuple[str, str, Callable[[CheckLine], object]], ...] = (

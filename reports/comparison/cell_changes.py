@@ -36,7 +36,7 @@ def compare_sides(before: Side, now: Side, history: History) -> RunComparison:
             continue
         cause = cause_of(old, new, hardware)
         for one in cause.candidates:
-            if one.kind in ("suite", "checks", "subject", "configuration", "weights", "tolerance"):
+            if one.kind in ("suite", "checks", "configuration", "weights", "tolerance"):
                 suites.setdefault(one.name, []).append(cell)
         change = _change(cell, old, new, cause, history.get(cell, ()), hardware)
         if change is None:

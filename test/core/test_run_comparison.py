@@ -154,7 +154,7 @@ def test_a_suite_a_tolerance_a_device_or_a_machine_is_a_candidate_too():
         (second(*BROKEN, accelerator="another device"), ["accelerator"]),
         (second(*BROKEN, accelerator=None), []),
         (second(*BROKEN, run={"machine": "lab"}), ["machine"]),
-        (second(*BROKEN, run={"plan": {"subject": "config"}}), ["subject"]),
+        (second(*BROKEN, run={"plan": {"subject": "config"}}), ["kind of weights"]),
         (second(*BROKEN, run={"isolation": "none"}), ["isolation"]),
     ):
         assert causes(GREEN, now) == names

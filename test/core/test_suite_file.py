@@ -14,7 +14,7 @@ import nothing_that_exists
 from transformers import BertConfig, BertForMaskedLM
 
 CELL = "bert/fill-mask/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "encoder-only"
 CONFIG_HASH = "abc"
 

@@ -135,7 +135,7 @@ class CapturedTest(ModelTest):
 
     @cached_property
     def _subject(self) -> ModelInput:
-        captured.facts |= {"conditions": self._conditions(None), "subject": str(self.subject)}
+        captured.facts |= {"conditions": self._conditions(None), "subject": str(self.weights)}
         return ModelInput(
             model=self._changed(),
             task=self.cell.task,

@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForMaskedLM
 from hwcompat.testing import ModelTest
 
 CELL = "bert/fill-mask/openvino/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "encoder-only"
 CONFIG_HASH = "0698cdf072e1d9455b2e4ba372434beef0365e168e8d89ef4ee6d4fa5ae3cf0b"
 RECIPE = "aa02f267dc39e7392dcaea4c91bf3eab4a0202e376aa6de444f570f2ec99ea65"
@@ -138,4 +138,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8e0820f50d8c3258
+# generated: sha256 6a313ae38d343018

@@ -16,7 +16,7 @@ from transformers import CLIPConfig, CLIPModel
 from hwcompat.testing import ModelTest
 
 CELL = "clip/zero-shot-image-classification/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "multimodal"
 CONFIG_HASH = "96d8fd931688fa1bfa656a31a92e2b4b35ac306e3eb8e261d0bea611a080cc97"
 RECIPE = "6a2c014bb1ce51b1d4da2030499b80bd7c850bf765f32f0b726b51235a5d60f8"
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 99440704d125e8de
+# generated: sha256 a2eb796bc82658ac

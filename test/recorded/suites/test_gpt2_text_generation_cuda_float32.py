@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from hwcompat.testing import ModelTest
 
 CELL = "gpt2/text-generation/cuda/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6bf92377fe72664e728fce2288502126fa70fc3810769a6a4a1eb436138482f2"
 RECIPE = "2e0dc5f08ad65fffbded8b6dc8514c5b8107517bd6247772809c0c519ce25b43"
@@ -162,4 +162,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 f0466063c5161e5f
+# generated: sha256 d3e52121ae8a2b75

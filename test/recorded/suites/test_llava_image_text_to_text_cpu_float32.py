@@ -17,7 +17,7 @@ from transformers import LlavaConfig, LlavaForConditionalGeneration
 from hwcompat.testing import ModelTest
 
 CELL = "llava/image-text-to-text/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "vision-encoder-text-decoder"
 CONFIG_HASH = "2aa9126fc143519fec37d0396455666d93291318a6e802d602ba7483f4aa48c0"
 RECIPE = "81024e4f05579e8a7e9111f14270effa924fd0140c050fc41260c38cc7794ff0"
@@ -187,4 +187,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 73252158c05dd3b2
+# generated: sha256 082e23e6d29eef2a

@@ -16,7 +16,7 @@ from transformers import PatchTSTConfig, PatchTSTForClassification
 from hwcompat.testing import ModelTest
 
 CELL = "patchtst/time-series-classification/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "time-series"
 CONFIG_HASH = "9c5c39fe1aacc9909020442abcd139b156c99342faeaba1eadf65f9221217f54"
 RECIPE = "ea520350cb5e051642810be7f6a0356879294c9d26c0577df4122b74dfbb0961"
@@ -123,4 +123,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 a845fb00326f9b06
+# generated: sha256 8c06370582ea82f4

@@ -16,7 +16,7 @@ from diffusers import UNet2DConditionModel
 from hwcompat.testing import ModelTest
 
 CELL = "stable-diffusion/text-to-image/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "diffusion"
 CONFIG_HASH = "ba59831ba6a51a220fc85b861d81c0480c5d66328d652f74d379d97ee3250cfc"
 RECIPE = "d53d4cdee14b6d5464e85d64f528dc8019415150c42dbc74f64ac3144413e1d8"
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 cd2d4aff08eaad2e
+# generated: sha256 d2e13f958877dfac

@@ -16,7 +16,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from hwcompat.testing import ModelTest
 
 CELL = "t5/text2text-generation/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "encoder-decoder"
 CONFIG_HASH = "2c5fbfda5a013ab7b5bb0861375e88ae977e4995a2cf94bb46480e8a536a97bf"
 RECIPE = "135de70ad757ab43d0d2ad5c2dc1f1f7bedb7d992fefb4ccff3bc46d98325b0e"
@@ -165,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 6bf7efdff06624eb
+# generated: sha256 8b7d797be97b3b09

@@ -16,7 +16,7 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 from hwcompat.testing import ModelTest
 
 CELL = "videomae/video-classification/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "video"
 CONFIG_HASH = "680cad26046cab8e0246e57f49acb00b73296959067b68f3fcf506473a0e0968"
 RECIPE = "0969105f298493042726656a399674b960156dc6e5fdb99d696efb818f5e1d6e"
@@ -126,4 +126,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 e45165f159ec8a63
+# generated: sha256 a870750450b3a08e

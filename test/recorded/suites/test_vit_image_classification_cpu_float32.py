@@ -16,7 +16,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from hwcompat.testing import ModelTest
 
 CELL = "vit/image-classification/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "1354f4b4b56a3c2d9224eda36bfba2693a254065a4e834a65a5c1c9fb0f10ac0"
 RECIPE = "2ee914a822e76021fedd9ef46835a07c0cbd7ae590e77c6c1b3aeb9f6c352652"
@@ -121,4 +121,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 f8852a96889f5ae9
+# generated: sha256 68a9ca42436d8324

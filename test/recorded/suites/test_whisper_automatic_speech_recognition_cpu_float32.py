@@ -16,7 +16,7 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 from hwcompat.testing import ModelTest
 
 CELL = "whisper/automatic-speech-recognition/cpu/float32"
-SUBJECT = "tiny"
+WEIGHTS = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "5951029aaf1e2c0938bea1a2b2d5fc3b4e6c3fa25d87c8753115d982825f0cec"
 RECIPE = "becff2971ccf730906b4eada4a397f20f898ec14ca453b3a1aa96fd593b21a32"
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 81467eb4e69cde02
+# generated: sha256 0df404da07c5bcfb
