@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:
     """Return the cells of planned suites, one on each line; as JSON with their predictions."""
     if format_ == "json":
-        return json_text([_planned(suite) for suite in planned])
+        return json_text({"schema_version": SCHEMA_VERSION, "cells": [_planned(suite) for suite in planned]})
     return printable("\n".join(suite.cell.id for suite in planned), keep="\n")
 
 
@@ -35,7 +35,8 @@ def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int 
 
     rules = load_rules()
     if format_ == "json":
-        return json_text([_planned(suite) | _why(suite, rules) for suite in planned])
+        cells = [_planned(suite) | _why(suite, rules) for suite in planned]
+        return json_text({"schema_version": SCHEMA_VERSION, "cells": cells})
     statuses = targets(inventory_here()) if any(suite.selection for suite in planned) else ()
     texts = (explanation(suite, rules, statuses, width=width) for suite in planned)
     return printable("\n\n".join(texts), keep="\n")

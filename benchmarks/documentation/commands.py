@@ -36,16 +36,12 @@ def _sections(group: click.Group, above: click.Context) -> Iterator[str]:
         if isinstance(command, click.Group):
             yield from _sections(command, context)
             continue
-        said, _, examples = inspect.cleandoc(command.help or "").replace("\b\n", "").partition("Examples:\n")
+        help_text = inspect.cleandoc(command.help or "").replace("\b\n", "").replace(program_command(), PROGRAM)
+        said, _, examples = help_text.partition("Examples:\n")
         yield f"{markdown(' '.join(said.split()))}\n"
         lines = [command.get_usage(context).removeprefix("Usage: "), *map(str.strip, examples.splitlines())]
-        code = (
-            "\n".join(" ".join(line.split()) for line in lines)
-            .replace(program_command(), PROGRAM)
-            .replace("python -m hardware", f"{PROGRAM} devices")
-            .strip()
-        )
-        yield f"```\n{code}\n```\n"
+        code = "\n".join(" ".join(line.split()) for line in lines).replace("python -m hardware", f"{PROGRAM} devices")
+        yield f"```\n{code.strip()}\n```\n"
         rows = [
             [f"`{', '.join((*one.opts, *one.secondary_opts))}`", markdown(_help(one))]
             for one in command.params

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwcompat.generators.models.architectures import UNKNOWN
 from hwcompat.generators.models.classifier import Classification
@@ -16,6 +16,7 @@ from hwcompat.generators.models.recipe_store import load_recipe, stored_recipes
 from hwcompat.hardware.cell import Cell, label_of
 from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.frames import data_frame
 from hwcompat.hardware.target import Target
 
 from .imported import with_reference_tests
@@ -27,6 +28,9 @@ from .rules import RuleSet, load_rules, predict
 from .verdict import Level, Verdict, is_final, strongest
 from .verdict_cache import Judged
 from .vocabulary import vocabulary
+
+if TYPE_CHECKING:
+    import pandas
 
 SCHEMA = Path(__file__).with_name("schemas") / "matrix.json"
 SCHEMA_VERSION = 3
@@ -118,6 +122,20 @@ class Matrix:
             families={name: cells for name, cells in self.families.items() if name in families},
             groups={**{name: {} for name in GROUPS}, GROUPS[0]: by_architecture},
         )
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a table with a row for each model and target: its cell, family and architecture, and the verdict's
+        level, basis, fault and route."""
+        of_row = ("model", "task", "precision", "family", "architecture")
+        of_verdict = ("cell", "level", "basis", "fault", "route")
+        rows = [
+            {name: getattr(row, name) for name in of_row}
+            | {name: str(value) if (value := getattr(verdict, name)) else None for name in of_verdict}
+            | {"target": target}
+            for row in self.rows
+            for target, verdict in row.verdicts.items()
+        ]
+        return data_frame(rows, ["cell", *of_row, "target", *of_verdict[1:]])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that `schemas/matrix.json` describes."""

@@ -296,7 +296,7 @@ def main(
             click.echo(f"error: {printable(str(error))}", err=True)
             code = error.exit_code
     if format_ == "json":
-        click.echo(json_text(found, ascii_alone=True))
+        click.echo(json_text({"schema_version": 1, "models": found}, ascii_alone=True))
         return code
     for one in found:
         shown = {key: ", ".join(value) if isinstance(value, list) else value for key, value in one.items()}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ..cell import Cell, parsed
 from ..errors import HwCompatError
+from ..frames import data_frame
 from ..software import is_installed
 from .damage import contradicting_places, damaged_cells, wrong_ids
 from .evidence_table import EvidenceTable, UnusualEvidenceError, as_unicode
@@ -32,6 +34,9 @@ from .reduce import (
 )
 from .runs import History, history_in
 from .store import BrokenLine, Evidence, read_folder
+
+if TYPE_CHECKING:
+    import pandas
 
 _TRIES = 5
 _MACHINES = 20
@@ -71,6 +76,10 @@ class Latest:
     unfinished: tuple[str, ...] = ()
     history: History = field(default_factory=History)
     runs: tuple[RunLine, ...] = ()
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a table with a row for each of `checks`, with the fields of `CheckLine`."""
+        return data_frame(map(vars, self.checks), [one.name for one in fields(CheckLine)])
 
 
 def read_latest(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
+from ..frames import data_frame
 from ..software import HostInfo, TorchBuild
 from .system.main_memory import MemoryInfo
 from .system.processor import CPUInfo
@@ -13,6 +14,9 @@ from .system.storage import StorageDeviceInfo
 from .system.system_libraries import ContainerEngine, SystemLibrary
 from .vendors._pci import ChipDevice, PciDevice
 from .vendors.vendor import AcceleratorInfo, VendorFacts
+
+if TYPE_CHECKING:
+    import pandas
 
 SCHEMA_VERSION = 1
 
@@ -37,6 +41,13 @@ class HardwareInfo:
     torch: TorchBuild = field(default_factory=TorchBuild)
     packages: Mapping[str, str | None] = field(default_factory=dict)
     detection_failure: str = ""
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a table with a row for the processor, whose memory is the host's, and for each accelerator, with the
+        fields of `AcceleratorInfo`."""
+        cpu = {"vendor": self.cpu.vendor, "device_type": "cpu", "model": self.cpu.model}
+        rows = [cpu | {"memory_bytes": self.memory.total_bytes}, *(vars(one) for one in self.accelerators)]
+        return data_frame(rows, [one.name for one in fields(AcceleratorInfo)])
 
     @property
     def accelerator_count(self) -> int:

@@ -220,4 +220,4 @@ def test_the_commands_answer_with_exit_codes():
     assert none.return_value == 1
     assert "missing" in none.stdout
     listed = runner.invoke(main, ["capabilities", "--format", "json"], standalone_mode=False)
-    assert json.loads(listed.stdout)[0]["name"] == "cpu"
+    assert json.loads(listed.stdout)["devices"][0]["name"] == "cpu"

@@ -236,10 +236,10 @@ def test_where_classifying_fails_the_name_is_used_and_every_reason_kept(monkeypa
 def test_command_prints_json_and_keeps_errors_apart() -> None:
     result = CliRunner().invoke(main, ["bert", "bret", "clip", "--json"], standalone_mode=False)
     assert result.return_value == 4
-    assert [one["model"] for one in json.loads(result.stdout)] == ["bert", "clip"]
+    assert [one["model"] for one in json.loads(result.stdout)["models"]] == ["bert", "clip"]
     assert "Did you mean" in result.stderr
     keys = {"model", "model_type", "family", "architecture", "traits", "task", "confidence", "source"}
-    assert keys <= set(json.loads(result.stdout)[0])
+    assert keys <= set(json.loads(result.stdout)["models"][0])
     strange = CliRunner().invoke(main, ["a\n::error::b\x1b", "bert"], standalone_mode=False)
     assert "\n::" not in strange.stderr
     assert "\x1b" not in strange.output

@@ -32,13 +32,15 @@ def printed(*words: str) -> str:
 def answer(*words: str) -> tuple[Any, int]:
     """Return what a command prints on standard output, read as JSON, and its exit code."""
     done = invoke(*words, "--format", "json")
+    assert done.document["schema_version"] >= 1
     return done.document, done.code
 
 
 def test_cells_are_listed_and_explained_with_their_prediction_and_rules() -> None:
-    (cell,), code = answer("generate", "--model", "bert", "--device", "cpu", "--list")
+    listed, code = answer("generate", "--model", "bert", "--device", "cpu", "--list")
+    (cell,) = listed["cells"]
     assert (cell["cell"], cell["predicted"]["level"], code) == (BERT, "high", 0)
-    (cell,), _ = answer("explain", "--model", "bert", "--device", "cpu")
+    (cell,) = answer("explain", "--model", "bert", "--device", "cpu")[0]["cells"]
     assert cell["model"]["type"] == "bert"
     assert [rule["id"] for rule in cell["rules"]] == cell["predicted"]["rule_ids"] != []
     text = printed("explain", "--model", "bert", "--device", "cpu")

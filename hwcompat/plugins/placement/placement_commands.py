@@ -26,12 +26,10 @@ def capabilities_command(format_: str, output: Path | None) -> int:
       hwcompat devices capabilities --format json
     """
     from hwcompat.plugins.placement.adapter import HardwareAdapter
-    from hwcompat.plugins.placement.placement_text import capabilities_text, device_dict
+    from hwcompat.plugins.placement.placement_text import capabilities_dict, capabilities_text
 
     devices = HardwareAdapter(enable_hal=True).discover_devices()
-    deliver(
-        as_json([device_dict(one) for one in devices]) if format_ == "json" else capabilities_text(devices), output
-    )
+    deliver(as_json(capabilities_dict(devices)) if format_ == "json" else capabilities_text(devices), output)
     return 0
 
 

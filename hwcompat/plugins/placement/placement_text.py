@@ -23,12 +23,18 @@ def device_dict(device: Device) -> dict[str, Any]:
 def choice_dict(found: OptimalDevice) -> dict[str, Any]:
     """Return a choice as plain JSON values; `device` is null if nothing fits."""
     return {
+        "schema_version": 1,
         "device": found.device_string or None,
         "vendor": str(found.vendor) if found.vendor else None,
         "device_name": found.device.device_name if found.device else None,
         "why": found.why,
         "reasons": dict(found.reasons),
     }
+
+
+def capabilities_dict(devices: Sequence[Device]) -> dict[str, Any]:
+    """Return what each device can do as plain JSON values."""
+    return {"schema_version": 1, "devices": [device_dict(one) for one in devices]}
 
 
 def capabilities_text(devices: Sequence[Device]) -> str:
