@@ -121,7 +121,7 @@ def read_pip_audit(done: subprocess.CompletedProcess[str], of: str) -> Asked:
         return Asked(of=of, not_asked=_last_line(done))
     skipped = [row for row in rows if "skip_reason" in row]
     known = [
-        f"{row['name']} {row['version']}: {one['id']}, mended in {', '.join(one['fix_versions']) or 'no version'}"
+        f"{row['name']} {row['version']}: {one['id']}, fixed in {', '.join(one['fix_versions']) or 'no version'}"
         for row in rows
         for one in row.get("vulns", ())
     ]

@@ -73,7 +73,7 @@ _LIMITS = (
     "- Functions between modules belong to the module that calls them: the scores of an attention to that attention.",
     "- One forward pass is looked at, of the tiny model of a type: decoding with a cache and gradients are not, nor "
     "are checkpoints, own modules, graph files, int8 and `tpu`.",
-    "- Hooks switch torch's fused paths of whole encoder layers off; where the outputs then differ, it is said.",
+    "- Hooks disable torch's fused kernels of whole encoder layers; a note reports it if the outputs differ then.",
     "- A device that is wrong only where it computes several nodes as one agrees once each is watched; then the "
     "finding is `unnamed`.",
     "- QNN refuses some nodes once they are watched, which it takes only as part of others (Erf inside a Gelu): such "

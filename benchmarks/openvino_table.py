@@ -188,10 +188,11 @@ def _precisions(rows: Sequence[Row]) -> Iterator[str]:
     asked = [name for name in ("float32", "float16", "int8") if any(p == name for _, p in found)]
     yield "\n## What a precision costs\n"
     yield (
-        "The largest error of all checks that compare against float64 with the weights as they were, relative to the "
-        "output's scale, with the precision that the plug-in says it computed products in. With int8, NNCF's weight "
-        "compression (asymmetric, a scale a row) leaves the other side of each product in float32. A plug-in without "
-        "arithmetic of a precision computes in another without a word: then the level is low, and that is said.\n"
+        "The largest error of all checks that compare with float64 and the original weights, relative to the "
+        "output's scale, with the precision in which the plugin reports its products. With int8, NNCF's weight "
+        "compression (asymmetric, one scale per row) leaves the other factor of each product in float32. A plugin "
+        "without arithmetic for a precision silently computes in another one: then the level is low, with that "
+        "reason.\n"
     )
     for name in asked:
         stated = tolerance_for(Cell.parse(f"bert/fill-mask/openvino/{name}").target, name)

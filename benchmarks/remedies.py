@@ -28,7 +28,7 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import lines_by_cell, read_folder
 from hardware.evidence.versions import versions_of
-from hwcompat.plugins.triage.remedies.try_remedies import RemedyRun, Workplace, try_cell
+from hwcompat.plugins.triage.remedies.try_remedies import STATE_TEXT, RemedyRun, Workplace, try_cell
 from hwcompat.plugins.triage.remedies_command import cell_to_dict
 from reports.text import code, markdown, markdown_table
 
@@ -158,17 +158,17 @@ def page_text(
     rows = [Row(entry=one, result=by_cell.get(one["id"])) for one in entries if one["fixable"] != "no"]
     counted = [row for row in rows if row.counts]
     here, elsewhere = ([row for row in counted if row.entry["fixable"] == name] for name in ("here", "elsewhere"))
-    turners = Counter(row.turner for row in counted if row.turner)
+    fixes = Counter(row.fixed_by for row in counted if row.fixed_by)
     used = ("torch", "transformers", "openvino", "optimum-intel", "onnx", "onnxruntime", "onnxruntime-qnn")
     shares = [
-        ["expected to be turned on their target", *_shares(here)],
-        ["expected to be turned by another target alone", *_shares(elsewhere)],
-        ["**all labelled fixable**", *_shares(counted)],
+        ["labeled fixable on their target", *_shares(here)],
+        ["labeled fixable on another target only", *_shares(elsewhere)],
+        ["**all labeled fixable**", *_shares(counted)],
     ]
     left = [row.entry["id"] for row in rows if not row.counts]
-    turned = sum(bool(row.turner) for row in counted)
+    fixed = sum(bool(row.fixed_by) for row in counted)
     return _PAGE.format(
-        result=f"`hwcompat fix` fixed {turned} of {len(counted)} failing cells that were labeled fixable.",
+        result=f"`hwcompat fix` fixed {fixed} of {len(counted)} failing cells that were labeled fixable.",
         today=today,
         versions=", ".join(f"{name} {versions[name]}" for name in used if name in versions),
         labelled=len(entries),
@@ -176,22 +176,16 @@ def page_text(
         seed=SEED,
         fixable=len(rows),
         counted=len(counted),
-        least=sum(row.top_turned for row in counted),
+        least=sum(row.top_fixed for row in counted),
         shares=markdown_table(
-            [
-                "cells",
-                "how many",
-                "turned by the top remedy",
-                "turned by any that was tried",
-                "of those, on their own target",
-            ],
+            ["cells", "count", "fixed by the top remedy", "fixed by any remedy", "of those, on their own target"],
             shares,
         ),
-        turners=", ".join(f"{code(name)} {count}" for name, count in turners.most_common()),
-        left=f"Not counted, since nothing was tried or it works as it is now: {', '.join(map(code, left))}.\n\n"
+        turners=", ".join(f"{code(name)} {count}" for name, count in fixes.most_common()),
+        left=f"Not counted, because nothing was tried or the cell works now: {', '.join(map(code, left))}.\n\n"
         if left
         else "",
-        cells=markdown_table(["cell", "failure", "labelled", "tried, in order"], [row.cells for row in rows]),
+        cells=markdown_table(["cell", "failure", "label", "tried, in order"], [row.cells for row in rows]),
         rest=markdown_table(
             ["cell", "why"],
             [[code(one["id"]), markdown(one["reason"])] for one in entries if one["fixable"] == "no"],
@@ -217,28 +211,28 @@ class Row:
         return self.result is not None and not self.result["works"] and not self.result["problem"]
 
     @property
-    def top_turned(self) -> bool:
+    def top_fixed(self) -> bool:
         """Whether the first remedy fixed the cell."""
         return bool(self.tried) and self.tried[0]["state"] == "turned"
 
     @property
-    def turner(self) -> str:
+    def fixed_by(self) -> str:
         """The first remedy that fixed the cell, or an empty string."""
         return next((one["remedy"] for one in self.tried if one["state"] == "turned"), "")
 
     @property
     def cells(self) -> list[str]:
         """Return the row of the table."""
-        tried = "; ".join(f"{code(one['remedy'])} {one['state'].replace('_', ' ')}" for one in self.tried)
+        tried = "; ".join(f"{code(one['remedy'])}: {STATE_TEXT[one['state']]}" for one in self.tried)
         if self.result and self.result["works"]:
-            tried = "works as it is now"
+            tried = "works now"
         failure = f"{self.result['error_type']}, {self.result['check']}" if self.result else ""
         return [code(self.entry["id"]), markdown(failure), self.entry["fixable"], tried or "not tried"]
 
 
 def _shares(rows: Sequence[Row]) -> list[str]:
-    top, anyway = sum(row.top_turned for row in rows), sum(bool(row.turner) for row in rows)
-    own = sum(bool(row.turner) and not row.turner.startswith("other_target") for row in rows)
+    top, anyway = sum(row.top_fixed for row in rows), sum(bool(row.fixed_by) for row in rows)
+    own = sum(bool(row.fixed_by) and not row.fixed_by.startswith("other_target") for row in rows)
     return [str(len(rows)), *(f"{count} ({count / len(rows):.0%})" if rows else "" for count in (top, anyway, own))]
 
 

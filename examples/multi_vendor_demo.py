@@ -46,15 +46,15 @@ def machines(folders: list[Path]) -> dict[str, HardwareAdapter]:
 
 
 def placed(devices: list[Device]) -> Placement:
-    """The workloads on the devices. How long a pass takes is reckoned where the device's speed has a source."""
+    """The workloads on the devices. The duration of a pass is estimated if the device's speed has a source."""
     workloads = []
     for name, (gib, operations) in WORKLOADS.items():
         seconds = {}
         for one in devices:
             speed = one.tflops.get("float32", Figure())
             if speed.value:
-                seconds[one.name] = Figure(value=operations / speed.value, source=f"at best: {speed.source}")
-        forbidden = {one.name: f"it can't be used: {one.unusable}" for one in devices if one.unusable}
+                seconds[one.name] = Figure(value=operations / speed.value, source=f"lower bound: {speed.source}")
+        forbidden = {one.name: f"unusable: {one.unusable}" for one in devices if one.unusable}
         workloads.append(Workload(name=name, memory_bytes=int(gib * GIB), seconds=seconds, forbidden=forbidden))
     return place(workloads, devices)
 

@@ -78,8 +78,8 @@ def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
     groups: dict[tuple[str, ...], list[_TextSighting]] = {}
     for one in sightings:
         groups.setdefault(one.key, []).append(one)
-    sealed = {one.cell_id: one.verdict for run in found.runs for one in run.plan if one.verdict is not None}
-    own = diagnose(found.checks, {run.run_id: run.versions for run in found.runs}, sealed)
+    predictions = {one.cell_id: one.verdict for run in found.runs for one in run.plan if one.verdict is not None}
+    own = diagnose(found.checks, {run.run_id: run.versions for run in found.runs}, predictions)
     return TextDiagnosis(
         source=source,
         lines=found.lines,

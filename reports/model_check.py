@@ -144,8 +144,8 @@ def check_model(
     command = measuring_command(name, device or str(target))
     planned = bool(own) or cell.id in latest.plans
     refusal = None if files.is_checkpoint or planned else refusal_of(found.model_type)
-    settled = bool(refusal or findings or (planned and measured.reasons))
-    nothing = measured.level is Level.UNKNOWN and not settled
+    explained = bool(refusal or findings or (planned and measured.reasons))
+    nothing = measured.level is Level.UNKNOWN and not explained
     if refused := files.refused if measured.level is Level.UNKNOWN else None:
         measured, nothing = _refused_verdict(cell, refused), False
     cause, change = _cause_and_change(measured, findings, absent, nothing, refusal, files, command)

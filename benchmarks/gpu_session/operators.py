@@ -85,12 +85,14 @@ def _row(op: Any, device: str, dtype: torch.dtype) -> dict[str, Any]:
         return {**row, "outcome": "unsupported"}
     wide = torch.float64 if dtype in (torch.float32, torch.bfloat16, torch.float16) else None
     worst, compared = 0.0, 0
+    no_reference: list[str] = []
     for sample in list(op.sample_inputs("cpu", dtype, requires_grad=False))[:_SAMPLES]:
         given = (sample.input, sample.args, sample.kwargs)
         try:
             first, args, kwargs = _moved(given, "cpu", wide)
             want = op(first, *args, **kwargs)
-        except Exception:  # The CPU has no such kernel: nothing to compare with.
+        except Exception as error:  # The CPU has no such kernel: nothing to compare with.
+            no_reference.append(_line(error))
             continue
         try:
             first, args, kwargs = _moved(given, device, None)
@@ -103,6 +105,7 @@ def _row(op: Any, device: str, dtype: torch.dtype) -> dict[str, Any]:
             return {**row, "outcome": "not compared", "why": _line(error)}
         compared += 1
     outcome = "computed" if compared else "nothing to compare with"
+    row |= {"no_reference": sorted(set(no_reference))} if no_reference else {}
     return {**row, "outcome": outcome, "samples": compared, "error": worst if math.isfinite(worst) else "inf"}
 
 

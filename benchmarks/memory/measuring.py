@@ -114,7 +114,10 @@ def measure_type(recipe: Recipe, turn: int, out: Path) -> None:
             continue
         try:
             model = _real(recipe, config)
-        except Exception:  # The next configuration may work.
+        except Exception as error:  # The next configuration may work.
+            _append(
+                out, {"model_type": recipe.model_type, "config": config, "wide": wide, "left_out": _reason(error)}
+            )
             continue
         if model is not None:
             done.add(wide)
@@ -144,9 +147,17 @@ def _measure_model(
         }
         line = _one(model, request, asked, rows)
         slow += line.get("left_out", "").startswith("too slow")
-        with out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        _append(out, line)
         gc.collect()
+
+
+def _append(out: Path, line: Mapping[str, Any]) -> None:
+    with out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
 
 
 def _one(model: Any, request: Request, asked: Asked, rows: dict[Any, tuple[float, float]]) -> Request:
@@ -164,7 +175,7 @@ def _one(model: Any, request: Request, asked: Asked, rows: dict[Any, tuple[float
     except _TooSlow as error:
         return {**request, "left_out": str(error)}
     except Exception as error:  # Modeling code may raise any exception, which is the reason.
-        return {**request, "left_out": f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"}
+        return {**request, "left_out": _reason(error)}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 

@@ -37,17 +37,17 @@ def draw(
     anatomy: ModelAnatomy, random: random.Random, usable: Callable[[AttentionLayer], bool], need: str
 ) -> AttentionLayer:
     """Return one of the `usable` attention layers. Raises `ValueError` if there is none."""
-    sites = [site for site in anatomy.sites or anatomy.matrices if usable(site)]
-    if not sites:
+    layers = [layer for layer in anatomy.attention_layers or anatomy.matrices if usable(layer)]
+    if not layers:
         raise ValueError(f"{anatomy.class_name} has no {need}")
-    return random.choice(sites)
+    return random.choice(layers)
 
 
 def scale_attention_scores(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     """Multiply the scores of one attention by 1.1, in its query; in a state space, the rows that give C."""
-    site = draw(anatomy, random, lambda _: True, "attention")
-    scale_attention(model, site, FACTOR)
-    return describe_rows(site.query_norm or site.query)
+    layer = draw(anatomy, random, lambda _: True, "attention")
+    scale_attention(model, layer, FACTOR)
+    return describe_rows(layer.query_norm or layer.query)
 
 
 def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
@@ -56,20 +56,20 @@ def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: M
     If their shapes differ (latent attention), key and value are swapped, else the halves of the query; without
     attention, the halves of a matrix.
     """
-    site = draw(anatomy, random, lambda s: s.key is not None or s.kind == "weight", "query and key")
-    if site.key is None:
-        first, last = halves(site.query)
+    layer = draw(anatomy, random, lambda s: s.key is not None or s.kind == "weight", "query and key")
+    if layer.key is None:
+        first, last = halves(layer.query)
         swap_slices(model, first, last)
         return f"{describe_rows(first)} with {describe_rows(last)}"
-    query, key = site.query, site.key
+    query, key = layer.query, layer.key
     if query.size > key.size and len(query.ranges) == 1:
         start = query.ranges[0][0]
         query = replace(query, ranges=((start, start + key.size),))
-    for one, other in ((query, key), (key, site.value), halves(query)):
+    for one, other in ((query, key), (key, layer.value), halves(query)):
         if other is not None and one.size == other.size and _width(model, one) == _width(model, other):
             swap_slices(model, one, other)
             return f"{describe_rows(one)} with {describe_rows(other)}"
-    raise ValueError(f"{site.module} has no two projections with the same shape")
+    raise ValueError(f"{layer.module} has no two projections with the same shape")
 
 
 def _width(model: torch.nn.Module, rows: WeightSlice) -> int:
@@ -90,7 +90,11 @@ def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: Mode
     """
     import torch
 
-    projections = [(site.output, heads) for site in anatomy.sites if site.output and (heads := _heads(model, site))]
+    projections = [
+        (layer.output, heads)
+        for layer in anatomy.attention_layers
+        if layer.output and (heads := _heads(model, layer))
+    ]
     grouped = projections or _in_groups(model, anatomy.convolutions) or _in_groups(model, anatomy.matrices)
     if not grouped:
         raise ValueError(f"{anatomy.class_name} has no layer with several input features")
@@ -104,17 +108,17 @@ def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: Mode
     return f"{rows.weight}, {heads} {'heads' if projections else 'groups'} of {size // heads}"
 
 
-def _heads(model: torch.nn.Module, site: AttentionLayer) -> int:
+def _heads(model: torch.nn.Module, layer: AttentionLayer) -> int:
     """Return the number of heads of an output projection; 0 unless there are several with several features each."""
-    assert site.output is not None
-    size = _width(model, site.output)
-    heads = site.heads or size // site.query.size
+    assert layer.output is not None
+    size = _width(model, layer.output)
+    heads = layer.heads or size // layer.query.size
     return heads if heads > 1 and size % heads == 0 and size > heads else 0
 
 
-def _in_groups(model: torch.nn.Module, sites: Sequence[AttentionLayer]) -> list[tuple[WeightSlice, int]]:
+def _in_groups(model: torch.nn.Module, layers: Sequence[AttentionLayer]) -> list[tuple[WeightSlice, int]]:
     """Return the slices whose inputs are two groups of several features, and the number of groups."""
-    sizes = [(site.query, _width(model, site.query)) for site in sites]
+    sizes = [(layer.query, _width(model, layer.query)) for layer in layers]
     return [(rows, 2) for rows, size in sizes if size > 2 and size % 2 == 0]
 
 
@@ -184,9 +188,9 @@ def shift_positions(model: torch.nn.Module, random: random.Random, anatomy: Mode
     by one place; linear biases, by one place; the kernel of a convolution.
     """
     for way in (_roll_table, _rotate_query, _roll_module, _roll_bias, _roll_kernel):
-        site = way(model, random, anatomy)
-        if site:
-            return site
+        place = way(model, random, anatomy)
+        if place:
+            return place
     raise ValueError(f"{anatomy.class_name} has no positions")
 
 
@@ -204,36 +208,36 @@ def _roll(model: torch.nn.Module, name: str, what: str, axis: int) -> str:
 
 
 def _rotate_query(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    found = list(_rotary(model, anatomy.sites))
+    found = list(_rotary(model, anatomy.attention_layers))
     if not found:
         return ""
-    site, frequencies, starts, step = random.choice(found)
-    for name in filter(None, (site.query.weight, site.query.bias)):
+    layer, frequencies, starts, step = random.choice(found)
+    for name in filter(None, (layer.query.weight, layer.query.bias)):
         for start in starts:
             _rotate(model.get_parameter(name), start, frequencies, step)
-    return f"{describe_rows(site.query)}, rotated by one position"
+    return f"{describe_rows(layer.query)}, rotated by one position"
 
 
 def _rotary(
-    model: torch.nn.Module, sites: tuple[AttentionLayer, ...]
+    model: torch.nn.Module, layers: tuple[AttentionLayer, ...]
 ) -> Iterator[tuple[AttentionLayer, torch.Tensor, list[int], int]]:
     """Yield rotated queries with the frequencies, the first rotated row of each head, and 2 if neighboring
     features are paired, 1 if feature i is paired with i + half."""
     buffers = [(name, b) for name, b in model.named_buffers() if name.endswith("inv_freq")]
-    for site in (site for site in sites if site.heads and site.query.axis == 0):
-        module = model.get_submodule(site.module)
-        width = site.query.size // site.heads
+    for layer in (layer for layer in layers if layer.heads and layer.query.axis == 0):
+        module = model.get_submodule(layer.module)
+        width = layer.query.size // layer.heads
         rotated = getattr(module, "qk_rope_head_dim", None) or int(width * _rotated_share(module))
         rotated += rotated % 2  # features are rotated in pairs
         # Each rotated part of a model may have its own frequencies.
-        near = [b for name, b in buffers if site.module.startswith(name.rpartition(".")[0].rpartition(".")[0])]
+        near = [b for name, b in buffers if layer.module.startswith(name.rpartition(".")[0].rpartition(".")[0])]
         frequencies = next((b for b in near if 2 * b.numel() == rotated), None)
         if frequencies is None:
             continue
         first = width - rotated if hasattr(module, "qk_rope_head_dim") else 0  # latent attention rotates the end
         step = 2 if getattr(getattr(module, "config", None), "rope_interleave", False) else 1
-        rows = [row for start, stop in site.query.ranges for row in range(start, stop)]
-        yield site, frequencies, [rows[head * width + first] for head in range(site.heads)], step
+        rows = [row for start, stop in layer.query.ranges for row in range(start, stop)]
+        yield layer, frequencies, [rows[head * width + first] for head in range(layer.heads)], step
 
 
 def _rotated_share(module: torch.nn.Module) -> float:
@@ -273,9 +277,9 @@ def _roll_bias(model: torch.nn.Module, _random: random.Random, anatomy: ModelAna
     import inspect
 
     takers = [
-        site.module
-        for site in anatomy.sites
-        if _LINEAR_BIAS in inspect.signature(model.get_submodule(site.module).forward).parameters
+        layer.module
+        for layer in anatomy.attention_layers
+        if _LINEAR_BIAS in inspect.signature(model.get_submodule(layer.module).forward).parameters
     ]
 
     def roll(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -289,8 +293,12 @@ def _roll_bias(model: torch.nn.Module, _random: random.Random, anatomy: ModelAna
 
 def _roll_kernel(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    own = [f"{site.module}.conv1d.weight" for site in anatomy.sites if f"{site.module}.conv1d.weight" in parameters]
+    own = [
+        f"{layer.module}.conv1d.weight"
+        for layer in anatomy.attention_layers
+        if f"{layer.module}.conv1d.weight" in parameters
+    ]
     kernels = own or [
-        site.query.weight for site in anatomy.convolutions if parameters[site.query.weight].shape[-1] > 1
+        layer.query.weight for layer in anatomy.convolutions if parameters[layer.query.weight].shape[-1] > 1
     ]
     return _roll(model, random.choice(kernels), "kernel", -1) if kernels else ""

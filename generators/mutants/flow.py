@@ -51,7 +51,8 @@ def _masked_inside(model: torch.nn.Module, anatomy: ModelAnatomy) -> list[str]:
     from hwcompat.hardware.model.calls import forward, to_tensors
 
     found = {
-        site.module: bool(getattr(model.get_submodule(site.module), "is_causal", False)) for site in anatomy.sites
+        one.module: bool(getattr(model.get_submodule(one.module), "is_causal", False))
+        for one in anatomy.attention_layers
     }
     hooks = []
     for name in found:
@@ -113,9 +114,9 @@ def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: Mod
     if decoder is None:
         return _reuse_layer(model, random, anatomy)
     name, seq2seq = decoder[0], bool(getattr(model.config, "is_encoder_decoder", False))
-    layers = _cached_layers(model, name, [site.module for site in anatomy.sites], seq2seq=seq2seq) or _cached_layers(
-        model, name, [module for module, _ in model.named_modules()], seq2seq=seq2seq
-    )
+    layers = _cached_layers(
+        model, name, [one.module for one in anatomy.attention_layers], seq2seq=seq2seq
+    ) or _cached_layers(model, name, [module for module, _ in model.named_modules()], seq2seq=seq2seq)
     if not layers:
         raise ValueError(f"{anatomy.class_name} has a cache with unknown layers")
     index = random.choice(sorted(layers))
@@ -180,8 +181,8 @@ def _states(layer: Any, *, copies: bool = True) -> dict[str, torch.Tensor]:
 
 
 def _reuse_layer(model: torch.nn.Module, random: random.Random, anatomy: ModelAnatomy) -> str:
-    sites = anatomy.sites or anatomy.matrices
-    layers = sorted({name for site in sites if (name := _layer_name(site.module))})
+    attention = anatomy.attention_layers or anatomy.matrices
+    layers = sorted({name for one in attention if (name := _layer_name(one.module))})
     if not layers:
         raise ValueError(f"{anatomy.class_name} has no layer whose output can be reused")
     name = random.choice(layers)

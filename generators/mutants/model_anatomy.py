@@ -47,19 +47,19 @@ class ModelAnatomy:
         self._trains_only = trains_only
 
     @cached_property
-    def sites(self) -> tuple[AttentionLayer, ...]:
+    def attention_layers(self) -> tuple[AttentionLayer, ...]:
         """Attention layers, or their replacements (no single matrix), that the outputs depend on."""
         return tuple(s for s in attention_layers(self._model) if s.kind != "weight" and self.is_used(s.query.weight))
 
     @cached_property
     def convolutions(self) -> tuple[AttentionLayer, ...]:
         """Convolutions over several places that the outputs depend on."""
-        return tuple(site for site in convolution_layers(self._model) if self.is_used(site.query.weight))
+        return tuple(layer for layer in convolution_layers(self._model) if self.is_used(layer.query.weight))
 
     @cached_property
     def matrices(self) -> tuple[AttentionLayer, ...]:
         """All matrices that the outputs depend on: a model that mixes places by matrices has nothing else."""
-        return tuple(site for site in matrix_layers(self._model) if self.is_used(site.query.weight))
+        return tuple(layer for layer in matrix_layers(self._model) if self.is_used(layer.query.weight))
 
     @cached_property
     def position_tables(self) -> tuple[str, ...]:

@@ -46,9 +46,9 @@ def attention_layers(model: torch.nn.Module) -> list[AttentionLayer]:
     found = []
     for name, module in modules.items():
         makers = (_separate, _latent, _fused, _state_space)
-        site = next(filter(None, (make(name, module) for make in makers)), None)
-        if site is not None:
-            found.append(replace(site, output=_output(name, modules)))
+        layer = next(filter(None, (make(name, module) for make in makers)), None)
+        if layer is not None:
+            found.append(replace(layer, output=_output(name, modules)))
     if not found or has_codes(model):
         found += convolution_layers(model)  # what comes before codes has an effect only if it gives another code
     if found:
@@ -101,33 +101,33 @@ def position_tables(model: torch.nn.Module) -> list[str]:
     ]
 
 
-def scale_attention(model: torch.nn.Module, site: AttentionLayer, factor: float) -> None:
+def scale_attention(model: torch.nn.Module, layer: AttentionLayer, factor: float) -> None:
     """Multiply a layer's attention scores in place: by the query's normalization if it has one, else by its rows."""
-    scale_slice(model, site.query_norm or site.query, factor)
+    scale_slice(model, layer.query_norm or layer.query, factor)
 
 
-def swap_two(model: torch.nn.Module, site: AttentionLayer) -> str:
+def swap_two(model: torch.nn.Module, layer: AttentionLayer) -> str:
     """Make the fault "two weights swapped" in a layer and return which: the first pair of equal shapes.
 
     Query and key; key and value (grouped heads); else the two halves of the query.
     """
     for names in (("query", "key"), ("key", "value")):
-        one, other = (getattr(site, name) for name in names)
+        one, other = (getattr(layer, name) for name in names)
         if one and other and shapes_of(model, one) == shapes_of(model, other):
             swap_slices(model, one, other)
             return " and ".join(names)
-    first, last = halves(site.query)
+    first, last = halves(layer.query)
     swap_slices(model, first, last)
     return "halves of the query"
 
 
-def half_of_heads(site: AttentionLayer) -> AttentionLayer:
+def half_of_heads(layer: AttentionLayer) -> AttentionLayer:
     """Return the same layer with the lower half of each head's query: if queries are normalized without weights, a
     factor in all features of a head is undone."""
-    size = site.query.size // max(1, site.heads)
-    starts = range(site.query.ranges[0][0], site.query.ranges[-1][1], size)
-    rows = replace(site.query, ranges=tuple((start, start + size // 2) for start in starts))
-    return replace(site, query=rows, query_norm=None)
+    size = layer.query.size // max(1, layer.heads)
+    starts = range(layer.query.ranges[0][0], layer.query.ranges[-1][1], size)
+    rows = replace(layer.query, ranges=tuple((start, start + size // 2) for start in starts))
+    return replace(layer, query=rows, query_norm=None)
 
 
 def _whole(name: str, module: Any) -> WeightSlice | None:

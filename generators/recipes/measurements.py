@@ -146,20 +146,20 @@ def sensitivity_of(
 
     def scaled(factor: float) -> Callable[[torch.nn.Module], None]:
         def scale(changed: torch.nn.Module) -> None:
-            for site in sites:
-                scale_attention(changed, site, factor)
+            for layer in layers:
+                scale_attention(changed, layer, factor)
 
         return scale
 
-    sites = layers_reached(model, inputs)
-    if not sites:
+    layers = layers_reached(model, inputs)
+    if not layers:
         raise ReferenceNotFinite("the model has no matrix, so no fault can be put into it")
     doubled = moved(scaled(2.0))
     if doubled < NOISE:
-        sites = [half_of_heads(site) for site in sites]
+        layers = [half_of_heads(layer) for layer in layers]
         doubled = moved(scaled(2.0))
     larger = changed_outputs(scaled(1.1))
-    swapped = changed_outputs(lambda changed: swap_two(changed, sites[0]))
+    swapped = changed_outputs(lambda changed: swap_two(changed, layers[0]))
     measured = {
         "float32_error": moved(lambda _: None),
         **_in_bfloat16(moved),
@@ -230,11 +230,11 @@ def layers_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[
     are passed to functions, such as the convolution of a state space that a kernel computes."""
     found = attention_layers(model)
     called = modules_reached(model, lambda: run(model, inputs))
-    reached = [site for site in found if site.kind == "weight" or site.module in called]
+    reached = [layer for layer in found if layer.kind == "weight" or layer.module in called]
     if reached or not found:
         return reached
     used = _weights_used(model, lambda: run(model, inputs))
-    return [site for site in found if site.query.weight in used]
+    return [layer for layer in found if layer.query.weight in used]
 
 
 def _weights_used(model: torch.nn.Module, run_it: Callable[[], object]) -> set[str]:

@@ -198,7 +198,7 @@ class _Vendor:
         mine = [one for one in self.backend.list_devices() if one.index == index]
         if not mine:
             return self.backend.facts().reason or "the driver no longer lists it"
-        return str(mine[0].extra_info.get("reason") or self.backend.told(index, "temperature").reason)
+        return str(mine[0].extra_info.get("reason") or self.backend.reading(index, "temperature").reason)
 
 
 def _sample_of(device: AcceleratorInfo, **values: Any) -> DeviceSample:

@@ -129,10 +129,10 @@ def _kind(old: RunSummary, new: RunSummary) -> tuple[ChangeKind | None, list[str
         remarks = list(_weaker_proof(old, new))
         return (ChangeKind.CHANGED if remarks else None), remarks
     broke = [name for name in new.failing if _passed(old, name)]
-    mended = [name for name in old.failing if _passed(new, name)]
+    fixed = [name for name in old.failing if _passed(new, name)]
     remarks = [f"{', '.join(broke)} passed before"] if broke else []
-    remarks += [f"{', '.join(mended)} passed now"] if mended else []
-    if broke or mended:
+    remarks += [f"{', '.join(fixed)} passed now"] if fixed else []
+    if broke or fixed:
         return (ChangeKind.WORSE if broke else ChangeKind.BETTER), remarks
     otherwise = [
         f"{name} {_outcome_of(old, name)}, now {_outcome_of(new, name)}"

@@ -55,7 +55,7 @@ def coverage_here(
     own = _of_tiny(evidence)
     cells = {cell.id: cell for cell in cell_reports(read_latest(own, details=True), inventory)}
     machines = {run.run_id: run.machine for run in own.runs}
-    built = {*recipes, *(Cell.parse(id_).model for id_, cell in cells.items() if _is_settled(cell))}
+    built = {*recipes, *(Cell.parse(id_).model for id_, cell in cells.items() if _has_level(cell))}
     types = tuple(
         _type_facts(catalog, name, recipes.get(name), refused.get(name), built=name in built)
         for name in sorted(catalog.model_types)
@@ -128,7 +128,7 @@ def _result(facts: TypeFacts, cell: CellReport | None, refusal: Refusal | None, 
 
     if facts.excluded:
         return without_evidence(CoverageStatus.EXCLUDED, facts.excluded.reason)
-    if cell is not None and (_is_settled(cell) or (has_recipe and _ran(cell))):
+    if cell is not None and (_has_level(cell) or (has_recipe and _ran(cell))):
         return _of_cell(facts, cell)
     if refusal is not None and refusal.is_buildable and not has_recipe:
         return without_evidence(CoverageStatus.NOT_DERIVED, refusal.reason)
@@ -151,7 +151,7 @@ def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
     )
 
 
-def _is_settled(cell: CellReport) -> bool:
+def _has_level(cell: CellReport) -> bool:
     """Whether valid evidence decides how well it works."""
     return cell.verdict.basis is Basis.MEASURED and cell.verdict.level is not Level.UNKNOWN
 

@@ -145,9 +145,9 @@ def paged(fragments: Sequence[str], index: Mapping[str, Sequence[str]], size: in
 
 def packed(fragments: Sequence[str], size: int) -> Mapping[str, Any]:
     """Return fragments as chunks of `size`: each a JSON list, compressed with gzip, in base64."""
-    parcels = []
+    chunks = []
     for start in range(0, len(fragments), size):
         texts = json.dumps(list(map(str, fragments[start : start + size])), ensure_ascii=False)
         # No time is recorded, so that the same report is the same page.
-        parcels.append(base64.b64encode(gzip.compress(texts.encode(), compresslevel=5, mtime=0)).decode("ascii"))
-    return {"size": size, "parcels": parcels}
+        chunks.append(base64.b64encode(gzip.compress(texts.encode(), compresslevel=5, mtime=0)).decode("ascii"))
+    return {"size": size, "chunks": chunks}

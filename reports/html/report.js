@@ -7,10 +7,10 @@
   const TOO_OLD = "This browser doesn't support DecompressionStream. See the JSON report.";
 
   const unpacked = new Map();
-  const parcel = (name, number) => {
+  const chunk = (name, number) => {
     const key = `${name} ${number}`;
     if (!unpacked.has(key)) {
-      const bytes = Uint8Array.from(atob(packed[name].parcels[number]), (sign) => sign.charCodeAt(0));
+      const bytes = Uint8Array.from(atob(packed[name].chunks[number]), (sign) => sign.charCodeAt(0));
       const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
       unpacked.set(key, new Response(stream).json());
     }
@@ -18,7 +18,7 @@
   };
   const fragment = async (name, place) => {
     const { size } = packed[name];
-    const texts = await parcel(name, Math.floor(place / size));
+    const texts = await chunk(name, Math.floor(place / size));
     const template = document.createElement("template");
     template.innerHTML = texts[place % size];
     return template.content.firstElementChild;

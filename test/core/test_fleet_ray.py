@@ -98,17 +98,17 @@ def test_evidence_that_differs_from_what_was_sent_is_refused(tmp_path: Path) -> 
     changed = ran(tmp_path / "changed")
     changed["files"] = {name: data.replace(b'"builds"', b'"buiLds"', 1) for name, data in changed["files"].items()}
     answers = [
-        (changed, "isn't that of one finished run"),
+        (changed, "isn't one finished run"),
         ({"error": "torch isn't installed", "files": {}}, "torch isn't installed"),
     ]
     for number, (changes, why) in enumerate(
         (
-            ({"end": False}, "isn't that of one finished run"),
+            ({"end": False}, "isn't one finished run"),
             ({"checks": ("builds",)}, "not every check has a line"),
-            ({"node": "node-2"}, "of another node"),
+            ({"node": "node-2"}, "to another node"),
             ({"plan": (suite_of().planned({"level": "none"}),)}, "isn't the stored one"),
-            ({"plan": (replace(suite_of(), suite_hash="other").planned(VERDICT),)}, "another suite ran"),
-            ({"plan": (suite_of().planned(VERDICT), suite_of(OTHER).planned(VERDICT))}, "of other cells"),
+            ({"plan": (replace(suite_of(), suite_hash="other").planned(VERDICT),)}, "isn't the one that was sent"),
+            ({"plan": (suite_of().planned(VERDICT), suite_of(OTHER).planned(VERDICT))}, "to other cells"),
         )
     ):
         answers.append((ran(tmp_path / str(number), **changes), why))
@@ -177,7 +177,7 @@ def test_notes_on_nodes_name_other_versions_absent_targets_and_missing_packages(
     assert "node abc on machine-1 offers cuda 1: " in said
     assert "torch 2.13.0 (here 2.14.0)" in said
     assert "python 3.11.7 (here" not in said
-    assert "offers cuda, which can't be there: no NVIDIA GPU is on the bus" in said
+    assert "offers cuda, which isn't available on it: no NVIDIA GPU is on the bus" in said
     assert not list(notes_on([node], {}, ["cpu"]))
     lacking = FleetNode(id="abc", offers={"cpu": 1}).reporting({**REPORT, "missing": ["torch"]})
     silent = FleetNode(id="def", offers={"cpu": 1}).reporting({"error": "no room"})
@@ -190,8 +190,8 @@ def test_an_address_without_a_cluster_is_refused_before_ray_is_asked() -> None:
     before = dict(os.environ)
     for address, reason in (
         ("ray://127.0.0.1:10001", "address of Ray's client"),
-        ("127.0.0.1", "is no address of a cluster"),
-        ("127.0.0.1:99999", "is no address of a cluster"),
+        ("127.0.0.1", "isn't an address of a cluster"),
+        ("127.0.0.1:99999", "isn't an address of a cluster"),
         ("127.0.0.1:1", "no Ray cluster answers"),
     ):
         with pytest.raises(UsageError, match=reason), connected(address, {}, 1):

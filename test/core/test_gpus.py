@@ -102,7 +102,7 @@ def test_a_vendor_without_a_library_has_no_metrics_and_says_why(tmp_path):
     unknown = NvidiaAccelerators(BusAlone(tmp_path))
     assert (unknown.facts().hardware, unknown.facts().state) == ("unknown", "library missing")
     assert (unknown.is_available(), unknown.get_device_count(), unknown.get_memory_usage(0)) == (False, 0, None)
-    assert "libnvidia-ml" in unknown.told(0, "memory").reason
+    assert "libnvidia-ml" in unknown.reading(0, "memory").reason
 
 
 def test_throttle_reasons_have_names():

@@ -280,9 +280,9 @@ def test_of_the_targets_that_auto_looked_at_the_last_was_chosen():
 CELLS = [f"model{number}/fill-mask/cpu/float32" for number in range(SHOWN + 30)]
 
 
-def unpacked(parcels: dict[str, Any]) -> list[str]:
+def unpacked(chunks: dict[str, Any]) -> list[str]:
     """The fragments of a list that a page holds packed."""
-    return [text for parcel in parcels["parcels"] for text in json.loads(gzip.decompress(base64.b64decode(parcel)))]
+    return [text for chunk in chunks["chunks"] for text in json.loads(gzip.decompress(base64.b64decode(chunk)))]
 
 
 def large_report() -> Report:

@@ -61,16 +61,16 @@ def test_a_machine_is_ready_or_all_that_is_missing_is_listed():
     refuse_unready("lab", there, runs=True)
     refuse_unready("lab", read_greeting("lab", {**GREETING, "packages": {}}), runs=False)
     for changes, reason in (
-        ({"python": "3.10.9"}, "is Python 3.10.9, and suites need 3.11 (--host-python names another)"),
+        ({"python": "3.10.9"}, "is Python 3.10.9, and suites need 3.11 (choose one with --host-python)"),
         ({"python": "strange"}, "is Python strange"),
-        ({"system": "Windows"}, "a machine with Windows"),
+        ({"system": "Windows"}, "runs Windows"),
         (
             {"packages": {"transformers": "5"}},
             "torch, pytest, numpy, safetensors isn't installed in /usr/bin/python3",
         ),
-        ({"writable": False}, "/home/u/lab can't be written (--host lab:FOLDER names another)"),
-        ({"free_bytes": 1 << 20}, "1 MiB are free for /home/u/lab, and it takes 256 MiB"),
-        ({"no_folders": ["w\x1b[2J"]}, r"there is no folder w\x1b[2J (--host-checkpoint)"),
+        ({"writable": False}, "/home/u/lab can't be written (choose another: --host lab:FOLDER)"),
+        ({"free_bytes": 1 << 20}, "1 MiB are free for /home/u/lab, and 256 MiB are needed"),
+        ({"no_folders": ["w\x1b[2J"]}, r"folder w\x1b[2J of --host-checkpoint doesn't exist"),
     ):
         assert reason in refusal(**changes)
     assert refusal(python="3.9", writable=False, packages={}).count(";") == 2
@@ -108,7 +108,7 @@ def test_a_look_that_cannot_be_is_refused():
         {"result": {"runs": []}},
         {"result": {"runs": {CELL: 7}}},
     ):
-        with pytest.raises(BrokenInput, match="what lab answered can't be used"):
+        with pytest.raises(BrokenInput, match="the answer of lab is invalid"):
             read_look("lab", {**LOOK, **changes})
     states = {code: is_dead({"state": "ended", "code": code}) for code in (0, 1, 2, -9)}
     assert states == {0: False, 1: False, 2: False, -9: True}
@@ -222,7 +222,7 @@ def test_evidence_that_no_run_of_this_suite_wrote_is_refused(suite: SuiteFile, t
         refused("", 0, data)
     with monkeypatch.context() as patch:
         patch.setattr("hwcompat.plugins.fleet.lab_evidence.LARGEST_MERGE", 10)
-        refused("more than", 0, b"x" * 11, whole=False)
+        refused("larger than", 0, b"x" * 11, whole=False)
     assert list((tmp_path / "here").glob("*.jsonl")) == []
     own = b"".join(lines_of(suite)[:2])
     (tmp_path / "here" / NAME).write_bytes(own)
@@ -255,7 +255,7 @@ def test_a_host_is_a_name_and_a_folder_and_never_an_option_or_code(monkeypatch):
             LabHost.parse(text)
         assert str(error.value).isprintable()
     for python in ("", "-c", "a\nb", "\x1b"):
-        with pytest.raises(UsageError, match="is no Python"):
+        with pytest.raises(UsageError, match="a path of Python"):
             LabHost.parse("lab", python)
     for value in ("no-such-program-here", "'unclosed"):
         monkeypatch.setenv("HWCOMPAT_SSH", value)

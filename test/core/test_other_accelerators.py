@@ -72,11 +72,11 @@ def test_frameworks_have_their_own_names_for_a_device():
 
 def test_reasons_say_what_keeps_a_device_from_use():
     mac = AppleAccelerators(machine("apple/m3-max"))
-    assert "superuser" in mac.told(0, "power").reason
-    assert "own" in mac.told(1, "memory").reason
+    assert "superuser" in mac.reading(0, "power").reason
+    assert "own" in mac.reading(1, "memory").reason
     idle = GoogleAccelerators(machine("google/v5e-8"))
-    assert "only while a program runs" in idle.told(0, "memory").reason
-    assert "no known source" in GroqAccelerators(machine("groq/groqnode")).told(0, "power").reason
+    assert "only while a program runs" in idle.reading(0, "memory").reason
+    assert "no known source" in GroqAccelerators(machine("groq/groqnode")).reading(0, "power").reason
     for backend, state, words in (
         (AppleAccelerators(machine("apple/intel-mac")), "hardware absent", ["AMD Radeon Pro 5500M"]),
         (GoogleAccelerators(machine("google/v4-8")), "present but unusable", ["/dev/accel0", "pip install libtpu"]),

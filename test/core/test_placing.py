@@ -22,7 +22,7 @@ from hardware.inventory_file import read_inventory
 from hwcompat.plugins.placement.place import place
 from hwcompat.plugins.placement.place_command import at_best
 from hwcompat.plugins.placement.placement_device import Device, Figure
-from hwcompat.plugins.placement.solve import _unheard
+from hwcompat.plugins.placement.solve import _without_output
 from hwcompat.plugins.placement.workloads import Placement, Workload, WorkloadMode
 
 GIB = 2**30
@@ -146,7 +146,7 @@ def test_memory_adds_up_together_and_not_in_turn() -> None:
     together = place(both, [device("gpu", 16)])
     assert len(together.assignments) == 1
     (misfit,) = together.misfits
-    assert misfit.reasons["gpu"] == "4 GiB missing beside 1 other(s): 6 GiB are left"
+    assert misfit.reasons["gpu"] == "4 GiB missing: 1 other(s) leave 6 GiB"
     in_turn = place(both, [device("gpu", 16)], mode=WorkloadMode.IN_TURN)
     assert (len(in_turn.assignments), in_turn.makespan_s) == (2, 2)
     half = (8 * GIB) // 2  # a byte too much is too much
@@ -160,7 +160,7 @@ def test_a_misfit_lists_the_reason_on_each_device() -> None:
     large = workload("large", 20, forbidden={"npu": "rules say none: no kernel"})
     found = place([large], [device("gpu", 16), device("npu", 64), device("dark", None)])
     assert found.misfits[0].reasons == {
-        "gpu": "4 GiB missing: it takes 20 GiB of 16 GiB",
+        "gpu": "4 GiB missing: it needs 20 GiB of 16 GiB",
         "npu": "rules say none: no kernel",
         "dark": "device memory of dark unknown",
     }
@@ -196,17 +196,17 @@ def test_pins_hold_and_contradictions_are_refused() -> None:
     one = workload("w", 2, {"a": 1.0, "b": 1.0})
     assert where(place([one], devices, pinned={"w": "a"})) == {"w": "a"}
     assert place([one], devices, pinned={"w": "b"}).misfits[0].reasons == {
-        "a": "it is pinned to b",
-        "b": "1 GiB missing: it takes 2 GiB of 1 GiB",
+        "a": "pinned to b",
+        "b": "1 GiB missing: it needs 2 GiB of 1 GiB",
     }
-    assert place([one], devices, forbidden=[("w", "a")]).misfits[0].reasons["a"] == "you forbid it there"
+    assert place([one], devices, forbidden=[("w", "a")]).misfits[0].reasons["a"] == "forbidden by --forbid"
     ruled = workload("w", 2, forbidden={"a": "rules say none"})
     for workloads, options, reason in (
         ([one], {"pinned": {"w": "a"}, "forbidden": [("w", "a")]}, "pinned to 'a': it is forbidden there"),
         ([ruled], {"pinned": {"w": "a"}}, "rules say none"),
-        ([one], {"pinned": {"w": "aa"}}, "no device here"),
-        ([one], {"forbidden": [("v", "a")]}, "no workload here"),
-        ([one, one], {}, "the name of two workloads"),
+        ([one], {"pinned": {"w": "aa"}}, "there is no device"),
+        ([one], {"forbidden": [("v", "a")]}, "there is no workload"),
+        ([one, one], {}, "two workloads have the name"),
     ):
         with pytest.raises(UsageError, match=reason):
             place(workloads, devices, **options)
@@ -240,7 +240,7 @@ def test_a_placement_is_plain_json_and_prints_nothing(capfd: pytest.CaptureFixtu
         "reason": "no other device is eligible",
     }
     assert plain["gap"] == 0.0
-    with _unheard():  # as the solver's library writes, past Python
+    with _without_output():  # as the solver's library writes, past Python
         os.write(1, b"HighsMipSolverData::")
     os.write(1, b"ours")
     assert capfd.readouterr().out == "ours"
@@ -265,12 +265,12 @@ def test_the_duration_at_best_is_that_of_the_roofline() -> None:
     )
     found = at_best(estimate, 10**9, fast, "text_generation")
     assert found.value == pytest.approx(2 * 10**9 * 200 / 10e12)
-    assert "at best: 0.4 10^12 operations at 10 TFLOPS (a table)" in found.source
+    assert "lower bound: 0.4 10^12 operations at 10 TFLOPS (a table)" in found.source
     assert at_best(estimate, 10**9, slow, "text_generation").value == pytest.approx(0.4)
     assert at_best(estimate, 10**9, fast, "vision").value is None
     for name, fix in (
         ("d", "stress d --keep"),
-        ("lab1/cuda:0", "on lab1: hwcompat devices stress cuda:0 --keep, then write its inventory"),
+        ("lab1/cuda:0", "on lab1: hwcompat devices stress cuda:0 --keep, then export its inventory"),
     ):
         unknown = at_best(estimate, 10**9, Device(name=name, target="cuda"), "text_generation")
         assert unknown.value is None

@@ -57,7 +57,7 @@ def test_inventories_and_metrics_are_those_that_were_reviewed(inventories, updat
             backend = registered_vendors().found[vendor.lower()](machine(name))
             for index in range(backend.get_device_count()):
                 readings[f"{backend.VENDOR_NAME} {index}"] = {
-                    **{metric: backend.told(index, metric).value for metric in METRICS},
+                    **{metric: backend.reading(index, metric).value for metric in METRICS},
                     **{framework: name_in(backend, index, framework) for framework in FRAMEWORKS},
                 }
         expected = {

@@ -53,5 +53,5 @@ def test_the_plan_as_data_and_as_a_table(folder):
     ]
     text = refresh_table(plan, 100)
     assert "2 of 2 measured cell(s) have expired; 1 can't be measured again here." in text
-    assert "cuda isn't here" in text
+    assert "cuda isn't available here" in text
     assert "\x1b" not in text + json.dumps(data, ensure_ascii=False)

@@ -130,8 +130,8 @@ def test_the_code_of_a_model_is_taken_from_its_suite() -> None:
         defined = {node.name for node in ast.parse(whole).body if isinstance(node, ast.FunctionDef)}
         assert defined == (set() if found.checkpoint else {"make_model"}), path
     for start, words in (
-        ("from hardware.testing import fill", "made by hardware"),
-        ("from my_package import fill", "made by my_package"),
+        ("from hardware.testing import fill", "it needs hardware"),
+        ("from my_package import fill", "it needs my_package"),
     ):
         with pytest.raises(UsageError, match=words):
             model_source(f"{start}\n\n\ndef make_model():\n    return fill()\n")
@@ -219,4 +219,4 @@ def test_only_the_same_failure_is_the_same() -> None:
     for shape in Shape:
         found = judge(failure(shape=shape), script(code=0, exception=""))
         assert not found.same
-        assert "called here" in found.why
+        assert "hwcompat calls" in found.why

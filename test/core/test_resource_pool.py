@@ -54,7 +54,7 @@ def test_a_load_that_fails_raises_for_all_who_wait_and_is_tried_again():
     assert {str(one) for one in found} == {"no such file"}
     assert len(tries) == pool.get_stats()["failures"] == 1
     assert isinstance(pool.get_resource("kind", "one", Thing), Thing)
-    with pytest.raises(UsageError, match="no constructor was given"):
+    with pytest.raises(UsageError, match="there is no constructor"):
         pool.get_resource("kind", "absent")
 
 
@@ -214,7 +214,7 @@ def test_a_constructor_may_use_the_pool_but_not_for_what_it_makes():
     def itself() -> Thing:
         return pool.get_resource("kind", "itself", Thing)
 
-    with pytest.raises(WouldDeadlock, match="by its own constructor"):
+    with pytest.raises(WouldDeadlock, match="its own constructor requests it"):
         pool.get_resource("kind", "itself", itself)
 
     pool, both = pool_of(100), threading.Barrier(2)
@@ -248,7 +248,7 @@ def test_threads_that_hold_what_the_other_needs_get_an_error():
     found = together(lambda: take("a", "b"), lambda: take("c", "d"))
     assert "took it" in found
     (refused,) = [one for one in found if one != "took it"]
-    assert "there is no room for resource kind/" in refused
+    assert "not enough memory for resource kind/" in refused
     assert "ResourcePool(budgets={'cpu': BYTES})" in refused
 
 

@@ -119,16 +119,16 @@ def test_text_of_others_ends_no_element_and_every_reason_is_shown() -> None:
 def test_a_page_that_is_too_large_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(render_page, "LARGEST", 100)
-        with pytest.raises(ModelError, match=r"0 MiB is the most") as refused:
+        with pytest.raises(ModelError, match=r"the maximum is 0 MiB") as refused:
             render(made_page())
     assert "1 model files" in refused.value.why
     assert "tiny model" in refused.value.fix
     monkeypatch.setattr(web_page_command, "seal", lambda *_: pytest.fail("it was exported"))
     profile = planned().profile
     large = replace(profile, recipe=replace(profile.recipe, parameters=110_000_000))
-    with pytest.raises(ModelError, match="64 MiB is the most") as refused:
+    with pytest.raises(ModelError, match="the maximum is 64 MiB") as refused:
         make(tmp_path, tmp_path / "p.zip", replace(planned(), profile=large))
-    assert "its weights alone have 420 MiB" in refused.value.why
+    assert "its weights have 420 MiB" in refused.value.why
     render_page.require_small(64 * 2**20)
 
 
@@ -176,15 +176,15 @@ def test_a_page_is_written_only_if_its_seal_is_kept_and_with_a_note_on_checks_th
     assert not (tmp_path / "p.zip").exists()
     capsys.readouterr()
     make(tmp_path, tmp_path / "p.zip")
-    assert "a page can't run honours_mask (it looks into outputs itself)" in capsys.readouterr().err
+    assert "the page can't run honours_mask (it reads outputs itself)" in capsys.readouterr().err
     whole = {**captured().asked, "not_captured": {}}
     whole["steps"] = {**whole["steps"], "honours_mask": whole["steps"]["matches_reference"]}
     monkeypatch.setattr(
         web_page_command, "seal", lambda *_, **_words: made_page(suite=replace(captured(), asked=whole))
     )
     make(tmp_path, tmp_path / "p.zip")
-    assert "a page can't run" not in capsys.readouterr().err
-    with pytest.raises(ModelError, match="nothing is known of what honours_mask asks"):
+    assert "the page can't run" not in capsys.readouterr().err
+    with pytest.raises(ModelError, match="honours_mask wasn't captured"):
         made_page(suite=replace(captured(), asked={**captured().asked, "not_captured": {}}))
 
 
@@ -198,7 +198,7 @@ def test_pytest_options_of_the_shell_change_no_page(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-k builds")
     monkeypatch.setenv("PYTEST_PLUGINS", "none_such")
     monkeypatch.setattr(page_capture, "ask", ask)
-    with pytest.raises(ModelError, match="couldn't be computed"):
+    with pytest.raises(ModelError, match="couldn't be captured"):
         capture(tmp_path / "test_suite.py", {"GIVEN": "x"})
     assert given["GIVEN"] == "x"
     assert given["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] == "1"
@@ -207,13 +207,13 @@ def test_pytest_options_of_the_shell_change_no_page(tmp_path: Path, monkeypatch:
 
 def test_a_page_is_of_one_cell_that_a_browser_runs_in_float32() -> None:
     for device, precision, reason in (
-        ("cpu", "float32", "no browser runs cpu"),
-        ("webgpu:native", "float32", "no browser runs webgpu:native"),
+        ("cpu", "float32", "browsers don't run cpu"),
+        ("webgpu:native", "float32", "browsers don't run webgpu:native"),
         ("webgpu", "float16", "computes in float32"),
     ):
         with pytest.raises(UsageError, match=reason):
             require_page([planned(device, precision=precision)])
-    with pytest.raises(UsageError, match="2 cells were chosen"):
+    with pytest.raises(UsageError, match="a page is for one cell, and you chose 2"):
         require_page([planned(), planned("webnn")])
     assert require_page([planned()]) is planned()
 

@@ -20,7 +20,7 @@ CELLS = {
     "leaves": "vit/image-classification/cpu/float32",
     "import": "clip/zero-shot-image-classification/cpu/float32",
     "teardown": "whisper/automatic-speech-recognition/cpu/float32",
-    "sealed": "mixtral/text-generation/cpu/float32",
+    "predicted": "mixtral/text-generation/cpu/float32",
     "weakened": "mamba/text-generation/cpu/float32",
 }
 BODIES = {
@@ -67,7 +67,7 @@ def test_second(case):
 
 
 """,
-    "sealed": """
+    "predicted": """
 def test_second():
     (path,) = Path({evidence!r}).glob(f"*-{{os.getppid()}}.jsonl")
     first = path.read_text(encoding="utf-8").splitlines()[0]
@@ -107,7 +107,7 @@ def test_the_run_goes_on_to_its_end(broken: Ran) -> None:
         assert set(broken.lines(planned.cell_id)) == set(planned.checks)
 
 
-def test_each_suite_is_told_for_what_broke_and_none_gets_a_good_verdict(broken: Ran) -> None:
+def test_each_suite_reports_what_broke_and_none_gets_a_good_verdict(broken: Ran) -> None:
     for name, outcome, words in (
         ("killed", Outcome.CRASHED, "SIGSEGV"),
         ("memory", Outcome.OUT_OF_MEMORY, "MemoryError"),
@@ -115,7 +115,7 @@ def test_each_suite_is_told_for_what_broke_and_none_gets_a_good_verdict(broken: 
         ("leaves", Outcome.CRASHED, "exit code 0 before pytest finished"),
         ("import", Outcome.FAILED, "a_package_that_is_not_there"),
         ("teardown", Outcome.CRASHED, "SIGABRT"),
-        ("sealed", Outcome.AMBIGUOUS, "the device that ran it is unknown"),
+        ("predicted", Outcome.AMBIGUOUS, "the device that ran it is unknown"),
     ):
         lines = [
             line for line in broken.evidence.checks if line.cell_id == CELLS[name] and line.check_name == "second"

@@ -58,7 +58,7 @@ def test_a_target_that_computes_in_another_precision_is_no_silent_offload_of_its
     assert (proof.outcome, proof.error_type) == (Outcome.SKIPPED, "same_device")
     again = command_line.run(tmp_path, "--refresh", "--dry-run", env=without)
     assert again.code == 5
-    assert "nothing was measured yet" in again.error
+    assert "no cell was measured yet" in again.error
 
 
 def test_a_target_that_cannot_be_is_no_missing_device(command_line: CommandLine, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_line_that_is_cut_costs_nothing(command_line: CommandLine, lab: Lab, t
     pid = _held(lab)
     lab.line.down = True
     lab.line.cut()
-    _wait(lambda: "the line to lab broke" in (tmp_path / "err").read_text(), "nobody noticed")
+    _wait(lambda: "the connection to lab broke" in (tmp_path / "err").read_text(), "nobody noticed")
     assert _is_at_work(lab), "the run goes on without the line"
     os.kill(pid, signal.SIGCONT)
     lab.line.down = False
@@ -146,9 +146,9 @@ def test_a_command_that_was_killed_finds_its_run_again(command_line: CommandLine
         tmp_path / "other", *lab.words("--model", "bert", "--device", "cpu", "--run"), env=lab.ssh()
     )
     assert other.code == 4
-    assert "lab is at work on something else: since" in other.error
+    assert "lab is busy with another run: running since" in other.error
     again = command_line.start(tmp_path, *lab.words(*THREE), env=lab.ssh())
-    followed = "it is followed and not started again"
+    followed = "following that run"
     _wait(lambda: followed in (tmp_path / "err").read_text(), "the run wasn't found")
     os.kill(pid, signal.SIGCONT)
     ran = command_line.wait(again, tmp_path)
@@ -165,13 +165,13 @@ def test_what_ended_unseen_is_fetched_and_not_run_again(command_line: CommandLin
     lab.line.cut()
     lost = command_line.wait(process, tmp_path)
     assert lost.code == 2
-    assert "the line to lab broke and didn't come back" in lost.error
-    assert "the same command fetches the rest" in lost.error
+    assert "the connection to lab is lost" in lost.error
+    assert "Repeat the command to fetch the rest" in lost.error
     _wait(lambda: any(lab.folder.glob("runs/*/exit")), "the run didn't end there")
     lab.line.down = False
     ran = command_line.run(tmp_path, *lab.words(*THREE, "--host-patience", "1"), env=lab.ssh())
     assert ran.code == 0, ran.err
-    assert "wasn't fetched yet; nothing runs again" in ran.err
+    assert "an earlier run on lab ended: fetching its evidence" in ran.err
     evidence = _same(lab, ran)
     assert len(evidence.runs) == 1
     _all_passed(evidence)
@@ -184,7 +184,7 @@ def test_a_run_that_is_killed_there_goes_on_where_it_was_cut_off(command_line: C
     os.kill(_pid_there(lab), signal.SIGKILL)
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 0, ran.err
-    assert "was cut off (signal 9); what is left of it runs" in ran.err
+    assert "was interrupted (signal 9): running the rest" in ran.err
     evidence = _same(lab, ran)
     first, second = sorted(evidence.runs, key=lambda run: run.started_at)
     assert second.resumes == (first.run_id,)
@@ -212,11 +212,11 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     process = _begin(command_line, lab, tmp_path)
     pid = _held(lab)
     process.send_signal(signal.SIGINT)
-    _wait(lambda: "is asked to end" in (tmp_path / "err").read_text(), "nobody heard it")
+    _wait(lambda: "stopping the run on lab" in (tmp_path / "err").read_text(), "nobody heard it")
     os.kill(pid, signal.SIGCONT)
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 2
-    assert "the run on lab is asked to end" in ran.err
+    assert "the run on lab stopping the run on lab" in ran.err
     assert "the run on lab was ended before its time" in ran.error
     assert "Continue with the same command and --resume." in ran.error
     assert not _is_at_work(lab)
@@ -263,7 +263,7 @@ def test_a_machine_that_is_not_ready_is_refused_before_anything_is_copied(
     (lab.home / "blocked").write_text("a file where a folder should be")
     bare = ("--host-python", _without_torch(), "--model", "bert", "--device", "cpu", "--run")
     for host, parts in (
-        ("lab:blocked/here", ("nothing was copied", "can't be written (--host lab:FOLDER names another)")),
+        ("lab:blocked/here", ("nothing was copied", "can't be written (choose another: --host lab:FOLDER)")),
         ("lab", ("lab isn't ready", "torch, transformers", "--host-python PATH")),
     ):
         ran = command_line.run(tmp_path / host.partition(":")[2], "--host", host, *bare, env=lab.ssh())
@@ -277,9 +277,9 @@ def test_a_host_that_cannot_be_used_is_an_error_with_its_cause(command_line: Com
     text = config.read_text(encoding="ascii")
     other_key = f"IdentityFile={lab.root}/other_key"
     for options, words, reason in (
-        (["-o", "UserKnownHostsFile=/dev/null"], [], "its key isn't known here"),
+        (["-o", "UserKnownHostsFile=/dev/null"], [], "its host key is unknown"),
         (["-o", other_key], [], "it needs a password"),
-        ([], ["--host-python", "no/such/python"], "there is no such Python"),
+        ([], ["--host-python", "no/such/python"], "that Python doesn't exist"),
     ):
         config.write_text(text.replace("own_key", "other_key") if other_key in options else text, encoding="ascii")
         asked = lab.words("--model", "bert", "--device", "cpu", "--run", *words)
@@ -308,7 +308,7 @@ def test_words_for_that_machine_are_data_there(command_line: CommandLine, lab: L
         env=lab.ssh(),
     )
     assert ran.code == 4
-    assert "there is no such Python" in ran.error
+    assert "that Python doesn't exist" in ran.error
     named = lab.words("--model", "bert", "--device", "cpu", "--run", "--machine", "$(touch planted) 'x")
     ran = command_line.run(tmp_path, "--host", "lab:a folder $(touch planted)", *named[2:], env=lab.ssh())
     assert ran.code == 0, ran.err

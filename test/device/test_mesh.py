@@ -19,12 +19,12 @@ from command_line import REPOSITORY, CommandLine
 from generators.models.inputs import make_inputs
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.mesh_case import (
+    EFFECT,
     GRADIENTS,
-    HEARD,
     HELD,
     OUTPUTS,
     SAME,
-    TALKED,
+    TRAFFIC,
     CaseResult,
     MeshCase,
     MeshModel,
@@ -117,11 +117,11 @@ GOOD = (
     case("llama on two kinds", 0, "cpu", "simulated", pipeline=2),
 )
 FAULTY = {
-    "no_sum": (case("no_sum", 0, tensor=4), {OUTPUTS, SAME, HEARD}),
+    "no_sum": (case("no_sum", 0, tensor=4), {OUTPUTS, SAME, EFFECT}),
     "own_part_of_sum": (case("own_part_of_sum", 0, tensor=4), {OUTPUTS, SAME}),
     "swapped_shard": (case("swapped_shard", 0, data=2, tensor=2), {OUTPUTS, SAME}),
-    "skipped_stage": (case("skipped_stage", 0, pipeline=4), {OUTPUTS, SAME, HEARD}),
-    "whole_model": (case("whole_model", 0, tensor=4), {HELD, HEARD, TALKED}),
+    "skipped_stage": (case("skipped_stage", 0, pipeline=4), {OUTPUTS, SAME, EFFECT}),
+    "whole_model": (case("whole_model", 0, tensor=4), {HELD, EFFECT, TRAFFIC}),
     "whole_model_in_disguise": (
         MeshCase(
             name="whole_model_in_disguise",
@@ -131,9 +131,9 @@ FAULTY = {
             devices=("cpu",) * 4,
             gradients=False,
         ),
-        {HEARD},
+        {EFFECT},
     ),
-    "gradients_alone": (case("gradients_alone", 0, data=4), {GRADIENTS, TALKED}),
+    "gradients_alone": (case("gradients_alone", 0, data=4), {GRADIENTS, TRAFFIC}),
     "one_share_for_all": (case("one_share_for_all", 0, data=2, tensor=2), {OUTPUTS, SAME}),
 }
 
@@ -164,7 +164,7 @@ def test_a_split_model_gives_what_one_device_gives(good: MeshResult) -> None:
         assert found.passed, [one for one in found.checks if not one.passed]
         errors = {one.name: one.error for one in found.checks}
         assert all(0 <= errors[check] <= 2e-5 for check in (OUTPUTS, GRADIENTS)), case_.name
-        assert errors[HEARD] > 0.01, case_.name
+        assert errors[EFFECT] > 0.01, case_.name
     kinds = result_of(good, "llama on two kinds").ranks
     assert [one.device.partition(":")[0] for one in kinds] == ["cpu", "simulated"]
 
@@ -188,8 +188,8 @@ def test_a_fault_of_a_split_is_detected(faulty: dict[str, CaseResult]) -> None:
         assert not faulty[name].passed
     assert faulty["llama parts"].passed, "the same ranks are right without a fault"
     disguise = {one.name: one for one in faulty["whole_model_in_disguise"].checks}
-    assert [name for name, one in disguise.items() if not one.passed] == [HEARD]
-    assert "rank 0 doesn't hear rank 1" in disguise[HEARD].detail
+    assert [name for name, one in disguise.items() if not one.passed] == [EFFECT]
+    assert "damage to rank 1 changes the outputs of rank 0" in disguise[EFFECT].detail
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_fault_of_a_split_is_detected(faulty: dict[str, CaseResult]) -> None:
     [
         ("dies", "ended by SIGKILL"),
         pytest.param("raises", "ValueError: a fault of rank 1", marks=pytest.mark.extended),
-        pytest.param("hangs", "rank 1 stood still at", marks=pytest.mark.extended),
+        pytest.param("hangs", "rank 1 hung at", marks=pytest.mark.extended),
     ],
 )
 def test_a_rank_that_dies_or_stands_still_ends_all_and_is_named(fault: str, reason: str) -> None:

@@ -206,7 +206,7 @@ def test_when_the_last_node_of_a_target_is_lost_its_cells_are_not_run(cluster: L
     assert "the last node that offered simulated was lost" in done.err
 
 
-def test_where_nobody_answers_it_is_said_at_once(command_line: CommandLine, tmp_path: Path) -> None:
+def test_without_an_answer_it_ends_at_once(command_line: CommandLine, tmp_path: Path) -> None:
     ray = ("--run", "--distributed", "ray", "--address", "127.0.0.1:1")
     done = command_line.run(tmp_path, *words(("bert",), "cpu"), *ray)
     assert done.code == 4

@@ -132,7 +132,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_no_answer(s3, tmp_path):
         store.read(one, Replaces())
 
 
-def test_without_credentials_nobody_is_asked_for_some(ask, folder, network):
+def test_without_credentials_none_are_requested(ask, folder, network):
     """No address of a cloud's metadata is asked, and no secret is told."""
     done = ask("--collect-all", "--evidence", PLACE, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
     assert done.returncode == 4

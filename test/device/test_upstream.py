@@ -68,7 +68,7 @@ def test_lines_say_where_it_ran_why_not_and_whose_it_is(ran):
     lines = {line.check_name.removeprefix(f"{CLASS}::"): line for line in evidence.other_checks}
     assert (lines["test_model"].actual_target, lines["test_model"].requested_target) == ("simulated", "simulated")
     assert lines["test_model"].conditions["torch_device"] == "simulated"
-    assert "don't prove placement" in lines["test_model"].unseen
+    assert "don't prove that it computed" in lines["test_model"].unseen
     assert lines["test_from_hub"].error_type == "needs_network"
     assert lines["test_skipped"].error_message == "BERT has no such head"
     assert lines["test_skipped"].actual_target is None

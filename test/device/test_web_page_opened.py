@@ -156,8 +156,8 @@ def test_by_keyboard_on_a_narrow_screen_it_passes_and_says_that_the_adapter_is_s
     assert found["fetched"] == [made.page.as_uri()]
     assert not [line for line in found["said"] if line.startswith(("error", "pageerror"))], found["said"]
     assert "swiftshader (software)" in found["verdict"]
-    assert "nothing of a GPU" in found["verdict"]
-    assert "Calls itself a fallback" in found["facts"]
+    assert "they don't count for a GPU" in found["verdict"]
+    assert "Fallback adapter" in found["facts"]
     code, told, err = report(command_line, made, found["file"], tmp_path)
     assert code == 0, err
     (verdict,) = told["verdicts"]
@@ -234,7 +234,7 @@ def test_without_webgpu_nothing_passes_and_the_page_says_what_to_do(
 def test_without_javascript_it_can_be_read(made: Made, tmp_path: Path) -> None:
     found = opened(made, tmp_path, script=False)
     assert "JavaScript is off" in found["text"]
-    assert "What was known before" in found["text"]
+    assert "Results before this run" in found["text"]
 
 
 def test_it_is_served_on_loopback_and_ends_on_an_interruption(

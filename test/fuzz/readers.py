@@ -35,9 +35,9 @@ GITHUB = frozenset(
 """Commands that a runner of GitHub knows. Source: src/Runner.Worker/ActionCommandManager.cs of actions/runner."""
 
 
-def unpacked(parcels: dict[str, Any]) -> list[str]:
+def unpacked(chunks: dict[str, Any]) -> list[str]:
     """The fragments of a list that a page holds packed."""
-    return [text for parcel in parcels["parcels"] for text in json.loads(gzip.decompress(base64.b64decode(parcel)))]
+    return [text for chunk in chunks["chunks"] for text in json.loads(gzip.decompress(base64.b64decode(chunk)))]
 
 
 def check_terminal(text: str, *, tabs: bool = False) -> None:
@@ -146,8 +146,8 @@ def check_html(text: str) -> None:
         if _is_data(script):
             assert "<" not in script
             assert ">" not in script
-            for parcel in _parcels(strict_json(script)):
-                for fragment in unpacked(parcel):
+            for chunk in _packed_texts(strict_json(script)):
+                for fragment in unpacked(chunk):
                     _check_markup(fragment)
         else:
             assert MARK not in script
@@ -167,12 +167,12 @@ def _is_data(script: str) -> bool:
     return script.lstrip()[:1] in ("{", "[") and "function" not in script[:200]
 
 
-def _parcels(data: Any) -> Iterator[Any]:
+def _packed_texts(data: Any) -> Iterator[Any]:
     if isinstance(data, dict):
-        if "parcels" in data:
+        if "chunks" in data:
             yield data
         for one in data.values():
-            yield from _parcels(one)
+            yield from _packed_texts(one)
 
 
 def check_markdown(text: str) -> None:

@@ -91,7 +91,7 @@ def captured(limit: float = 2e-5) -> CapturedSuite:
         "wanted": [{"outputs": {"logits": place}, "masks": {}, "required": ["logits"]}],
         "facts": {"parameters": 12, "conditions": {}},
         "conditions": {"shapes": "static"},
-        "not_captured": {"honours_mask": "it looks into outputs itself"},
+        "not_captured": {"honours_mask": "it reads outputs itself"},
     }
     return CapturedSuite(
         files=(MODEL,), inputs=given.tobytes(), expected=np.ascontiguousarray(wanted).tobytes(), asked=asked
@@ -215,7 +215,7 @@ def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> Lines
             line |= {
                 "outcome": "not_run",
                 "error_type": "not_measured",
-                "error_message": "a page can't ask this check: it looks into outputs itself",
+                "error_message": "a page can't run this check: it reads outputs itself",
                 "actual_target": None,
                 "actual_dtype": None,
             }

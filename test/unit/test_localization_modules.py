@@ -101,8 +101,8 @@ def test_the_module_that_computes_wrongly_between_its_parts_is_named() -> None:
     flipped.flipped = True
     nan.shared.first.register_forward_hook(lambda _module, _given, out: out * math.nan)
     for model, place in (
-        (factor, ("shared", "input that it hands to second")),
-        (flipped, ("", "mask that it hands to shared")),
+        (factor, ("shared", "input passed to second")),
+        (flipped, ("", "mask passed to shared")),
     ):
         found = localized(model).place
         assert found is not None

@@ -118,10 +118,10 @@ def test_where_query_and_key_have_other_shapes_key_and_value_are_exchanged() -> 
     model, inputs, _ = tiny("deepseek_v3")
     mutant, _ = broken(model, inputs, "swapped_query_key")
     ((name, (before, after)),) = changed_parameters(model, mutant).items()
-    site = next(site for site in attention_layers(model) if site.query.weight.split(".")[:3] == name.split(".")[:3])
-    assert site.key is not None
-    assert site.value is not None
-    for (start, stop), (other, end) in zip(site.key.ranges, site.value.ranges, strict=True):
+    layer = next(one for one in attention_layers(model) if one.query.weight.split(".")[:3] == name.split(".")[:3])
+    assert layer.key is not None
+    assert layer.value is not None
+    for (start, stop), (other, end) in zip(layer.key.ranges, layer.value.ranges, strict=True):
         assert torch.equal(after[start:stop], before[other:end])
         assert torch.equal(after[other:end], before[start:stop])
 
@@ -130,10 +130,10 @@ def test_a_tenth_more_at_any_attention_that_matters_is_well_above_the_tolerance(
     limit = tolerance_for(Target(name="cpu"), "float32").limit
     for model_type in ("detr", "resnet", "clip", "mixtral"):
         model, inputs, recipe = tiny(model_type)
-        for site in ModelAnatomy(model, inputs).sites:
+        for layer in ModelAnatomy(model, inputs).attention_layers:
             mutant = copy.deepcopy(model)
-            scale_attention(mutant, site, 1.1)
-            assert change(model, mutant, inputs, masked_by=recipe.masked_by) > 5 * limit, site.module
+            scale_attention(mutant, layer, 1.1)
+            assert change(model, mutant, inputs, masked_by=recipe.masked_by) > 5 * limit, layer.module
 
 
 def test_channels_of_a_convolution_are_exchanged_where_there_are_no_heads() -> None:
@@ -183,10 +183,10 @@ def test_a_weight_that_the_outputs_do_not_depend_on_is_no_site() -> None:
     """LLaVA reads its image before the last layer; the first attention among DETR's queries sees equal values."""
     for model_type, dead in (("llava", "vision_model.encoder.layers.1"), ("detr", "decoder.layers.0.self_attn")):
         model, inputs, recipe = tiny(model_type)
-        unheard = next(site for site in attention_layers(model) if dead in site.module)
-        assert unheard.module not in {site.module for site in ModelAnatomy(model, inputs).sites}
+        unused = next(layer for layer in attention_layers(model) if dead in layer.module)
+        assert unused.module not in {layer.module for layer in ModelAnatomy(model, inputs).attention_layers}
         mutant = copy.deepcopy(model)
-        scale_attention(mutant, unheard, 2.0)
+        scale_attention(mutant, unused, 2.0)
         assert change(model, mutant, inputs, masked_by=recipe.masked_by) < SMALLEST_CHANGE
 
 
@@ -217,9 +217,9 @@ def test_outputs_are_broken_in_the_rows_of_the_site_or_kept_from_the_first_call(
 
 def test_a_seed_draws_one_site_and_a_model_without_a_site_is_an_error() -> None:
     model, inputs, _ = tiny("t5")
-    sites = [broken(model, inputs, "attention_scale", seed)[1] for seed in range(6)]
-    assert broken(model, inputs, "attention_scale", 3)[1] == sites[3]
-    assert len(set(sites)) > 1
+    places = [broken(model, inputs, "attention_scale", seed)[1] for seed in range(6)]
+    assert broken(model, inputs, "attention_scale", 3)[1] == places[3]
+    assert len(set(places)) > 1
     without = torch.nn.Sequential(torch.nn.ReLU())
     with pytest.raises(ValueError, match="no attention"):
         mutate(without, "attention_scale", 0, ModelAnatomy(without, {}))

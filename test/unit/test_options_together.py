@@ -24,7 +24,7 @@ REFUSED = {
     "run --model bert --host lab --no-redact": "evidence is redacted where it is written",
     "run --model bert --host lab -- -k builds": "-- PYTEST… doesn't go with --host",
     "run --model bert --host-checkpoint w": "--host-checkpoint needs --host",
-    "run --model bert --host -oProxyCommand=x": "is no host",
+    "run --model bert --host -oProxyCommand=x": "isn't a host",
     "run --model bert --evidence s3://bucket/x": "a run can't write to s3://bucket/x",
     "generate --model bert --fail-on error": "No such option '--fail-on'",
     "generate --model bert --distributed ray": "No such option '--distributed'",
@@ -50,9 +50,9 @@ REFUSED = {
     "calibration --model bert": "No such option '--model'",
     "backlog qnn --device qnn": "No such option '--device'",
     "compare a b c": "unexpected extra argument",
-    "mesh data=2": "mesh takes one model",
-    "mesh dta=2 --model bert": "'dta' is no axis of a mesh. Did you mean 'data'?",
-    "mesh data=2 --model bert --device openvino": "'openvino' is no device for a mesh",
+    "mesh data=2": "mesh needs exactly one model",
+    "mesh dta=2 --model bert": "'dta' isn't an axis of a mesh. Did you mean 'data'?",
+    "mesh data=2 --model bert --device openvino": "a mesh can't use 'openvino'",
     "mesh data=2 --model bert --format html": "'html' is not one of",
 }
 
@@ -66,4 +66,4 @@ def test_options_that_do_not_go_together_are_refused_in_one_line() -> None:
             wrong[command] = done
     assert wrong == {}
     absent = invoke("mesh", "data=2", "--model", "bert", "--device", "cuda:63")
-    assert (absent.code, absent.out, "'cuda:63' isn't here" in absent.err) == (1, "", True)
+    assert (absent.code, absent.out, "'cuda:63' not found" in absent.err) == (1, "", True)

@@ -50,8 +50,8 @@ def test_a_model_without_a_device_is_exit_code_1_with_every_reason(
     assert result.code == 4, "the processor was left out by --device"
     result = place(*lab1, *(word for n in range(8) for word in ("--forbid", f"bert=lab1/cuda:{n}")))
     assert result.code == 1
-    assert "No place for bert:" in result.out
-    assert result.out.count("you forbid it there") == 8
+    assert "No device for bert:" in result.out
+    assert result.out.count("forbidden by --forbid") == 8
 
 
 def test_the_table_shows_bound_method_and_source_in_80_columns(place: Callable[..., Invoked]) -> None:
@@ -64,11 +64,11 @@ def test_the_table_shows_bound_method_and_source_in_80_columns(place: Callable[.
 
 def test_words_that_make_no_sense_are_refused(place: Callable[..., Invoked]) -> None:
     for words, reason in (
-        (("--pin", "bert"), "no pair"),
-        (("--pin", "bert=gpu9"), "no device here"),
-        (("--pin", "brt=cpu"), "no workload here"),
+        (("--pin", "bert"), "isn't a pair"),
+        (("--pin", "bert=gpu9"), "there is no device"),
+        (("--pin", "brt=cpu"), "there is no workload"),
         (("--format", "csv"), "'csv' is not one of"),
-        (("--device", "cuda"), "is a device here"),
+        (("--device", "cuda"), "no device matches"),
         (("--device", "cudda"), "cudda"),
         (("--run",), "No such option '--run'"),
     ):

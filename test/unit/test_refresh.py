@@ -74,12 +74,12 @@ def test_a_cell_that_cannot_run_here_is_left_with_the_reason(folder):
         folder.write(run_id, cell, versions=OLD, subject=subject, command=command)
     left = {cell.split("/")[0] if "/cpu/" in cell else cell.split("/")[2]: why for cell, why in folder.left().items()}
     assert left.keys() == {"cuda", "mychip", "bort", "mine", "other", "shutil-rmtree"}
-    assert left["cuda"].startswith("cuda isn't here: torch 2.13.0+cpu is built for cpu")
+    assert left["cuda"].startswith("cuda isn't available here: torch 2.13.0+cpu is built for cpu")
     assert left["mychip"] == "no backend for mychip is installed"
     assert "no installed library has the model type bort" in left["bort"]
-    assert "project file, which --config names" in left["mine"]
+    assert "project file; pass that file with --config" in left["mine"]
     assert "the command of its run doesn't name it: python -m pytest suites" in left["other"]
-    assert "isn't run on the word of a file of evidence" in left["shutil-rmtree"]
+    assert "code named only in evidence isn't run" in left["shutil-rmtree"]
     assert not folder.plan(models=("shutil:rmtree",)).left
 
 
@@ -88,7 +88,7 @@ def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(
     cell = f"{model_of_weights('my-checkpoint', NO_BYTES)}/fill-mask/cpu/float32"
     command = f"python run_test_generation.py --model={path} --model bert --device cpu --run -- --model x"
     folder.write("r1", cell, versions=OLD, subject="checkpoint", command=command)  # as earlier scripts recorded it
-    assert "nothing like it lies here" in folder.left()[cell]
+    assert "which doesn't exist here" in folder.left()[cell]
     path.mkdir()
     (path / "config.json").write_text('{"model_type": "bert"}')
     (path / "model.safetensors").write_bytes(b"")
@@ -163,7 +163,7 @@ def test_the_rest_is_measured_again_and_what_stays_is_said(folder, ran, capsys):
     assert ran == [BERT]
     said = capsys.readouterr()
     assert "Refreshed   1 of 2 expired cell(s)" in said.out
-    assert f"Still       {ON_CUDA} is expired: cuda isn't here" in said.out
+    assert f"Expired     {ON_CUDA}: cuda isn't available here" in said.out
     assert refresh_command.refresh(folder.asked(models=("bert",), allow_fallback=True, dry_run=True), "command") == 0
     assert ran == [BERT]
 
@@ -177,7 +177,7 @@ def test_a_model_that_was_named_and_stays_expired_is_no_success(folder, ran):
 def test_nothing_expired_is_success_and_an_interruption_is_none(folder, ran, monkeypatch, capsys):
     folder.write("r1", BERT)
     assert refresh_command.refresh(folder.asked(), "command") == 0
-    assert "Nothing has expired: 1 measured cell(s) still hold." in capsys.readouterr().out
+    assert "Nothing has expired: 1 measured cell(s) are valid." in capsys.readouterr().out
     assert ran == []
     folder.write("r2", GPT2, versions=OLD)
     monkeypatch.setattr(run_command, "run_suites", lambda *_: INTERRUPTED)
@@ -187,9 +187,9 @@ def test_nothing_expired_is_success_and_an_interruption_is_none(folder, ran, mon
 
 def test_where_nothing_can_run_that_is_an_error(folder, ran):
     folder.write("r1", ON_CUDA, versions=OLD)
-    with pytest.raises(NothingMatched, match="none can be measured again here"):
+    with pytest.raises(NothingMatched, match="can be measured again here"):
         refresh_command.refresh(folder.asked(), "command")
-    with pytest.raises(BackendUnavailable, match="cuda isn't here"):
+    with pytest.raises(BackendUnavailable, match="cuda isn't available here"):
         refresh_command.refresh(folder.asked(devices=("cuda",)), "command")
     assert ran == []
 

@@ -149,9 +149,9 @@ def test_only_what_means_something_on_the_cell_is_offered():
         step.cell.target.name == "cpu" for step in steps("t5/x/qnn/float32", here=("cpu", "qnn")) if ":" in step.id
     )
     assert "simulated_fault_unset" not in [step.id for step in steps("t5/x/simulated/float32")]
-    told = steps("t5/x/simulated/float32", HWCOMPAT_SIMULATED_FAULT="wrong")
-    assert told[0].id == "simulated_fault_unset"
-    assert told[0].changes.text == "environment=HWCOMPAT_SIMULATED_FAULT unset"
+    found = steps("t5/x/simulated/float32", HWCOMPAT_SIMULATED_FAULT="wrong")
+    assert found[0].id == "simulated_fault_unset"
+    assert found[0].changes.text == "environment=HWCOMPAT_SIMULATED_FAULT unset"
 
 
 # A changed condition is no measurement
@@ -185,7 +185,7 @@ def test_lines_under_a_change_make_medium_at_most_and_a_try_needs_them(tmp_path,
     lines = run_in(tmp_path / "changed").lines
     direct = judge_cell(CELL, CHECKS, lines, expiry=Expiry(cell=CELL, now={}, then={lines[0].run_id: {}}))
     assert direct.level is Level.MEDIUM
-    for name, state in (("plain", TrialState.NOT_RUN), ("changed", TrialState.TURNED)):
+    for name, state in (("plain", TrialState.NOT_RUN), ("changed", TrialState.FIXED)):
         assert judged(step, tmp_path / name, Level.UNSUPPORTED, "matches_reference").state is state
 
 
@@ -197,7 +197,7 @@ def test_a_check_that_still_fails_is_reported_and_one_that_is_left_out_is_named(
     assert (failing.state, failing.error_type) == (TrialState.FAILS, "numerical_mismatch")
     without = replace(step, remedy=replace(step.remedy, leaves_out=("backward",)))
     skipping = judged(without, tmp_path, Level.LOW, "backward")
-    assert skipping.state is TrialState.TURNED
+    assert skipping.state is TrialState.FIXED
     assert skipping.conditions[-1].startswith("backward was skipped")
 
 
@@ -205,8 +205,8 @@ def test_a_target_without_the_check_that_failed_is_at_most_better(tmp_path):
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "other_target:openvino")
     write_run(tmp_path, step.cell)
     for check, state, why in (
-        ("matches_reference", TrialState.TURNED, ""),
-        ("backward", TrialState.BETTER, "backward can't be asked there"),
+        ("matches_reference", TrialState.FIXED, ""),
+        ("backward", TrialState.BETTER, "backward can't run there"),
     ):
         found = judged(step, tmp_path, Level.LOW, check)
         assert (found.state, found.why) == (state, why)
@@ -225,19 +225,19 @@ def test_the_users_environment_and_files_stay_as_they_are(tmp_path, monkeypatch)
     mine = tmp_path / "mine"
     write_run(mine, outcomes={"backward": Outcome.FAILED})
     before = dict(os.environ), {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
-    found = tried_with(tmp_path / "tries", mine, monkeypatch, turned_by="attention=eager")
+    found = tried_with(tmp_path / "tries", mine, monkeypatch, fixed_by="attention=eager")
     assert before == (dict(os.environ), {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()})
-    assert [one.state for one in found.tried] == [TrialState.FAILS, TrialState.TURNED]
+    assert [one.state for one in found.tried] == [TrialState.FAILS, TrialState.FIXED]
     assert found.smallest.step.id == "attention_eager"
     assert {Path(one.evidence).parts[-3] for one in found.tried} == {CELL.slug}
 
 
-def tried_with(folder, evidence, monkeypatch, *, turned_by):
-    """`try_cell` with children that fail unless they are told `turned_by`."""
+def tried_with(folder, evidence, monkeypatch, *, fixed_by):
+    """`try_cell` with children that fail without the change `fixed_by`."""
 
     def child(task, environment, log, limit_s):
         changes = environment.get(VARIABLE, "")
-        outcomes = {} if changes == turned_by else {"matches_recorded": Outcome.FAILED, "backward": Outcome.FAILED}
+        outcomes = {} if changes == fixed_by else {"matches_recorded": Outcome.FAILED, "backward": Outcome.FAILED}
         cell = Cell.parse(task["cell"])
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv(VARIABLE, raising=False)
@@ -254,10 +254,10 @@ def test_a_larger_change_is_not_tried_after_a_smaller_one_worked():
     def came(id_, state):
         return replace(EMPTY, step=by_id[id_], state=state)
 
-    turned = [came("other_target:cpu", TrialState.TURNED)]
-    assert worth_trying(by_id["opset_13"], turned)
-    assert not worth_trying(by_id["other_target:openvino"], turned)
-    both = [*turned, came("opset_13", TrialState.TURNED), came("attention_eager", TrialState.FAILS)]
+    fixed = [came("other_target:cpu", TrialState.FIXED)]
+    assert worth_trying(by_id["opset_13"], fixed)
+    assert not worth_trying(by_id["other_target:openvino"], fixed)
+    both = [*fixed, came("opset_13", TrialState.FIXED), came("attention_eager", TrialState.FAILS)]
     assert smallest(both).step.id == "opset_13"
 
 
@@ -268,7 +268,7 @@ EMPTY = judge_try(LAST, KILLED, Level.UNSUPPORTED, "matches_reference", evidence
 
 def test_the_report_fits_the_schema_and_has_no_terminal_commands(tmp_path, monkeypatch):
     assert (EMPTY.state, EMPTY.why) == (TrialState.NOT_RUN, "killed")
-    found = tried_with(tmp_path, None, monkeypatch, turned_by="attention=eager")
+    found = tried_with(tmp_path, None, monkeypatch, fixed_by="attention=eager")
     hostile = replace(found, why="\x1b[31m<script>\n", cell=Cell.parse("a@b+c/fill-mask/cpu/float32"))
     page = remedies_markdown([found, hostile], "hwcompat-out/remedies/x")
     assert "\x1b" not in page
@@ -285,12 +285,12 @@ def test_the_report_fits_the_schema_and_has_no_terminal_commands(tmp_path, monke
 
 
 def test_exit_codes_and_the_reason_of_a_cell_without_a_remedy(tmp_path, monkeypatch):
-    turned = tried_with(tmp_path / "1", None, monkeypatch, turned_by="attention=eager")
-    failing = tried_with(tmp_path / "2", None, monkeypatch, turned_by="nothing")
+    fixed = tried_with(tmp_path / "1", None, monkeypatch, fixed_by="attention=eager")
+    failing = tried_with(tmp_path / "2", None, monkeypatch, fixed_by="nothing")
     nothing = replace(failing, tried=(), reason="its operator has no kernel there at all")
     unknown = replace(nothing, level=Level.UNKNOWN, problem="no such model")
-    assert [exit_code(cells) for cells in ([turned], [turned, failing], [nothing], [unknown])] == [0, 1, 5, 1]
-    assert "No remedy: its operator has no kernel there at all" in remedies_markdown([nothing], "x")
+    assert [exit_code(cells) for cells in ([fixed], [fixed, failing], [nothing], [unknown])] == [0, 1, 5, 1]
+    assert "No fix applies: its operator has no kernel there at all" in remedies_markdown([nothing], "x")
 
 
 def test_a_pattern_means_failing_cells_of_the_evidence_and_what_is_no_cell_is_refused(tmp_path):

@@ -96,7 +96,7 @@ def test_a_model_that_stays_elsewhere_is_refused():
             return self
 
     pool = roomy()
-    with pytest.raises(BackendUnavailable, match="lies on cpu"):
+    with pytest.raises(BackendUnavailable, match="created it on cpu"):
         pool.get_model("kind", "m", Stubborn, device="simulated")
     assert pool.get_stats()["resources"] == []
 

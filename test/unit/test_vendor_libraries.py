@@ -25,7 +25,7 @@ temperatures = [str(backend.get_temperature(1)) for _ in range({reads})]
 devices = [asdict(one) for one in backend.list_devices()]
 metrics = [[backend.get_temperature(i), backend.get_memory_usage(i), backend.get_utilization(i),
             backend.get_power_usage(i), backend.get_throttle_reasons(i)] for i in range(backend.get_device_count())]
-reasons = [backend.told(0, metric).reason for metric in ("utilization", "power")] if metrics else []
+reasons = [backend.reading(0, metric).reason for metric in ("utilization", "power")] if metrics else []
 facts = asdict(backend.facts())
 for name in ("hardware", "on_bus") if facts["library"] == "ok" else ("hardware", "on_bus", "driver"):
     del facts[name]  # these are of the machine on which the test runs

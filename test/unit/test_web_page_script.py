@@ -70,7 +70,7 @@ def test_the_page_measures_the_error_that_python_measures() -> None:
     call = """(all) => all.map(({ got, want }) => {
       try { return compare(got, want); } catch (error) { return { error: error.constructor.name }; }
     })"""
-    for (name, expected), page in zip(own.items(), asked("parity.js", call, given), strict=True):
+    for (name, expected), page in zip(own.items(), asked("compare.js", call, given), strict=True):
         numbers = tuple(float(str(page[key]).replace("Infinity", "inf")) for key in ("rel", "abs") if key in page)
         found = page.get("error") or numbers
         assert found == (expected if isinstance(expected, str) else pytest.approx(expected, rel=1e-9)), name
@@ -87,7 +87,7 @@ def test_recorded_numbers_are_read_at_their_places() -> None:
     off["data"][-1] += 0.5
     broken["data"][-1] = math.nan
     given = {"got": [{"logits": one} for one in (flat(WANT), off, broken)], "step": step}
-    found = asked("parity.js", "({ got, step }) => got.map((one) => recordedError(one, step))", given)
+    found = asked("compare.js", "({ got, step }) => got.map((one) => recordedError(one, step))", given)
     assert [one["rel"] for one in found] == [0, pytest.approx(0.25), "Infinity"]
 
 
@@ -117,7 +117,7 @@ ADAPTERS = [
 def test_the_page_describes_an_adapter_as_python_does() -> None:
     facts = [{**dict.fromkeys(TOLD, ""), "fallback": False, **told} for told, _ in ADAPTERS]
     given = {"all": facts, "target": {"software": SOFTWARE_ADAPTERS}}
-    call = "({ all, target }) => all.map((facts) => adapterTold(facts, target))"
+    call = "({ all, target }) => all.map((facts) => adapterFacts(facts, target))"
     pages = asked("session.mjs adapters.mjs device.js", call, given)
     for (told, software), fact, page in zip(ADAPTERS, facts, pages, strict=True):
         assert is_software(fact) is page["software"] is software, told
@@ -130,7 +130,7 @@ def test_the_device_is_the_one_that_computed_whatever_adapter_was_described() ->
     described = {**dict.fromkeys(TOLD, ""), "vendor": "nvidia", "architecture": "ampere", "fallback": False}
     call = """({ described, target, info }) => {
       gpu.info = info;
-      return deviceRan(adapterTold({ ...described, features: ["one"] }, target), target);
+      return deviceRan(adapterFacts({ ...described, features: ["one"] }, target), target);
     }"""
     scripts, target = "session.mjs adapters.mjs device.js", {"software": SOFTWARE_ADAPTERS}
     software = {"vendor": "google", "architecture": "swiftshader", "isFallbackAdapter": True}
@@ -155,21 +155,21 @@ WISH = {"name": "WebNN's npu context, as requested", "said": {"requested": "a co
 def test_the_verdict_says_what_was_shown_on_what_and_at_which_level() -> None:
     cases: list[tuple[Any, ...]] = [
         (PASSES, {}, (), "high", "It works here: all 3 checks passed on arm valhall. Level: high."),
-        (PASSES, {}, ("static shapes",), "medium", "Only so: static shapes. Level: medium."),
+        (PASSES, {}, ("static shapes",), "medium", "Conditions: static shapes. Level: medium."),
         ([{**PASSES[0], "offloaded_ops": HOST}, *PASSES[1:]], {}, (), "medium", "on the processor: onnx.Concat"),
         (
             [*PASSES, DECODING],
             {},
             (),
             "unknown",
-            "All 3 checks that a page can ask passed on arm valhall. Not tried ",
+            "All 3 checks that a page can run passed on arm valhall. Skipped: ",
         ),
-        ([*PASSES, DECODING], {}, (), "unknown", "cache_matches (a page decodes nothing), so that the level stays"),
+        ([*PASSES, DECODING], {}, (), "unknown", "cache_matches (a page decodes nothing), so the level stays"),
         ([{**PASSES[0], "outcome": "failed"}, *PASSES[1:], DECODING], {}, (), "unsupported", "1 of 3 checks failed"),
         ([{**PASSES[0], "outcome": "not_run"}, *PASSES[1:]], {}, (), "unknown", "Not proven: 1 of 3 checks"),
-        (PASSES, SOFTWARE, (), "medium", "nothing of a GPU. Level: medium."),
+        (PASSES, SOFTWARE, (), "medium", "they don't count for a GPU. Level: medium."),
         (PASSES, WISH, (), "medium", "As requested: a context of kind npu. Level: medium."),
-        (PASSES, {"facts": {"kind": "cpu"}}, (), "high", "says nothing of a GPU or an NPU. Level: high."),
+        (PASSES, {"facts": {"kind": "cpu"}}, (), "high", "don't count for a GPU or an NPU. Level: high."),
         ([DECODING], {"reason": "no WebGPU"}, (), "unknown", "Nothing was tested: no WebGPU."),
         (
             [
@@ -179,7 +179,7 @@ def test_the_verdict_says_what_was_shown_on_what_and_at_which_level() -> None:
             {},
             (),
             "low",
-            "not of arm valhall alone: Sin ran on the processor",
+            "not computed on arm valhall alone: Sin ran on the processor",
         ),
     ]
     given = []

@@ -48,7 +48,7 @@ def test_evidence_of_a_page_is_judged(tmp_path: Path) -> None:
     assert verdict.level is Level.UNKNOWN  # a check that couldn't run is no pass
     (finding,) = diagnose(evidence.checks)
     assert (finding.severity, finding.error_type) == (Severity.INFO, "not_measured")
-    assert "a page can't ask this check" in finding.message
+    assert "a page can't run this check" in finding.message
 
     def failed(lines: Lines) -> None:
         of(lines, "matches_reference").update(

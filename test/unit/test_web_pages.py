@@ -94,7 +94,7 @@ def test_a_page_reads_a_log_and_counts_as_python_does() -> None:
             assert (page["native"], page["host"]) == expected, lines
 
 
-SCRIPTS = "placement.mjs session.mjs adapters.mjs parity.js runtime.js checks.js"
+SCRIPTS = "placement.mjs session.mjs adapters.mjs compare.js runtime.js checks.js"
 BEFORE = """
 const listeners = [];
 globalThis.addEventListener = (kind, listener) => kind === "unhandledrejection" && listeners.push(listener);

@@ -1,8 +1,5 @@
-"""A mode in which torch computes whole numbers and runs all else on tensors without data; and `Ledger`, which records
-when each storage was allocated and released, to find the peak and its parts.
-
-Modeling code reads only the values of whole numbers: masks, positions, places. Those are small and stay real, so that
-it takes its usual branches. Floating-point tensors have only sizes.
+"""A mode in which torch computes whole numbers and runs all else on tensors without data; and `StorageLog`, which
+records when each storage was allocated and released, to find the peak and its parts.
 """
 
 from __future__ import annotations
@@ -36,12 +33,12 @@ class NeedsData(Exception):
 
 
 class DataFree:
-    """How operators are computed in the mode; `ledger` records each new storage."""
+    """How operators are computed in the mode; `storages` records each new storage."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, storages: StorageLog) -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        self.ledger = ledger
+        self.storages = storages
         self.sizes = FakeTensorMode(allow_non_fake_inputs=True)
 
     def mode(self) -> Any:
@@ -67,9 +64,9 @@ class DataFree:
         else:
             result = self._really_if_small(func, args, kwargs)
         made = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
-        self.ledger.track(made)
+        self.storages.track(made)
         if inside := workspace_of(func._schema.name.removeprefix("aten::"), args, made):
-            self.ledger.passing(inside)
+            self.storages.passing(inside)
         return result
 
     def without_data(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -153,7 +150,7 @@ def _evenly_chosen(one: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
     return (torch.arange(one.numel()) % max(choices, 1)).reshape(one.shape)
 
 
-class Ledger:
+class StorageLog:
     """Storages in the order of allocation and release. A storage counts once, however many views it has."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from hwcompat.generators.recipes.config_scopes import role_of, tree
 from hwcompat.hardware.model.calls import to_tensors, without_cache
 from hwcompat.hardware.model.outputs import floating_outputs, nested
 
-from .datafree_mode import DataFree, Ledger
+from .datafree_mode import DataFree, StorageLog
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,7 @@ class Skeleton:
     """A model without data, of any size. `make` builds the model as with data."""
 
     def __init__(self, make: Callable[[], torch.nn.Module]) -> None:
-        self._mode = DataFree(Ledger())
+        self._mode = DataFree(StorageLog())
         with warnings.catch_warnings(), self._mode.mode():
             warnings.simplefilter("ignore")
             self.model = built(make)
@@ -81,18 +81,18 @@ class Skeleton:
         Raise any error of the modeling code, and `NeedsData` if it reads values that only computing gives.
         """
         mode = self._mode
-        mode.ledger = ledger = Ledger()
+        mode.storages = storages = StorageLog()
         model = self.model.train(request.mode == "training")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _strip(model, dtype_of(request.precision), mode)
             tensors = to_tensors(make_inputs(specs, 0, lengths), "cpu", dtype_of(request.precision))
             tensors = {n: mode.without_data(t) if t.is_floating_point() else t for n, t in tensors.items()}
-            ledger.track([*model.parameters(), *model.buffers()], "weights")
-            ledger.track(tensors.values(), "inputs")
+            storages.track([*model.parameters(), *model.buffers()], "weights")
+            storages.track(tensors.values(), "inputs")
             with mode.mode():
-                kept = run(model, tensors, request.mode, ledger.track)
-        found = ledger.at_peak()
+                kept = run(model, tensors, request.mode, storages.track)
+        found = storages.at_peak()
         del kept
         model.zero_grad(set_to_none=True)
         return MemoryEstimate(request=request, **found)

@@ -61,7 +61,7 @@ class Source(ABC):
         """Return the argument of a device's metrics."""
         return index
 
-    def told(self, index: int, what: str) -> SourceReading[Any]:
+    def reading(self, index: int, what: str) -> SourceReading[Any]:
         """Return one metric of a device by its name, or the reason if there is none."""
         method: Callable[[Any], SourceReading[Any]] | None = getattr(self, what, None)
         if method is None:
@@ -150,7 +150,7 @@ class ListedAccelerators(AcceleratorBackend):
         with self._lock:
             self._devices = None
 
-    def told(self, index: int, what: str) -> SourceReading[Any]:
+    def reading(self, index: int, what: str) -> SourceReading[Any]:
         devices = self.driven()
         if not 0 <= index < len(devices):
             raise self.no_such(index, len(devices))
@@ -264,14 +264,14 @@ class SourcedAccelerators(ListedAccelerators):
         """Return the state of library and driver according to the library, with the reason for a problem."""
         return self._library.status()
 
-    def told(self, index: int, what: str) -> SourceReading[Any]:
+    def reading(self, index: int, what: str) -> SourceReading[Any]:
         if not self.driven():
             return SourceReading(value=None, reason=self.status().reason or f"no {self.VENDOR_NAME} device is listed")
-        return super().told(index, what)
+        return super().reading(index, what)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
         source, place = self._places[device.index or 0]
-        read = source.told(place, what)
+        read = source.reading(place, what)
         return read if read.value is not None or source is not self._library else self.of_files(device, what, read)
 
     def of_files(self, device: AcceleratorInfo, what: str, reading: SourceReading[Any]) -> SourceReading[Any]:
@@ -280,7 +280,7 @@ class SourcedAccelerators(ListedAccelerators):
         for files in self._files:
             place = files.place_of(device.extra_info.get("pci_address"))
             if place is not None:
-                found = files.told(place, what)
+                found = files.reading(place, what)
                 both = SourceReading[Any](value=None, reason=f"{reading.reason}; {found.reason}")
                 return both if found.value is None else found
         return reading

@@ -43,9 +43,9 @@ class NoSuchIndex(UsageError, IndexError):
     """An index out of range; the message names the range."""
 
 
-def says_simulated(*told: object) -> bool:
+def says_simulated(*values: object) -> bool:
     """Return whether a name or a version calls a device simulated, as test libraries and emulators do."""
-    return any("simulated" in str(one).lower() for one in told)
+    return any("simulated" in str(one).lower() for one in values)
 
 
 class HardwareState(StrEnum):
@@ -193,34 +193,34 @@ class AcceleratorBackend(ABC):
             on_bus=on_bus,
         )
 
-    def told(self, index: int, what: str) -> SourceReading[Any]:
+    def reading(self, index: int, what: str) -> SourceReading[Any]:
         """Return one metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`,
         `throttle`), or the reason if there is none. Raises `NoSuchIndex` (an `IndexError`) out of range."""
         return SourceReading(value=None, reason=f"reading the {what} of {self.VENDOR_NAME} devices isn't supported")
 
     def get_temperature(self, index: int) -> float | None:
         """Return the temperature in °C."""
-        celsius: float | None = self.told(index, "temperature").value
+        celsius: float | None = self.reading(index, "temperature").value
         return celsius
 
     def get_memory_usage(self, index: int) -> dict[str, int] | None:
         """Return `total`, `used` and `free` in bytes."""
-        memory: dict[str, int] | None = self.told(index, "memory").value
+        memory: dict[str, int] | None = self.reading(index, "memory").value
         return memory
 
     def get_utilization(self, index: int) -> dict[str, float | None] | None:
         """Return `compute` and `memory` in percent of the last sampling period; None for unknown ones."""
-        rates: dict[str, float | None] | None = self.told(index, "utilization").value
+        rates: dict[str, float | None] | None = self.reading(index, "utilization").value
         return rates
 
     def get_power_usage(self, index: int) -> float | None:
         """Return the power in W."""
-        watts: float | None = self.told(index, "power").value
+        watts: float | None = self.reading(index, "power").value
         return watts
 
     def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
         """Return why the clocks are throttled (`thermal`, `power_limit`, `sw_power_cap` …); empty if they aren't."""
-        reasons: tuple[str, ...] | None = self.told(index, "throttle").value
+        reasons: tuple[str, ...] | None = self.reading(index, "throttle").value
         return reasons
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:

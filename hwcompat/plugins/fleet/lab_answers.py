@@ -1,6 +1,6 @@
-"""Answers of a lab machine as validated data: of the right types, within limits, or refused.
+"""Answers of a lab machine, validated: of the right types and within limits, or refused.
 
-They are written by another machine. Text in them is shown as text, and a name of a file is one of evidence or none.
+They come from another machine and are untrusted. Text in them is escaped, and file names must be those of evidence.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _LOOK = _CODE_OF_END | _table(
 
 
 def is_dead(state: Answer) -> bool:
-    """Whether a run was cut off before its own end."""
+    """Whether a run was killed before its end."""
     return bool(state["state"] == "gone" or (state["state"] == "ended" and state["code"] < 0))
 
 
@@ -71,51 +71,49 @@ def read_greeting(name: str, answer: Answer) -> Answer:
 
 
 def refuse_unready(name: str, there: Answer, *, runs: bool) -> None:
-    """Raise `UsageError` with all that is missing on a machine, before anything is copied. `runs`: suites will run
-    there, which need packages; an inventory needs none."""
+    """Raise `UsageError` with everything that is missing on a machine, before anything is copied. `runs`: suites will
+    run there, which need packages; an inventory needs none."""
     lacking = []
     shown = {key: one_line(there[key], longest=200) for key in ("python", "executable", "system", "folder")}
     if shown["system"] not in ("Linux", "Darwin"):
-        lacking.append(
-            f"it is a machine with {shown['system']}, and suites run apart from each other on Linux and macOS"
-        )
+        lacking.append(f"it runs {shown['system']}, and suites need Linux or macOS to be isolated from each other")
     if _version(shown["python"]) < OLDEST_PYTHON:
         lacking.append(
-            f"{shown['executable']} is Python {shown['python']}, and suites need 3.11 (--host-python names another)"
+            f"{shown['executable']} is Python {shown['python']}, and suites need 3.11 (choose one with --host-python)"
         )
     missing = [one for one in NEEDED_PACKAGES if not there["packages"].get(one)]
     if missing and runs:
         lacking.append(
             f"{', '.join(missing)} isn't installed in {shown['executable']} (install it for that machine's hardware, "
-            "or name the Python that has it: --host-python PATH)"
+            "or choose a Python that has it: --host-python PATH)"
         )
     if not there["writable"]:
-        lacking.append(f"{shown['folder']} can't be written (--host {name}:FOLDER names another)")
+        lacking.append(f"{shown['folder']} can't be written (choose another: --host {name}:FOLDER)")
     if there["free_bytes"] < ROOM_BYTES:
         free, needed = size_text(there["free_bytes"]), size_text(ROOM_BYTES)
-        lacking.append(f"{free} are free for {shown['folder']}, and it takes {needed}")
-    lacking += [f"there is no folder {one_line(one)} (--host-checkpoint)" for one in there["no_folders"][:20]]
+        lacking.append(f"{free} are free for {shown['folder']}, and {needed} are needed")
+    lacking += [f"folder {one_line(one)} of --host-checkpoint doesn't exist" for one in there["no_folders"][:20]]
     if lacking:
         raise UsageError(f"{name} isn't ready, and nothing was copied", why="; ".join(lacking))
 
 
 def read_look(name: str, answer: Answer) -> Answer:
-    """Read the state of a run, and what is new of it: `parts` are bytes of files of evidence as name, offset, data.
-    `whole`: with these no file lacks anything that another one refers to. Raises `BrokenInput`."""
+    """Read the state of a run and its new evidence: `parts` are bytes of files as name, offset, data. `whole`: with
+    these no file refers to missing lines of another one. Raises `BrokenInput`."""
     values = _checked(name, answer, _LOOK)
     parts = []
     for one in values["parts"]:
         if not is_evidence_name(one["name"]):
-            raise _broken(name, f"{one_line(one['name'], longest=80)} is no name of evidence")
+            raise _broken(name, f"{one_line(one['name'], longest=80)} isn't a file name of evidence")
         try:
             parts.append((one["name"], int(one["at"]), base64.b64decode(one["data"], validate=True)))
         except ValueError as error:
-            raise _broken(name, "its data isn't what was asked for") from error
+            raise _broken(name, "its data isn't base64 of the requested bytes") from error
     return {**values, "parts": parts}
 
 
 def last_words(log: str) -> str:
-    """Return the end of what a run printed, in one line."""
+    """Return the end of a run's output, in one line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return one_line(lines[-1], longest=300) if lines else "it printed nothing"
 
@@ -126,12 +124,12 @@ def _checked(host: str, answer: Answer, schema: Mapping[str, Any]) -> Answer:
     error = next(jsonschema.Draft202012Validator(schema).iter_errors(answer), None)
     if error is not None:
         missing = [key for key in schema["required"] if key not in answer]
-        raise _broken(host, f"its {[*error.path, *missing, 'answer'][0]} isn't what was asked for")
+        raise _broken(host, f"its {[*error.path, *missing, 'answer'][0]} is missing or of the wrong type")
     return answer
 
 
 def _broken(host: str, why: str) -> BrokenInput:
-    return BrokenInput(f"what {host} answered can't be used", why=why)
+    return BrokenInput(f"the answer of {host} is invalid", why=why)
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -21,11 +21,11 @@ from hwcompat.hardware.testing.suite_file import SuiteFile
 from .lab_line import Answer
 
 _SHARE = 10
-"""Each merge reads every line again: ten times as long as one took passes before the next."""
+"""Each merge reads every line again, so the pause before the next is ten times the duration of a merge."""
 
 
 class LabEvidence:
-    """The files of a run as far as they came; `folder` is that of the evidence here, `spool` holds what came."""
+    """The received files of a run; `folder` is that of the evidence here, `spool` holds the received files."""
 
     def __init__(self, host: str, folder: Path, spool: Path, suites: Sequence[SuiteFile], progress: Progress) -> None:
         self._host = host
@@ -40,16 +40,16 @@ class LabEvidence:
         self.run_lines: dict[str, RunLine] = {}
 
     def sizes(self) -> dict[str, int]:
-        """Return how much of each file has come, in bytes."""
+        """Return the received size of each file in bytes."""
         return {path.name: path.stat().st_size for path in self._spool.glob("*.jsonl")}
 
     def take(self, look: Answer) -> None:
-        """Store what came, and merge it if it is whole. Raises `BrokenInput` if it doesn't fit."""
+        """Store received data, and merge it if it is complete. Raises `BrokenInput` if it doesn't fit."""
         sizes = self.sizes()
         if sum(sizes.values()) + sum(len(data) for _, _, data in look["parts"]) > LARGEST_MERGE:
             raise BrokenInput(
                 f"the evidence of {self._host} is refused",
-                why=f"it is more than {size_text(LARGEST_MERGE)}",
+                why=f"it is larger than {size_text(LARGEST_MERGE)}",
             )
         for name, at, data in look["parts"]:
             if at != sizes.get(name, 0):
@@ -68,7 +68,7 @@ class LabEvidence:
         self._report_progress()
 
     def _report_progress(self) -> None:
-        """Report progress since the last time; the merge has validated each line by the schema."""
+        """Report new progress; the merge has validated each line by the schema."""
         found = read_folder(self._spool)
         self.run_lines = {run.run_id: run for run in found.runs}
         planned = {one.cell_id for run in found.runs for one in run.plan if one.cell_id in self._suites}
@@ -92,8 +92,8 @@ class LabEvidence:
                 self._progress.began(suite, left)
 
     def runs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Return by cell the run with its latest results: the one that the lab named, else the newest that planned
-        it; no entry without one. Raises `BrokenInput` for a run of another suite than the one that was sent."""
+        """Return by cell the run with its latest results, if there is one: the one that the lab named, otherwise the
+        newest that planned it. Raises `BrokenInput` for a run of another suite than the one that was sent."""
         found: dict[str, str] = {}
         runs = sorted(self.run_lines.values(), key=lambda run: (run.started_at, run.run_id))
         for id_, suite in self._suites.items():

@@ -1,8 +1,7 @@
 """Requests to a lab machine over ssh: one command for each request, with lines of JSON as answers.
 
-A host is data: it is never code, nor an option of ssh. Answers are written by another machine: every length is
-limited, and nothing in them is trusted here. A broken connection is reported and tried again; every request may be
-made twice.
+A host's name is data, never code or an option of ssh. Answers come from another machine and are untrusted; every
+length is limited. A broken connection is reported and tried again, so every request may be made twice.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from hwcompat.hardware.process import PIPED, Child
 from hwcompat.hardware.safe_read import parsed_json
 
 SSH_VARIABLE = "HWCOMPAT_SSH"
-"""Replaces `ssh`, with options, in a shell's syntax: `ssh -F other_config`."""
+"""A variable with the command that replaces `ssh`, in shell syntax: `ssh -F other_config`."""
 
 DEFAULT_FOLDER = ".cache/hwcompat/lab"
 
@@ -38,11 +37,11 @@ _OPTIONS = (
     *("BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=10", "ServerAliveCountMax=3"),
     *("ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "RequestTTY=no", "LogLevel=ERROR"),
 )
-"""No passwords are asked for during a run, a dead connection ends within half a minute, and the lab gets neither keys
-nor ports of this machine. The user's configuration decides everything else."""
+"""Never ask for passwords, end dead connections within half a minute, and forward no keys or ports of this machine.
+The user's configuration decides everything else."""
 
 _BOOT = "import sys; del sys.path[0]; exec(sys.stdin.buffer.read(int(sys.argv[1])))"
-"""The folder in which ssh starts must not be imported from."""
+"""Removes the folder in which ssh starts from the import path."""
 
 ANSWER_S = 60.0
 
@@ -53,19 +52,19 @@ _MOST_NOISE = 64 * 1024
 _AGENT = Path(__file__).with_name("lab_remote.py")
 
 _REASONS = (
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another one than the one known here",
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed",
      "Find out why before you connect to it: it may be another machine."),
-    ("Host key verification failed", "its key isn't known here",
-     "Connect once by hand and look at the key: ssh {name}"),
+    ("Host key verification failed", "its host key is unknown",
+     "Connect once by hand and verify the key: ssh {name}"),
     ("Permission denied", "it needs a password",
      "This must work first: ssh -o BatchMode=yes {name} true (ssh-copy-id, ssh-agent or ssh's configuration)."),
-    ("Could not resolve hostname", "no machine is known by that name", "Look at the name, or at the configuration."),
+    ("Could not resolve hostname", "its name can't be resolved", "Check the name, or the configuration of ssh."),
     ("Connection refused", "nothing listens there", "Is sshd running there, and on that port?"),
     ("timed out", "it doesn't answer", "Is it on, and reachable from here?"),
     ("No route to host", "it can't be reached from here", "Is it on, and on a network that this machine reaches?"),
-    ("user config file", "ssh can't read its configuration", "Look at HWCOMPAT_SSH."),
-    ("command not found", "there is no such Python", "Name one with --host-python PATH."),
-    ("No such file or directory", "there is no such Python", "Name one with --host-python PATH."),
+    ("user config file", "ssh can't read its configuration", "Check HWCOMPAT_SSH."),
+    ("command not found", "that Python doesn't exist", "Choose another with --host-python PATH."),
+    ("No such file or directory", "that Python doesn't exist", "Choose another with --host-python PATH."),
 )  # fmt: skip
 
 Answer = Mapping[str, Any]
@@ -73,8 +72,8 @@ Answer = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class LabHost:
-    """A machine that ssh reaches by `name`, our `folder` there (below the home folder unless it begins with a slash),
-    and the `python` that runs suites there."""
+    """A machine that ssh reaches by `name`, our `folder` on it (relative to the home folder unless absolute), and the
+    `python` that runs suites."""
 
     name: str
     folder: str = DEFAULT_FOLDER
@@ -87,30 +86,32 @@ class LabHost:
         folder = folder.removeprefix("~/").rstrip("/")
         if not _HOST.fullmatch(name):
             raise UsageError(
-                f"{echo(text)} is no host",
-                why="letters, digits, '.', '_' and '-' make its name, and it begins with a letter or a digit",
-                fix="For example: --host user@lab or --host lab:/data/hwcompat. Ports, keys and jumps belong into "
-                "the configuration of ssh, under a name of their own.",
+                f"{echo(text)} isn't a host",
+                why="a name has letters, digits, '.', '_' and '-', and begins with a letter or a digit",
+                fix="For example: --host user@lab or --host lab:/data/hwcompat. Configure ports, keys and jump hosts "
+                "in ssh's configuration, under a host alias.",
             )
         if not _is_path(folder or DEFAULT_FOLDER) or ".." in folder.split("/"):
-            raise UsageError(f"{echo(folder)} is no folder to work in", fix="For example: --host lab:/data/hwcompat")
+            raise UsageError(f"{echo(folder)} isn't a usable folder", fix="For example: --host lab:/data/hwcompat")
         python = python.removeprefix("~/")  # ssh starts in the home folder
         if not _is_path(python):
-            raise UsageError(f"{echo(python)} is no Python", fix="For example: --host-python miniconda3/bin/python")
+            raise UsageError(
+                f"{echo(python)} isn't a path of Python", fix="For example: --host-python miniconda3/bin/python"
+            )
         return cls(name=name, folder=folder or DEFAULT_FOLDER, python=python)
 
     def command(self, length: int, token: str) -> list[str]:
-        """Return the command that runs, on that machine, a Python program of `length` bytes that is sent first.
-        Raises `UsageError` if there is no ssh here."""
+        """Return the command that runs a Python program of `length` bytes on that machine; the program is sent first.
+        Raises `UsageError` if ssh isn't installed here."""
         try:
             own = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
         except ValueError as error:
-            raise UsageError(f"{SSH_VARIABLE} can't be taken apart", why=str(error)) from error
+            raise UsageError(f"{SSH_VARIABLE} isn't valid shell syntax", why=str(error)) from error
         if not own or shutil.which(own[0]) is None:
             raise UsageError(
                 f"{echo(own[0] if own else '')} isn't installed here",
-                why="a lab machine is reached by OpenSSH's client",
-                fix=f"Install it (Debian, Ubuntu: openssh-client), or say in {SSH_VARIABLE} where it is.",
+                why="--host needs OpenSSH's client",
+                fix=f"Install it (Debian, Ubuntu: openssh-client), or set {SSH_VARIABLE} to its path.",
             )
         options = [word for option in _OPTIONS for word in ("-o", option)]
         return [*own, *options, "--", self.name, shlex.join([self.python, "-c", _BOOT, str(length), token])]
@@ -121,7 +122,7 @@ def _is_path(text: str) -> bool:
 
 
 class LineDropped(Exception):
-    """The connection broke, or was never made; the text says why. `output` is that of ssh and the other side."""
+    """The connection broke or failed; the text says why. `output` is that of ssh and the other side."""
 
     def __init__(self, why: str, output: str = "") -> None:
         super().__init__(why)
@@ -135,8 +136,8 @@ class LineLost(Exception):
 class LabMachine:
     """Sends requests over as many connections as necessary.
 
-    A host that is never reached is a `UsageError` at once; one that was reached is tried again for `patience_s`
-    seconds, with growing pauses, and then it is `LineLost`. `on_note` gets a note of both.
+    If the first connection fails, it raises `UsageError` at once. A later failure is tried again for `patience_s`
+    seconds, with growing pauses, before it raises `LineLost`. `on_note` gets notes on both.
     """
 
     def __init__(
@@ -160,8 +161,8 @@ class LabMachine:
     def answers(
         self, verb: str, request: Callable[[], tuple[Mapping[str, Any], bytes]], *, limit_s: float = ANSWER_S
     ) -> Generator[Answer, None, None]:
-        """Yield the answers to a request, without end: `request` returns its values and payload, and is called again
-        after the connection broke. `limit_s` is the limit of one answer in seconds. Raises as `ask` does."""
+        """Yield the answers to a request, endlessly: `request` returns its values and payload, and is called again
+        after the connection broke. `limit_s` is the time limit of one answer in seconds. Raises as `ask` does."""
         while True:
             values, payload = request()
             asked = {"verb": verb, "folder": self.host.folder, **values}
@@ -171,7 +172,7 @@ class LabMachine:
                         self._was_reached = True
                         if self._broke_at is not None:
                             self._broke_at = None
-                            self._on_note(f"the line to {self.host.name} is back")
+                            self._on_note(f"connected to {self.host.name} again")
                         if why := answer.get("refused"):
                             raise UsageError(f"{self.host.name} can't do that ({verb})", why=one_line(str(why)))
                         yield answer
@@ -184,7 +185,7 @@ class LabMachine:
         if self._broke_at is None and self._patience_s:
             self._broke_at, self._wait_s = time.monotonic(), _FIRST_WAIT_S
             self._on_note(
-                f"the line to {self.host.name} broke ({error}); what runs there goes on. It is tried again for "
+                f"the connection to {self.host.name} broke ({error}); the run continues there. Trying again for "
                 f"{self._patience_s:.0f} s."
             )
         left_s = (self._broke_at or 0.0) + self._patience_s - time.monotonic()
@@ -207,7 +208,7 @@ class LabMachine:
         )
         writer.join(timeout=limit_s)
         self.sent += len(data)
-        silent, noise, is_greeted = "the line broke", 0, False
+        reason, noise, is_greeted = "the connection broke", 0, False
         try:
             while line := lines.get(timeout=limit_s):
                 if is_greeted:
@@ -218,15 +219,15 @@ class LabMachine:
                 elif line.strip() == token.encode():
                     is_greeted = True
                 elif (noise := noise + len(line)) > _MOST_NOISE:
-                    raise _no_answer(self.host, "more than 64 KiB were printed before anything answered")
+                    raise _no_answer(self.host, "the login printed more than 64 KiB before the first answer")
         except queue.Empty:
-            silent = f"nothing came for {limit_s:.0f} s"
+            reason = f"no answer for {limit_s:.0f} s"
         finally:
             process.end()
             listener.join(timeout=1)
         text = b"".join(output).decode(errors="replace")
         last = next((one for one in reversed(text.splitlines()) if one.strip()), "")
-        raise LineDropped(one_line(last) or silent, text)
+        raise LineDropped(one_line(last) or reason, text)
 
 
 def _start_thread(work: Callable[..., None], *given: Any) -> threading.Thread:
@@ -236,12 +237,12 @@ def _start_thread(work: Callable[..., None], *given: Any) -> threading.Thread:
 
 
 def _write_input(stream: IO[bytes], data: bytes) -> None:
-    with contextlib.suppress(OSError), stream:  # it may end before it has read all
+    with contextlib.suppress(OSError), stream:  # ssh may end before it has read everything
         stream.write(data)
 
 
 def _read(stream: IO[bytes], lines: queue.Queue[bytes]) -> None:
-    """Put each line into the queue as it comes, then an empty one at the end."""
+    """Put each line into the queue as it arrives, and an empty one at the end."""
     with contextlib.suppress(OSError, ValueError), stream:
         while line := stream.readline(_LONGEST_ANSWER):
             lines.put(line)
@@ -261,14 +262,14 @@ def _answer(host: LabHost, line: bytes) -> Answer:
             raise ValueError("its line is longer than 16 MiB")
         found = parsed_json(line)
         if not isinstance(found, dict):
-            raise ValueError("it is no table")
+            raise ValueError("it isn't an object")
     except ValueError as error:
         raise _no_answer(host, one_line(str(error), longest=160)) from error
     return found
 
 
 def _no_answer(host: LabHost, why: str) -> BrokenInput:
-    return BrokenInput(f"what {host.name} answered can't be used", why=why)
+    return BrokenInput(f"the answer of {host.name} is invalid", why=why)
 
 
 def _refused(host: LabHost, error: LineDropped) -> UsageError:

@@ -1,8 +1,8 @@
-"""The agent on a lab machine. Its text is sent there over ssh and run by the Python there, so that it imports only
-the standard library and reports the version of that Python itself.
+"""The agent on a lab machine. Its source is sent over ssh and run by the Python there, so that it imports only the
+standard library and reports the version of that Python itself.
 
-A request is a line of JSON and bytes after it; each answer is a line of JSON. Runs are detached: they outlive the
-connection, and a lock that their processes hold tells whether they are running.
+A request is a line of JSON followed by bytes; each answer is a line of JSON. Runs are detached: they outlive the
+connection, and a lock that their processes hold shows whether they are running.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 _IDLE_S = 300
-"""A connection that reads no answer for so many seconds is dead, whatever the network reports."""
+"""After this many seconds without reading an answer a connection counts as dead."""
 _LOCK_S = 20.0
 _RECORD_S = 100
 _LOOK_S = 0.2
 _SAY_S = 2.0
-"""Seconds between the answers of a run that has nothing new."""
+"""Seconds between the answers of a run without new evidence."""
 _MOST_BYTES = 8 * 1024 * 1024
-"""Of evidence, in one answer."""
+"""The most bytes of evidence in one answer."""
 _LOG_TAIL = 8000
 _RECORD = """
 import sys
@@ -47,14 +47,14 @@ detect(recorder)
 recorder.write(Path(sys.argv[2]))
 """
 
-if TYPE_CHECKING:  # an old Python reports its version, and doesn't fail here
+if TYPE_CHECKING:  # so that an old Python doesn't fail here and can report its version
     from collections.abc import Iterator
 
     Plain = dict[str, Any]
 
 
 class _Refused(Exception):
-    """Says why something can't be done here."""
+    """The reason why a request can't be fulfilled here."""
 
 
 class _Lab:
@@ -70,7 +70,7 @@ class _Lab:
         return self.folder / "runs" / key
 
     def hello(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """Report what is here, before anything is written, and the state of a run."""
+        """Describe this machine, before anything is written, and the state of a run."""
         there = next(one for one in (self.folder, *self.folder.parents) if one.exists())
         yield {
             "python": platform.python_version(),
@@ -86,11 +86,11 @@ class _Lab:
         }
 
     def _unpack_archives(self, archives: list[Plain], data: bytes) -> None:
-        """Unpack what was sent, each archive whole or not at all, into the folder that its hash names."""
+        """Unpack the sent archives, each atomically, into a folder named by its hash."""
         for one in archives:
             archive, data = data[: one["size"]], data[one["size"] :]
             if hashlib.sha256(archive).hexdigest() != one["sha256"]:
-                raise _Refused("what arrived isn't what was sent")
+                raise _Refused("an archive arrived damaged: its hash differs")
             place = self.folder / one["place"]
             part = Path(f"{place}.{os.getpid()}.part")
             part.mkdir(parents=True)
@@ -146,8 +146,8 @@ class _Lab:
         return False
 
     def run(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """Start a run if requested, and yield its new evidence until it is over. Its state is read first: of an ended
-        run everything is there. `have` is the size of each file at the other side."""
+        """Start a run if requested, and yield its new evidence until it ends. The state is read before the evidence,
+        so that the evidence of an ended run is complete. `have` is the size of each file at the other side."""
         if asked["start"]:
             self._unpack_archives(asked["archives"], data)
             self._start(asked)
@@ -179,7 +179,7 @@ class _Lab:
             time.sleep(_LOOK_S)
 
     def _start(self, asked: Plain) -> None:
-        """Start the run, detached, unless one is running. With `again` the results of an earlier part of it count."""
+        """Start the run, detached, unless one is running. With `again` it resumes an earlier part of the run."""
         own = self.of_run(asked["key"])
         own.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "ab") as lock:
@@ -216,18 +216,18 @@ class _Lab:
                 [sys.executable, "run.py", *asked["words"], *checkpoints, *where],
                 cwd=self.folder / asked["bundle"],
                 env={"HWCOMPAT_CACHE": str(self.folder / "cache"), **os.environ},
-                pass_fds=[lock],  # what it started may outlive this process, and is covered by the lock too
+                pass_fds=[lock],  # its children may outlive this process and also hold the lock
             )
             _write(own / "pid", str(run.pid))
             code = run.wait()
             _write(own / "end.json", json.dumps({"names": self._names()}))  # files of other runs may follow
             _write(own / "exit", str(code))
-        except BaseException as error:  # it is in the log for the other side
+        except BaseException as error:  # the other side reads it from the log
             os.write(2, f"{type(error).__name__}: {error}".encode())
         os._exit(0)
 
     def _take_lock(self, descriptor: int) -> bool:
-        """Take the lock, unless a run holds it. Wait for one that is about to end or only looks."""
+        """Take the lock, unless a run holds it. Waits for a short holder: a run that ends, or a check of the lock."""
         until = time.monotonic() + _LOCK_S
         while time.monotonic() < until:
             with contextlib.suppress(BlockingIOError):
@@ -240,7 +240,8 @@ class _Lab:
         return False
 
     def _ended_since(self, own: Path) -> bool:
-        """Whether another request finished the run while this one waited for the lock: it doesn't run twice."""
+        """Whether another request finished the run while this one waited for the lock, so that it doesn't run
+        twice."""
         code = _read(own / "exit")
         return bool(code) and int(code) >= 0 and not (own / "collected").exists()
 
@@ -248,8 +249,8 @@ class _Lab:
         return sorted(path.name for path in self.evidence.glob("*.jsonl"))
 
     def _files(self, key: str) -> list[str]:
-        """Return names of the run's files, and of those of runs that it resumes: the ones with a plan first, so that
-        no end is read before everything that it counts."""
+        """Return names of the files of the run and of the runs that it resumes: those with a plan first, so that no
+        end line is read before the lines that it counts."""
         own = self.of_run(key)
         names: list[str] = _table(own / "end.json").get("names") or self._names()
         before = set(_table(own / "run.json").get("before", []))
@@ -272,12 +273,12 @@ class _Lab:
             try:
                 plain = json.loads(line)
                 self._first_lines[name] = plain.get("kind") == "run", list(plain.get("resumes", []))
-            except (ValueError, AttributeError):  # the other side refuses it and says why
+            except (ValueError, AttributeError):  # the other side refuses the file with the reason
                 self._first_lines[name] = False, []
         return self._first_lines[name]
 
     def stop(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """Stop the run, which records what it interrupted."""
+        """Stop the run, which records the interrupted checks."""
         pid = _read(self.of_run(asked["key"]) / "pid")
         if pid and self._state(asked["key"])["state"] == "running":
             with contextlib.suppress(ProcessLookupError):
@@ -285,7 +286,7 @@ class _Lab:
         yield {}
 
     def collected(self, asked: Plain, data: bytes) -> Iterator[Plain]:
-        """Record that all of the run's evidence was fetched: a new request runs anew."""
+        """Record that all of the run's evidence was fetched: the same request starts a new run."""
         with contextlib.suppress(FileNotFoundError):  # it was never started
             _write(self.of_run(asked["key"]) / "collected", "")
         yield {}
@@ -304,7 +305,7 @@ def _unpack(data: bytes, folder: Path) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for name in archive.namelist():
             if name.startswith("/") or ".." in name.split("/"):
-                raise _Refused(f"{name!r} is no name of a file")
+                raise _Refused(f"{name!r} isn't a file name")
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(archive.read(name))

@@ -1,7 +1,7 @@
 """Inventories and runs on a lab machine: suites are copied once, started detached, fetched as evidence grows, and
 judged here.
 
-A broken connection costs only time, and a command that was killed finds its run again when it is repeated.
+After a broken connection the run continues, and after a killed command the same command finds the run again.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from hwcompat.generators.project.project_plan import ProjectRun
 
 MOST_RESTARTS = 2
-"""A run that is killed three times is given up."""
+"""After this many kills a run isn't restarted."""
 
 _LIMIT_S = 90.0
 _RECORDING_S = 120.0
 _MOST_FILES = 10_000
 _DIGITS = 16
-_FETCH = "It goes on there, and the same command fetches the rest."
+_FETCH = "The run continues there. Repeat the command to fetch the rest."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """A zip archive that is sent once, and the folder that it becomes there, named by its hash; a bundle is placed
-    beside the `package` that it was packed with."""
+    """A zip archive that is sent once, and the folder into which it is unpacked, named by its hash; a bundle is
+    placed beside the `package` that it was packed with."""
 
     place: str
     data: bytes
@@ -65,7 +65,7 @@ class Packed:
         return cls(place=f"{kind}/{digest.hexdigest()[:_DIGITS]}", data=zipped(files), package=package)
 
     def description(self) -> dict[str, str | int]:
-        """Return what the other side has to know to unpack it; the hash proves that it arrived."""
+        """Return the facts that the other side needs to unpack it; the hash proves that it arrived."""
         digest = hashlib.sha256(self.data).hexdigest()
         return {"place": self.place, "size": len(self.data), "sha256": digest, "package": self.package}
 
@@ -76,8 +76,8 @@ def packed_package() -> Packed:
 
 
 def inventory_of_host(options: Options) -> HardwareInfo:
-    """Return the inventory of the machine that `--host` names. Needs Python 3.11 there and nothing else. Raises
-    `UsageError` if it isn't ready, and `BrokenInput` for an invalid recording."""
+    """Return the inventory of the machine that `--host` names. It only needs Python 3.11 there. Raises `UsageError`
+    if it isn't ready, and `BrokenInput` for an invalid recording."""
     assert options.host
     package = packed_package()
     lab = LabMachine(LabHost.parse(options.host, options.host_python), patience_s=0)
@@ -99,7 +99,7 @@ def _replayed(name: str, answer: Answer) -> HardwareInfo:
     try:
         files = answer.get("files")
         if not isinstance(files, Mapping) or len(files) > _MOST_FILES:
-            raise ValueError("it is no table of files")
+            raise ValueError("it isn't an object with files")
         with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
             for file, text in files.items():
                 _write(Path(folder), file, text)
@@ -112,7 +112,7 @@ def _write(folder: Path, name: object, text: object) -> None:
     """Write one file of the recording; no name leads out of the folder."""
     parts = PurePosixPath(str(name)).parts
     if not isinstance(name, str) or not isinstance(text, str) or not parts or parts[0] == "/" or ".." in parts:
-        raise ValueError(f"{ascii(name)[:80]} is no file of a recording")
+        raise ValueError(f"{ascii(name)[:80]} isn't a file of a recording")
     path = folder.joinpath(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -129,13 +129,13 @@ def run_in_lab(
     """Run written suites on the named host, whose `inventory` they were planned with, and judge each cell.
 
     If the same request runs there, or ended there without being fetched, that run is followed and none is started.
-    Raises `UsageError` if the host isn't ready or the project file has timeouts, `BrokenInput` for an impossible
-    answer, `JobInterrupted` if the run was ended before its time, or the connection didn't come back.
+    Raises `UsageError` if the host isn't ready or the project file has timeouts, `BrokenInput` for an invalid answer,
+    `JobInterrupted` if the run was interrupted or the connection is lost.
     """
     if project and project.timeouts and not options.timeout:
         raise UsageError(
-            "the project file's timeouts aren't passed to another machine",
-            fix="Name one for all checks with --timeout S, which comes before them.",
+            "timeouts of a project file don't work with --host",
+            fix="Set one for all checks with --timeout S, which overrides them.",
         )
     host = LabHost.parse(host_text, options.host_python)
     refuse_changes()
@@ -150,13 +150,13 @@ def run_in_lab(
             cut = run.follow()
         finally:
             progress.closed()
-            note(f"{size_text(lab.sent)} were sent to {host.name}, {size_text(lab.received)} came back")
+            note(f"sent {size_text(lab.sent)} to {host.name}, received {size_text(lab.received)}")
     runs = kept.runs(run.run_ids)
     if len(runs) < len(written):
-        if cut:  # before there was anything to judge
+        if cut:  # before there were results to judge
             raise UsageError(cut.how, fix=cut.next_step)
         missing = next(one.planned.cell.id for one in written if one.planned.cell.id not in runs)
-        raise UsageError(f"the run on {host.name} left no plan for {missing}", why=run.last_words)
+        raise UsageError(f"the run on {host.name} recorded no plan for {missing}", why=run.last_words)
     result = result_of_runs(written, runs, options.evidence, inventory)
     if cut:
         raise JobInterrupted(result, how=cut.how, next_step=cut.next_step)
@@ -165,10 +165,10 @@ def run_in_lab(
 
 @dataclass(frozen=True, kw_only=True)
 class _Cut:
-    """Why a run ended before its time, or is no longer followed, and what to do."""
+    """Why a run ended early, or is no longer followed, and what to do."""
 
     how: str
-    next_step: str = "Go on with the same command and --resume."
+    next_step: str = "Continue with the same command and --resume."
 
 
 class _LabRun:
@@ -195,8 +195,8 @@ class _LabRun:
         self.last_words = ""
 
     def _key_of(self) -> str:
-        """Return the name of a run by everything that decides what it does, so that the same request finds it again:
-        suites, arguments of run.py, package. Its predictions aren't in it, nor whether it is a run's first part."""
+        """Return the name of a run, a hash of suites, arguments of run.py and package, so that the same request finds
+        it again. Predictions aren't part of it, or whether the run is resumed."""
         suites = sorted(
             (one.planned.cell.id, hashlib.sha256(one.path.read_bytes()).hexdigest()) for one in self._written
         )
@@ -204,9 +204,9 @@ class _LabRun:
         return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:_DIGITS]
 
     def prepare(self, inventory: HardwareInfo) -> None:
-        """Check that the machine is ready, and decide whether the run has to be started. Raises `UsageError` for
-        suites of a user's own code."""
-        # The suites as they are on disk, edited or not, with their stored predictions.
+        """Check that the machine is ready, and decide whether the run must be started. Raises `UsageError` for suites
+        of a user's own code."""
+        # The suites on disk, edited or not, with their stored predictions.
         planned = [replace(one.planned, text=one.path.read_text(encoding="utf-8")) for one in self._written]
         files = bundle_files("lab", planned, versions_of(inventory))
         bundle = Packed.of("bundles", files, self._package.place)
@@ -216,15 +216,15 @@ class _LabRun:
         self._refuse_busy(there)
         self._sent = [one for one in archives if one.place in there["missing"]]
         if there["state"] == "running":
-            note(f"this runs on {self._name} already; it is followed and not started again")
+            note(f"already running on {self._name}: following that run")
         elif is_dead(there):
-            note(f"this was cut off on {self._name}; what is left of it runs")
+            note(f"an earlier run on {self._name} was interrupted: running the rest")
             self._begin(again=True)
         elif there["state"] == "ended" and not there["collected"]:
-            note(f"this ended on {self._name} and wasn't fetched yet; nothing runs again")
+            note(f"an earlier run on {self._name} ended: fetching its evidence")
         else:
             self._begin(again=False)
-            note(f"{len(self._written)} suite(s) run on {self._name}, whether this line holds or not")
+            note(f"running {len(self._written)} suite(s) on {self._name}, even if the connection breaks")
 
     def _begin(self, *, again: bool) -> None:
         words = [*self._words, *(["--resume"] if again or self._resume else [])]
@@ -248,14 +248,14 @@ class _LabRun:
         if state["state"] == "busy":
             since, command = (one_line(state.get(key, ""), longest=200) for key in ("since", "command"))
             raise UsageError(
-                f"{self._name} is at work on something else",
-                why=f"since {since} it runs: {command}",
-                fix=f"Wait for it, or name a folder of your own where both may run: --host {self._name}:FOLDER",
+                f"{self._name} is busy with another run",
+                why=f"running since {since}: {command}",
+                fix=f"Wait for it, or run both with a folder of your own: --host {self._name}:FOLDER",
             )
 
     def follow(self) -> _Cut | None:
-        """Fetch until the run is over, or can't be reached; return None if it ended by itself. The first interruption
-        ends the run there, a second one leaves it."""
+        """Fetch until the run ends or can't be reached; return None if it ended by itself. The first interruption
+        stops the run, a second one leaves it running."""
         restarts = 0
         while True:
             try:
@@ -266,19 +266,19 @@ class _LabRun:
                     return _Cut(how=f"the run on {self._name} was killed {restarts + 1} times")
                 restarts += 1
                 code = look.get("code")
-                how = f"signal {-code}" if code else "its machine went down, or it was killed"
-                note(f"the run on {self._name} was cut off ({how}); what is left of it runs")
+                how = f"signal {-code}" if code else "killed, or the machine went down"
+                note(f"the run on {self._name} was interrupted ({how}): running the rest")
                 self._begin(again=True)
             except LineLost as error:
-                how = f"the line to {self._name} broke and didn't come back ({error})"
+                how = f"the connection to {self._name} is lost ({error})"
                 return _Cut(how=how, next_step=_FETCH)
             except KeyboardInterrupt:
                 if self._stopping:
-                    return _Cut(how=f"left before the run on {self._name} had ended", next_step=_FETCH)
+                    return _Cut(how=f"stopped following the run on {self._name}", next_step=_FETCH)
                 self._stop()
 
     def _fetch(self) -> Answer:
-        """Store what comes until the run is over."""
+        """Store received evidence until the run ends."""
         with contextlib.closing(self._lab.answers("run", self._request, limit_s=_LIMIT_S)) as answers:
             while True:
                 look = read_look(self._name, next(answers))
@@ -290,8 +290,8 @@ class _LabRun:
 
     def _stop(self) -> None:
         self._stopping, self._start = True, None
-        note(f"the run on {self._name} is asked to end; Ctrl-C again leaves it as it is")
-        with contextlib.suppress(LineLost):  # the next answer says so
+        note(f"stopping the run on {self._name}; press Ctrl-C again to leave it running")
+        with contextlib.suppress(LineLost):  # the next answer reports it
             self._lab.ask("stop", key=self._key)
 
     def _ended(self, look: Answer) -> _Cut | None:
@@ -300,7 +300,7 @@ class _LabRun:
         self.last_words = last_words(look.get("log", ""))
         self._lab.ask("collected", key=self._key)
         interrupted = result.get("interrupted") or self._stopping
-        return _Cut(how=f"the run on {self._name} was ended before its time") if interrupted else None
+        return _Cut(how=f"the run on {self._name} was interrupted") if interrupted else None
 
 
 def greeted(
@@ -334,8 +334,8 @@ def _refuse_weights(written: Sequence[WrittenSuite], host: LabHost, checkpoints:
     profile = next((one.planned.profile for one in written if one.planned.profile.folder is not None), None)
     if profile and not checkpoints:
         raise UsageError(
-            f"the weights of {profile.asked} aren't on {host.name} as far as is known",
-            why="suites are sent there, and weights never are",
-            fix=f"Copy them, for example rsync -a FOLDER {host.name}:checkpoints/, and name the folder there: "
+            f"the weights of {profile.asked} may be missing on {host.name}",
+            why="hwcompat never copies weights",
+            fix=f"Copy them, for example rsync -a FOLDER {host.name}:checkpoints/, and pass their folder there: "
             "--host-checkpoint checkpoints/FOLDER",
         )

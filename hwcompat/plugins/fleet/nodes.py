@@ -1,4 +1,4 @@
-"""The nodes of a fleet: their resources, what a task needs of one, and notes on them before anything runs."""
+"""The nodes of a fleet: their resources, the demand of a task, and notes before the start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPARED = ("python", "torch", "transformers", "openvino", "hwcompat")
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What one task needs of a node: the resource of its target's name, and Ray's own `CPU` and `GPU`."""
+    """The resources that one task needs of a node: the one named after its target, and Ray's own `CPU` and `GPU`."""
 
     target: str
     cpus: int = 0
@@ -36,7 +36,7 @@ class Demand:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetNode:
-    """A node that is alive: its `id` in Ray, its resources, and its report; `silent` says why it gave none.
+    """A node that is alive: its `id` in Ray, its resources, and its report; `no_report` says why there is none.
 
     `machine` is the label of its machine, `missing` are required packages that it lacks, `absent` by target why it
     can't be there, `free_memory_bytes` is `None` if unknown.
@@ -49,7 +49,7 @@ class FleetNode:
     missing: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     free_memory_bytes: int | None = None
-    silent: str = ""
+    no_report: str = ""
 
     @property
     def name(self) -> str:
@@ -59,7 +59,7 @@ class FleetNode:
     def reporting(self, report: Mapping[str, Any]) -> FleetNode:
         """Return the node with the report of `hardware/testing/request_runner.py`."""
         if "error" in report:
-            return replace(self, silent=one_line(str(report["error"])))
+            return replace(self, no_report=one_line(str(report["error"])))
         free = report["free_memory_bytes"]
         return replace(
             self,
@@ -71,21 +71,21 @@ class FleetNode:
         )
 
     def at_a_time(self, targets: Sequence[Target]) -> int:
-        """Return how many cells of some targets it may run at a time."""
+        """Return how many cells of these targets it may run at a time."""
         demands = [(demand_of(target, (self,)), self.offers.get(str(target), 0)) for target in targets]
         shared = min(sum(count for demand, count in demands if demand.cpus), self.offers.get("CPU", 0))
         return max(1, int(shared + sum(count for demand, count in demands if not demand.cpus)))
 
     @property
     def offered(self) -> str:
-        """Return its resources without those that Ray adds itself, such as `cpu 2, openvino 1`."""
+        """Return its resources without those that Ray adds, such as `cpu 2, openvino 1`."""
         own = {name: count for name, count in self.offers.items() if not name.startswith(("node:", "object_store"))}
         return ", ".join(f"{name} {count:g}" for name, count in sorted(own.items()) if name != "memory") or "nothing"
 
     def text(self) -> str:
         """Return the node in a line."""
-        if self.silent:
-            return f"node {self.name} offers {self.offered} and doesn't report: {self.silent}"
+        if self.no_report:
+            return f"node {self.name} offers {self.offered} and doesn't report: {self.no_report}"
         versions = ", ".join(f"{name} {self.versions.get(name, ABSENT)}" for name in _COMPARED[:3])
         return (
             f"node {self.name} on {self.machine} offers {self.offered}: {versions}, "
@@ -94,9 +94,8 @@ class FleetNode:
 
 
 def demand_of(target: Target, nodes: Sequence[FleetNode]) -> Demand:
-    """Return what suites of a target need. A target that computes on the processor needs a processor too, so that
-    cells of several such targets share them; a GPU is assigned by Ray, if a node that offers the target counts its
-    GPUs."""
+    """Return the resources for suites of a target. A target that computes on the processor also needs a processor, so
+    that several such targets share them; Ray assigns a GPU if a node that offers the target counts its GPUs."""
     backend = backend_class(target.name)
     counts_gpus = any(node.offers.get(str(target)) and node.offers.get("GPU") for node in nodes)
     gpus = int(backend.NEEDS_TORCH_BUILD and counts_gpus)
@@ -104,13 +103,13 @@ def demand_of(target: Target, nodes: Sequence[FleetNode]) -> Demand:
 
 
 def notes_on(nodes: Sequence[FleetNode], here: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
-    """Yield notes before the start: each node that offers what is `wanted`, versions other than `here`, and resources
-    that it offers and can't have."""
+    """Yield notes before the start: each node with a `wanted` resource, versions other than `here`, and offered
+    resources that don't exist."""
     for node in nodes:
         if not set(wanted) & set(node.offers):
             continue
         yield node.text()
-        if node.silent:
+        if node.no_report:
             continue
         moved = [
             f"{name} {node.versions.get(name, ABSENT)} (here {here.get(name, ABSENT)})"
@@ -120,26 +119,26 @@ def notes_on(nodes: Sequence[FleetNode], here: Mapping[str, str], wanted: Sequen
         parts = {name: one for name, one in here.items() if name.startswith(PREFIX)}
         moved += moved_versions(node.versions, parts)
         if modified := modified_parts(node.versions):
-            yield f"node {node.name} runs a modified checker ({', '.join(modified)}): what it measures doesn't count"
+            yield f"node {node.name} runs a modified checker ({', '.join(modified)}): its results don't count"
         if moved:
-            yield f"node {node.name} runs with {', '.join(moved)}: what it measures holds for these versions"
+            yield f"node {node.name} runs with {', '.join(moved)}: its results hold for these versions"
         for target in wanted:
             if target in node.offers and target in node.absent:
-                yield f"node {node.name} offers {target}, which can't be there: {node.absent[target]}"
+                yield f"node {node.name} offers {target}, which isn't available on it: {node.absent[target]}"
 
 
 def refuse_unready(nodes: Sequence[FleetNode], wanted: Sequence[str]) -> None:
-    """Raise `UsageError` for nodes that offer what is `wanted` and lack what suites need, or that don't report."""
+    """Raise `UsageError` for nodes with a `wanted` resource that lack packages for suites, or that don't report."""
     unready = [
         f"{node.name} lacks {', '.join(node.missing)}"
         if node.missing
-        else f"{node.name} doesn't report ({node.silent})"
+        else f"{node.name} doesn't report ({node.no_report})"
         for node in nodes
-        if set(wanted) & set(node.offers) and (node.missing or node.silent)
+        if set(wanted) & set(node.offers) and (node.missing or node.no_report)
     ]
     if unready:
         raise UsageError(
             f"not every node can run suites: {'; '.join(unready)}",
-            fix="Install what is missing in the environment that the node was started from, or start it without "
+            fix="Install the packages in the environment from which the node was started, or start it without "
             "these resources.",
         )

@@ -1,5 +1,5 @@
-"""Connect to a Ray cluster, or start a node on this machine. Ray sends no reports, and without an address it listens
-on loopback only."""
+"""Connect to a Ray cluster, or start a node on this machine. Ray's usage reports are off, and without an address it
+listens on loopback only."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ SILENCE = {
     "https_proxy": _NOBODY,
     "no_proxy": "127.0.0.1,localhost",
 }
-"""With its reports off, the head of a cluster still reports that they are off, and queries the metadata services of
-three clouds (dashboard/modules/usage_stats): with these variables it sends nothing."""
+"""Without reports, the head of a cluster still reports that they are off, and queries the metadata services of three
+clouds (dashboard/modules/usage_stats). With these variables it sends nothing."""
 
 
 def import_ray() -> Any:
@@ -56,8 +56,7 @@ def import_ray() -> Any:
 
 
 def _set_broken_amdsmi_aside() -> bool:
-    """Make AMD's bindings count as not installed if their library is missing, which Ray doesn't survive; return
-    whether they do."""
+    """Hide AMD's bindings if their library is missing, because Ray fails on them; return whether they were hidden."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             importlib.import_module("amdsmi")
@@ -71,20 +70,20 @@ def _set_broken_amdsmi_aside() -> bool:
 
 @contextlib.contextmanager
 def connected(address: str | None, resources: Mapping[str, int], cores: int) -> Iterator[Any]:
-    """Connect Ray to the cluster at `address`; without one, to a node of this machine that lives as long as the block
-    and offers `resources` on `cores`.
+    """Connect Ray to the cluster at `address`; without one, to a node on this machine for the duration of the block,
+    with `resources` and `cores`.
 
     Raises `UsageError` if no cluster answers there.
     """
     if address and address.startswith("ray://"):
         raise UsageError(
             f"{echo(address)} is the address of Ray's client",
-            why="a run needs the cluster itself, on a machine that is one of its nodes",
-            fix="Name the head's own address: --address HOST:6379",
+            why="a run must start on a node of the cluster and connect to the cluster itself",
+            fix="Pass the head's address: --address HOST:6379",
         )
     if address and address != "auto":
         _require_answer(address)
-    silent = contextlib.redirect_stdout(io.StringIO())  # Ray prints remarks on nodes to standard output
+    without_output = contextlib.redirect_stdout(io.StringIO())  # Ray prints remarks on nodes to standard output
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with _own_node(resources, cores) if address is None else contextlib.nullcontext({"address": address}) as words:
         ray = import_ray()
@@ -95,17 +94,19 @@ def connected(address: str | None, resources: Mapping[str, int], cores: int) -> 
         for number, handler in before.items():  # Ray replaces them
             signal.signal(number, handler)
         try:
-            with silent:
+            with without_output:
                 yield ray
         finally:
             ray.shutdown()
 
 
 def _require_answer(address: str) -> None:
-    """Raise `UsageError` if no cluster answers: Ray itself tries for minutes."""
+    """Raise `UsageError` if no cluster answers, since Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"{echo(address)} is no address of a cluster", fix="For example: --address 127.0.0.1:6379")
+        raise UsageError(
+            f"{echo(address)} isn't an address of a cluster", fix="For example: --address 127.0.0.1:6379"
+        )
     host = host.strip("[]")
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
@@ -115,13 +116,13 @@ def _require_answer(address: str) -> None:
             why=error.strerror or str(error),
             fix=f"Start its head there: ray start --head --port={port} --disable-usage-stats",
         ) from error
-    if host in _LOOPBACK:  # else Ray uses the machine's outer address
+    if host in _LOOPBACK:  # otherwise Ray uses the machine's external address
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
 @contextlib.contextmanager
 def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, Any]]:
-    """Return the arguments of `ray.init` for a node here, with its own temporary folder and password."""
+    """Yield the arguments of `ray.init` for a node on this machine, with its own temporary folder and password."""
     own = {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",

@@ -1,4 +1,4 @@
-"""Merge the evidence of nodes, run by run, and find what an earlier start of the same command has shown."""
+"""Merge the evidence of nodes, run by run, and find the results of an earlier start of the same command."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from hwcompat.hardware.testing.resume import why_again
 from hwcompat.hardware.testing.suite_file import SuiteFile
 
 _OF_ONE_START = re.compile(r" --(resume|run|address[= ][^ ]+)(?= |$)|^(hwcompat run|python run_test_generation\.py)")
-"""Words of a command that differ from one start to the next, or from the earlier script to the program."""
+"""Words of a command that differ between starts, or between the earlier script and the program."""
 
 
 def take_in(
     answer: Mapping[str, Any],
     suites: Sequence[SuiteFile],
-    sealed: Mapping[str, Mapping[str, Any]],
+    predictions: Mapping[str, Mapping[str, Any]],
     evidence: Path,
 ) -> tuple[str, dict[str, tuple[CheckLine, ...]]]:
     """Merge the evidence in a node's answer into the folder, with all checks of `hwcompat evidence merge`; return
     the run's id, and its lines by cell.
 
-    Raises `BrokenInput` if it is of anything but one finished run of `suites`, each as it was sent, with the
-    prediction that was stored (`sealed`) for its cell.
+    Raises `BrokenInput` unless it is one finished run of the `suites` that were sent, with the `predictions` stored
+    before the start.
     """
     if "error" in answer:
-        raise BrokenInput("the node couldn't run it", why=str(answer["error"]))
+        raise BrokenInput("the node failed", why=str(answer["error"]))
     with tempfile.TemporaryDirectory(prefix="hwcompat-fleet-") as folder:
         for name, data in dict(answer["files"]).items():
             (Path(folder) / Path(str(name)).name).write_bytes(bytes(data))
         found = read_folder(Path(folder))
-        run_id, lines = _checked(found, suites, sealed, str(answer["node"]))
+        run_id, lines = _checked(found, suites, predictions, str(answer["node"]))
         merge_evidence(Path(folder), evidence)
     return run_id, lines
 
 
 def longest_first(keys: Sequence[Sequence[str]], evidence: Path) -> list[int]:
-    """Return the order in which tasks are submitted: those first that took longest in the folder's evidence, by the
-    sum of the checks of their cells' last runs. A task of cells that never ran counts as the longest, since the last
-    to begin decides when all is done. Ray takes them in this order."""
+    """Return the order in which tasks are submitted to Ray: by the duration of the checks in their cells' last runs,
+    the longest first. A task with cells that never ran counts as the longest, since a long task at the end delays the
+    whole run."""
     seconds: dict[tuple[str, str], float] = defaultdict(float)
     for line in read_folder(evidence).checks if is_folder(evidence) else ():
         seconds[line.cell_id, line.run_id] += line.duration_s
@@ -58,20 +58,22 @@ def longest_first(keys: Sequence[Sequence[str]], evidence: Path) -> list[int]:
 
 
 def _checked(
-    found: Evidence, suites: Sequence[SuiteFile], sealed: Mapping[str, Mapping[str, Any]], node: str
+    found: Evidence, suites: Sequence[SuiteFile], predictions: Mapping[str, Mapping[str, Any]], node: str
 ) -> tuple[str, dict[str, tuple[CheckLine, ...]]]:
     if len(found.runs) != 1 or len(found.ends) != 1 or found.broken or found.other_checks:
-        raise BrokenInput("the node's evidence is refused", why="it isn't that of one finished run")
+        raise BrokenInput("the node's evidence is refused", why="it isn't one finished run")
     (run,) = found.runs
     planned = {one.cell_id: one for one in run.plan}
     if set(planned) != {one.cell.id for one in suites} or run.node != node:
-        raise BrokenInput("the node's evidence is refused", why="it is of other cells, or of another node")
+        raise BrokenInput("the node's evidence is refused", why="it belongs to other cells or to another node")
     lines = {cell: tuple(own) for cell, own in lines_by_cell(found.checks).items()}
     for suite in suites:
         cell = suite.cell.id
         if planned[cell].suite_hash != suite.suite_hash or planned[cell].checks != suite.checks:
-            raise BrokenInput(f"the node's evidence of {cell} is refused", why="another suite ran than the one sent")
-        if planned[cell].verdict != sealed[cell]:
+            raise BrokenInput(
+                f"the node's evidence of {cell} is refused", why="its suite isn't the one that was sent"
+            )
+        if planned[cell].verdict != predictions[cell]:
             raise BrokenInput(f"the node's evidence of {cell} is refused", why="its prediction isn't the stored one")
         if {line.check_name for line in lines.get(cell, ())} != set(suite.checks):
             raise BrokenInput(f"the node's evidence of {cell} is refused", why="not every check has a line")
@@ -85,9 +87,8 @@ def done_before(
     versions_there: Mapping[str, Mapping[str, str]],
     versions_here: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return by cell the newest run of the same command (the address of the cluster apart) that showed all of it and
-    still holds. `versions_there` are those of now, by label of the machine; for a machine that isn't there now they
-    are `versions_here`."""
+    """Return by cell the newest complete run of the same command (except for the address of the cluster) that still
+    holds. `versions_there` are the current ones by label of the machine; for other machines `versions_here` count."""
     if not is_folder(evidence):
         return {}
     found = read_folder(evidence)

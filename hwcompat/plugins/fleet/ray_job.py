@@ -48,8 +48,8 @@ def run_on_ray(
 ) -> JobResult:
     """Run the suites on the cluster and judge each cell.
 
-    A cell for whose target no node has the resource, or whose nodes were lost, is `not_run` with its reason, in a run
-    of this machine's own; others run. Raises `UsageError` if Ray isn't installed, no cluster answers, or a node can't
+    A cell is `not_run`, with its reason in a run of this machine, if no node has the resource of its target or its
+    nodes were lost; the others run. Raises `UsageError` if Ray isn't installed, no cluster answers, or a node can't
     run suites; `JobInterrupted` after the results so far were recorded.
     """
     refuse_changes()
@@ -71,8 +71,8 @@ def run_on_ray(
 
 
 class _RayRun:
-    """One run on a cluster, and what is known of each cell so far: in `runs` the run with its latest results, of
-    which `earlier` are those of an earlier start, or in `_not_run` why it has none."""
+    """One run on a cluster, and the state of each cell so far: `runs` has the run with its latest results (`earlier`
+    those of an earlier start), `_not_run` why it has none."""
 
     def __init__(
         self, options: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
@@ -94,7 +94,7 @@ class _RayRun:
         _, self._bundle = packed(ray_node.FOLDER, planned, self._versions, on_disk)
 
     def follow(self, ray: Any) -> None:
-        """Ask the nodes, leave out what was done before or no node can run, and merge the results."""
+        """Query the nodes, skip cells that are done or that no node can run, and merge the results."""
         ray.cloudpickle.register_pickle_by_value(ray_node)
         sent = (hashlib.sha256(self._bundle).hexdigest(), [ray.put(self._bundle)])
         wanted = sorted({str(one.cell.target) for one in self._suites})
@@ -108,13 +108,13 @@ class _RayRun:
             there = {node.machine: node.versions for node in nodes}
             self.runs |= done_before(evidence, self._suites, self._command, there, self._versions)
             self.earlier |= set(self.runs.values())
-            note(f"{len(self.runs)} cell(s) are done, {len(self._suites) - len(self.runs)} run")
+            note(f"{len(self.runs)} cell(s) are done, running {len(self._suites) - len(self.runs)}")
         works = list(self._works(sent, alive))
         works = [works[place] for place in longest_first([work.key for work in works], evidence)]
         by_id = {suite.cell.id: suite for suite in self._suites}
 
         def on_lost(node: FleetNode) -> None:
-            note(f"node {node.name} was lost: what it had runs elsewhere, where another node offers the same")
+            note(f"node {node.name} was lost: its cells run on other nodes with the same resources")
 
         self.progress.planned(sum(len(work.key) for work in works))
         for done in do_all(ray, ray_node.run_on_node, works, on_lost):
@@ -159,7 +159,7 @@ class _RayRun:
                 yield Work(key=cells, demand=demand, arguments=(sent, {**settings, "cells": list(cells)}, beside))
 
     def write_not_run(self, *, interrupted: bool) -> None:
-        """Write the cells that no node ran, if there are any, as `not_run` in a run of this machine's own."""
+        """Write the cells that no node ran, if there are any, as `not_run` in a run of this machine."""
         left = [one for one in self._suites if one.cell.id not in self.runs]
         if not left:
             return
@@ -219,14 +219,14 @@ def _why_no_node(demand: Demand, nodes: Sequence[FleetNode], address: str | None
         f'ray start --address={address or "HOST:6379"} --resources "$(hwcompat devices list --format ray)", '
         f"or --resources '{{\"{target}\": 1}}'"
     )
-    return f"no node offers {target}. There are {there}. Start one where it is: {start}"
+    return f"no node offers {target}. Nodes: {there}. Start one on a machine with {target}: {start}"
 
 
 def _refuse_indices(written: Sequence[WrittenSuite]) -> None:
     named = next((str(one.planned.device) for one in written if one.planned.device.index is not None), "")
     if named:
         raise UsageError(
-            f"{named} names a device of one machine",
-            why="which device of which node a cell gets is for Ray to say",
-            fix="Name the target alone.",
+            f"{named} is a device of one machine",
+            why="Ray assigns the devices of nodes",
+            fix="Pass the target without an index.",
         )

@@ -1,7 +1,7 @@
-"""Code that runs on a node of a Ray cluster. It is sent there by value, so that the node needs nothing of ours, and
-imports the standard library alone.
+"""Code that runs on a node of a Ray cluster. It is sent by value, so that the node doesn't need hwcompat, and imports
+the standard library only.
 
-Each of Ray's processes unpacks the bundle for itself and keeps one runner of it running (`run.py --on-request`).
+Each of Ray's processes unpacks its own copy of the bundle and keeps one runner of it alive (`run.py --on-request`).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _RUNNERS: dict[str, Any] = {}
 
 
 class RunnerLost(Exception):
-    """The runner ended in the middle of a request; the end of its output is the message."""
+    """The runner ended during a request; the end of its output is the message."""
 
 
 class NodeRunner:
-    """One runner: its process, and the bundle that it runs, unpacked at `root` as long as it lives."""
+    """One runner: its process, and its bundle, unpacked at `root` until the runner is closed."""
 
     def __init__(self, bundle: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
             for name in archive.namelist():
                 if name.startswith("/") or ".." in name.split("/") or name.endswith("/"):
-                    raise ValueError(f"{name[:80]!r} in the bundle would lie outside its folder")
+                    raise ValueError(f"{name[:80]!r} in the bundle is outside its folder")
             self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-node-", ignore_cleanup_errors=True)
             self.root = Path(self._folder.name)
             for name in archive.namelist():
@@ -70,7 +70,7 @@ class NodeRunner:
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = b""
-        except BaseException:  # Ray cancels a task by an interruption: the result isn't needed any more
+        except BaseException:  # Ray cancels a task by an interruption
             self.close()
             raise
         if not line.endswith(b"\n"):
@@ -79,7 +79,7 @@ class NodeRunner:
         return found
 
     def close(self) -> None:
-        """End it, and what it runs."""
+        """End the runner and its children."""
         for stream in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 assert stream is not None
@@ -97,7 +97,7 @@ class NodeRunner:
         code = self._process.wait()
         self._said.seek(0)
         said = self._said.read()[-2000:].decode(errors="replace").strip()
-        return f"the runner ended with {code}: {said[-500:] or 'it said nothing'}"
+        return f"the runner ended with {code}: {said[-500:] or 'no output'}"
 
 
 def answer(bundle: tuple[str, Callable[[], bytes]], request: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _runner(digest: str, packed: Callable[[], bytes]) -> NodeRunner:
         _RUNNERS.clear()
         data = packed()
         if hashlib.sha256(data).hexdigest() != digest:
-            raise ValueError("the bundle that came isn't the one that was sent")
+            raise ValueError("the bundle arrived damaged: its hash differs")
         runner = _RUNNERS[key] = NodeRunner(data)
     found: NodeRunner = runner
     return found
@@ -129,7 +129,7 @@ def _runner(digest: str, packed: Callable[[], bytes]) -> NodeRunner:
 def run_on_node(
     bundle: tuple[str, list[Any]], request: Mapping[str, Any], beside: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Run a task of Ray: return the answer to a request, with the `node` that gave it.
+    """Run a task of Ray: return the answer to a request, with the `node` that ran it.
 
     `bundle` is its digest and, in a list so that Ray doesn't fetch it for every task, the reference to its bytes.
     `beside` maps nodes to how many cells run there at a time.

@@ -1,5 +1,5 @@
-"""Submit tasks to Ray and yield their results as they arrive. Ray decides where and when each runs, and where it runs
-again; tasks that can't run anywhere any more are canceled."""
+"""Submit tasks to Ray and yield their results as they arrive. Ray schedules and retries them; tasks that can't run
+anymore are canceled."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .nodes import Demand, FleetNode
 from .ray_cluster import alive_nodes
 
 RETRIES = 2
-"""How often Ray runs a task on another worker or node after the first died with it."""
+"""The number of retries of a task on another worker or node after its worker died."""
 
 _LOOK_S = 2.0
 _PATIENCE_S = 20.0
-"""Seconds that tasks wait for a node that could run them, after there was one and it was lost: it may come back."""
+"""Seconds that tasks wait for a lost node, which may come back."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One task: its `key`, what it needs of a node, and the arguments of the function."""
+    """One task: its `key`, the resources that it needs, and the arguments of the function."""
 
     key: Any
     demand: Demand
@@ -66,7 +66,7 @@ def do_all(
                 reference, future = arrived.get(timeout=_LOOK_S)
             except queue.Empty:
                 reference = None
-            if done := out.pop(reference, None):  # else it was canceled
+            if done := out.pop(reference, None):  # otherwise it was canceled
                 yield _done(done, future)
             if (now := time.monotonic()) - looked < _LOOK_S:
                 continue
@@ -77,7 +77,7 @@ def do_all(
             for demand in {work.demand for work in out.values()}:
                 if any(demand.fits(node.offers) for node in before):
                     without_node.pop(demand, None)
-                elif now - without_node.setdefault(demand, now) >= _PATIENCE_S:  # Ray would keep them for ever
+                elif now - without_node.setdefault(demand, now) >= _PATIENCE_S:  # Ray would keep them forever
                     for reference in [one for one, work in out.items() if work.demand == demand]:
                         ray.cancel(reference)
                         lost = f"the last node that offered {demand.target} was lost"

@@ -25,7 +25,7 @@ GB = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class OptimalDevice:
-    """The chosen device; false if none fits. `reasons` has the reason against every other device."""
+    """The chosen device; false if none fits. `reasons` says why each other device wasn't chosen."""
 
     device: Device | None
     reasons: dict[str, str]
@@ -53,8 +53,8 @@ class OptimalDevice:
 class HardwareAdapter:
     """The devices of all vendors of a machine.
 
-    With `enable_hal` devices of all vendors are considered; without it those that this torch was built for, and the
-    processor. The inventory is read once; free memory is read each time.
+    With `enable_hal` devices of all vendors are considered, otherwise the processor and those that this torch was
+    built for. The inventory is read once; free memory is read each time.
     """
 
     def __init__(self, enable_hal: bool = False, *, inventory: HardwareInfo | None = None) -> None:
@@ -91,7 +91,7 @@ class HardwareAdapter:
         """Return the fastest device with this much free memory (2^30 bytes) and this many TFLOPS in a precision.
 
         Preferred vendors come first, in their order, and others after them; of one vendor the accelerators before the
-        processor. An unknown speed meets no requirement but 0, and the reason says how to measure it. Raises
+        processor. An unknown speed only meets the requirement 0, and the reason says how to measure it. Raises
         `UsageError`.
         """
         wanted = [vendor_named(one) for one in preferred_vendors or ()]
@@ -137,7 +137,7 @@ class HardwareAdapter:
         }
 
     def probe(self, device: Device) -> ProbeResult:
-        """Compute three numbers on a device of this machine, which alone proves that it can be used."""
+        """Run the known-answer test on a device of this machine, which proves that it can be used."""
         from hwcompat.hardware.detection import probe
 
         return probe(device.selector)
@@ -151,19 +151,19 @@ def auto_detect_best_adapter(inventory: HardwareInfo | None = None) -> HardwareA
 
 
 def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) -> str:
-    """Return why a device doesn't fit: how much of what is missing or unknown; empty if it fits."""
+    """Return why a device doesn't fit: what is missing, and how much, or what is unknown; empty if it fits."""
     if device.unusable:
-        return f"it can't be used: {device.unusable}"
+        return f"unusable: {device.unusable}"
     found = []
     room = device.room
     if memory_bytes and room is None:
-        found.append(f"its memory isn't known: {device.memory_total.reason or device.memory_free.reason}")
+        found.append(f"memory unknown: {device.memory_total.reason or device.memory_free.reason}")
     elif room is not None and room < memory_bytes:
         found.append(f"{(memory_bytes - room) / GB:.1f} GiB of memory missing ({room / GB:.1f} GiB are free)")
-    speed = device.tflops.get(precision, Figure(reason=f"nothing is known of {precision}"))
+    speed = device.tflops.get(precision, Figure(reason=f"no figure for {precision}"))
     if tflops and speed.value is None:
         fix = as_runnable(f"hwcompat devices stress {device.selector} --keep measures it")
-        found.append(f"its speed in {precision} isn't known ({speed.reason}); {fix}")
+        found.append(f"speed in {precision} unknown ({speed.reason}); {fix}")
     elif speed.value is not None and speed.value < tflops:
         found.append(f"{tflops - speed.value:.3g} TFLOPS missing ({speed.value:.3g} in {precision}, {speed.source})")
     return "; ".join(found)
@@ -184,10 +184,10 @@ def _fitting(
 def _check(memory_gb: float, tflops: float, precision: str) -> None:
     for value, what in ((memory_gb, "memory"), (tflops, "compute")):
         if not 0 <= value < float("inf"):
-            raise UsageError(f"{value!r} is no requirement of {what}", fix="Give a number from 0 on.")
+            raise UsageError(f"{value!r} isn't a valid requirement of {what}", fix="Give a number of 0 or more.")
     if precision not in PRECISIONS:
         fix = f"{did_you_mean(precision, PRECISIONS)} Known: {', '.join(PRECISIONS)}.".strip()
-        raise UsageError(f"{echo(precision)} is no precision of a rate", fix=fix)
+        raise UsageError(f"rates have no precision {echo(precision)}", fix=fix)
 
 
 def _is_in_every_build(target: str) -> bool:
@@ -210,7 +210,7 @@ def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> 
 
 def _reason_for(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
     speed = device.tflops.get(precision, Figure())
-    fast = f"{speed.value:.3g} TFLOPS in {precision} ({speed.source})" if speed.value else "its speed isn't known"
+    fast = f"{speed.value:.3g} TFLOPS in {precision} ({speed.source})" if speed.value else "speed unknown"
     liked = "of a preferred vendor; " if _vendor(device) in set(wanted) else ""
     return f"{liked}{(device.room or 0) / GB:.1f} GiB free, {fast}"
 
@@ -219,7 +219,7 @@ def _absent(wanted: Iterable[HardwareVendor], devices: Iterable[Device]) -> str:
     """Return the preferred vendors without a device here."""
     here = {_vendor(one) for one in devices}
     missing = [str(one) for one in wanted if one not in here]
-    return f"no device of the preferred vendor {' or '.join(missing)} is here; " if missing else ""
+    return f"no device of the preferred vendor {' or '.join(missing)} found; " if missing else ""
 
 
 def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], precision: str) -> str:
@@ -228,9 +228,9 @@ def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], 
     reasons = (
         f"{chosen.name} is of a preferred vendor",
         f"{chosen.name} is an accelerator",
-        f"{chosen.name} is faster" if other.tflops.get(precision, Figure()).value else "its speed isn't known",
+        f"{chosen.name} is faster" if other.tflops.get(precision, Figure()).value else "speed unknown",
         f"{chosen.name} has more memory",
-        f"{chosen.name} is as good, and comes first",
+        f"{chosen.name} is equal and comes first",
     )
     return "it fits; " + next(why for why, one, two in zip(reasons, before, after, strict=True) if one != two)
 

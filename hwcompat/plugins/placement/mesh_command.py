@@ -18,7 +18,7 @@ from hwcompat.hardware.files import write_whole
 from hwcompat.hardware.plain_text import columns, folded, json_text, printable, size_text
 
 from .mesh.axes import COLLECTIVES, STAGES_ONLY, Split, why_not
-from .mesh.mesh_case import CHECKS, HEARD, MeshCase, MeshResult
+from .mesh.mesh_case import CHECKS, EFFECT, MeshCase, MeshResult
 from .mesh.mesh_check import DEADLINE_S, check_mesh
 from .mesh.mesh_input import MeshInput, batch_of, mesh_input
 from .mesh.mesh_plan import DoesntFit, MeshPlan, plan_mesh
@@ -33,28 +33,30 @@ _MICROBATCHES = 2
 
 
 def report_mesh(options: Options, text: str) -> int:
-    """Plan, check, print and keep a report; return the exit code: 1 if a check failed or nothing fits.
+    """Plan, check, print and store a report; return the exit code: 1 if a check failed or nothing fits.
 
     Raises `MeshRefused` if no such mesh is possible, `BackendUnavailable` if a named device is absent.
     """
     wanted = Split.parse(text)
     if len(options.models) != 1:
-        raise UsageError("mesh takes one model", fix="For example: hwcompat mesh data=2,tensor=2 --model llama")
+        raise UsageError(
+            "mesh needs exactly one model", fix="For example: hwcompat mesh data=2,tensor=2 --model llama"
+        )
     inventory = inventory_here()
     devices = devices_for(options.devices, inventory, wanted)
     note("building the model without data to count its bytes: a few seconds")
-    subject = mesh_input(options.models[0], options.precision)
-    plan, refused = _real_plan(subject, devices, wanted)
+    model = mesh_input(options.models[0], options.precision)
+    plan, refused = _real_plan(model, devices, wanted)
     split = wanted or (plan.mesh.split if plan else None)
     result, tiny = None, None
     if split is not None and split.size > 1:
-        tiny = plan_mesh(devices, subject.tiny_figures, split)
+        tiny = plan_mesh(devices, model.tiny_figures, split)
         note(f"checking {split} with {split.size} processes: about ten seconds")
-        result = run_check(subject, tiny, options.timeout or DEADLINE_S)
-    report = report_of(options.models[0], subject, plan, refused, tiny, result)
+        result = run_check(model, tiny, options.timeout or DEADLINE_S)
+    report = report_of(options.models[0], model, plan, refused, tiny, result)
     path = (
         options.report_dir / FILE
-    )  # a split model is no condition of a cell: this is no evidence, and is kept beside reports
+    )  # a split model isn't a cell, so the result isn't evidence and is stored with reports
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json_text(report) + "\n")
@@ -66,7 +68,7 @@ def report_mesh(options: Options, text: str) -> int:
 
 
 def devices_for(names: Sequence[str], inventory: HardwareInfo, wanted: Split | None) -> tuple[Device, ...]:
-    """Return the devices that `--device` means: accelerators of this machine, or ranks that share its processor.
+    """Return the devices that `--device` names: accelerators of this machine, or ranks that share its processor.
 
     Raises `BackendUnavailable` if a named one is absent, `UsageError` for one that no mesh supports.
     """
@@ -80,65 +82,65 @@ def devices_for(names: Sequence[str], inventory: HardwareInfo, wanted: Split | N
         kind = name.partition(":")[0]
         if kind not in COLLECTIVES and kind not in STAGES_ONLY:
             known = ", ".join((*COLLECTIVES, *STAGES_ONLY))
-            raise UsageError(f"{echo(name)} is no device for a mesh", fix=f"Targets that torch computes on: {known}.")
+            raise UsageError(f"a mesh can't use {echo(name)}", fix=f"Targets that torch computes on: {known}.")
         if kind == "cpu":
             others = sum(1 for other in names if other.partition(":")[0] != "cpu")
             found += processor_ranks(inventory, max(1, size - others))
         elif declarations_of(kind).SIMULATED:
-            unknown = Figure(reason="a device made in Python has none of its own")
+            unknown = Figure(reason="a device written in Python has no memory of its own")
             found.append(Device(name=kind, target=kind, vendor=kind, memory_total=unknown))
         else:
             own = [one for one in here if name in (one.selector, one.target)]
             if not own:
-                raise BackendUnavailable(f"{echo(name)} isn't here", why="no driver lists such a device")
+                raise BackendUnavailable(f"{echo(name)} not found", why="no driver lists such a device")
             found += own
     return tuple(found)
 
 
-def _real_plan(subject: MeshInput, devices: Sequence[Device], wanted: Split | None) -> tuple[MeshPlan | None, str]:
+def _real_plan(model: MeshInput, devices: Sequence[Device], wanted: Split | None) -> tuple[MeshPlan | None, str]:
     """Return the plan at real size, or why there is none. Raises `MeshRefused` if the split itself is impossible."""
-    if subject.real is None:
+    if model.real is None:
         if wanted is None:
-            raise NothingMatched(f"no split can be chosen for {echo(subject.tiny.name)}", why=subject.no_real)
-        return None, f"the real model's figures can't be had: {subject.no_real}"
+            raise NothingMatched(f"no split can be chosen for {echo(model.tiny.name)}", why=model.no_real)
+        return None, f"the real model's figures are unknown: {model.no_real}"
     try:
-        return plan_mesh(devices, subject.real, wanted), ""
+        return plan_mesh(devices, model.real, wanted), ""
     except DoesntFit as refusal:
         return None, f"{refusal.what}: {refusal.why}"
 
 
-def run_check(subject: MeshInput, plan: MeshPlan, deadline_s: float) -> MeshResult:
+def run_check(model: MeshInput, plan: MeshPlan, deadline_s: float) -> MeshResult:
     """Check the tiny model split by its plan, with one process here per rank."""
     split = plan.mesh.split
     microbatches = _MICROBATCHES if split.pipeline > 1 else 1
     case = MeshCase(
-        name=f"{subject.tiny.name} {split}",
+        name=f"{model.tiny.name} {split}",
         model=0,
         split=split,
         stages=plan.stages,
         devices=tuple(one.selector for one in plan.mesh.devices),
         microbatches=microbatches,
     )
-    inputs = subject.arrays(batch_of(split, microbatches))
-    return check_mesh([(subject.tiny, inputs)], [case], deadline_s=deadline_s)
+    inputs = model.arrays(batch_of(split, microbatches))
+    return check_mesh([(model.tiny, inputs)], [case], deadline_s=deadline_s)
 
 
 def report_of(
     name: str,
-    subject: MeshInput,
+    model: MeshInput,
     plan: MeshPlan | None,
     refused: str,
     tiny: MeshPlan | None,
     result: MeshResult | None,
 ) -> dict[str, Any]:
     """Return the report as `hardware/schemas/mesh.json` describes it."""
-    split = (tiny or plan).mesh.split if tiny or plan else None  # type: ignore[union-attr] # one of them is there
+    split = (tiny or plan).mesh.split if tiny or plan else None  # type: ignore[union-attr] # one of them exists
     checked = None
     if result is not None and tiny is not None:
         checked = {
             "subject": "tiny",
-            "model_class": subject.tiny.model_class,
-            "config": dict(subject.tiny.config),
+            "model_class": model.tiny.model_class,
+            "config": dict(model.tiny.config),
             "parameter_bytes": tiny.figures.total_bytes,
             "precision": "float32",
             "plan": tiny.to_dict(),
@@ -149,8 +151,8 @@ def report_of(
         "timestamp": now(),
         "model": name,
         "split": str(split) if split else "",
-        "figures": subject.real.to_dict() if subject.real else None,
-        "whose": subject.whose,
+        "figures": model.real.to_dict() if model.real else None,
+        "whose": model.whose,
         "plan": plan.to_dict() if plan else None,
         "refused": refused,
         "checked": checked,
@@ -183,22 +185,22 @@ def _plan_lines(report: Mapping[str, Any]) -> list[str]:
         said = f"{figures['parameters']:,} parameters, {size} in {figures['dtype']} ({report['whose']})"
         lines += folded(f"Plan of {printable(report['model'])}: ", said)
     if report["refused"]:
-        return [*lines, *folded("  refused: ", report["refused"]), ""]
+        return [*lines, *folded("  impossible: ", report["refused"]), ""]
     if plan:
         rows = []
         for one in plan["ranks"]:
             first, stop = one["layers"]
             layers = f"{first}-{stop - 1}" if stop - first > 1 else str(first)
             layers += " + embeddings" * one["holds_embeddings"] + " + head" * one["holds_head"]
-            room = size_text(one["room_bytes"], "not known")
+            room = size_text(one["room_bytes"], "unknown")
             place = f"{one['pipeline']}/{one['data']}/{one['tensor']}"
             rows.append((str(one["rank"]), one["device"], place, size_text(one["parameter_bytes"]), room, layers))
-        headings = ("rank", "device", "stage/copy/part", "holds", "room", "layers")
+        headings = ("rank", "device", "stage/copy/part", "parameters", "available", "layers")
         lines += columns(headings, rows, right=(0, 3, 4))
         for one in plan["groups"]:
             ranks = ", ".join(map(str, one["ranks"]))
             lines += folded("  ", f"{one['axis']} of ranks {ranks}: {one['backend']} ({one['why']})", indent=4)
-        for start, name in (("", "reasons"), ("left out: ", "left_out"), ("not taken: ", "rejected")):
+        for start, name in (("", "reasons"), ("unused: ", "left_out"), ("rejected: ", "rejected")):
             lines += [line for one in plan[name] for line in folded(f"  - {start}", one)]
     return [*lines, ""]
 
@@ -210,19 +212,19 @@ def _case_lines(report: Mapping[str, Any]) -> list[str]:
     if not checked:
         return []
     made = f"{checked['model_class']} of {size_text(checked['parameter_bytes'])} in float32"
-    lines = folded("Check: ", f"{report['split']} of a tiny {made}, loud random weights. {report['remark']}")
+    lines = folded("Check: ", f"{report['split']} of a tiny {made}, seeded test weights. {report['remark']}")
     for case in report["cases"]:
         whole = case["whole_bytes"]
         for one in case["ranks"]:
             share = f"{size_text(one['bytes'])} of {size_text(whole)} ({100 * one['bytes'] / max(1, whole):.0f} %)"
-            said = [f"holds {share}, {one['parameters']} parameters, {one['parts']} of them parts"]
+            facts = [f"holds {share}, {one['parameters']} parameters, {one['parts']} of them split"]
             for name in ("forward", "backward"):
                 if one[name] or name == "forward":
-                    calls = ", ".join(f"{count} {call}" for call, count in one[name].items()) or "nothing said"
-                    said.append(f"{calls} {name}")
-            lines += folded(f"  rank {one['rank']} on {one['device']} ", "; ".join(said), indent=4)
+                    calls = ", ".join(f"{count} {call}" for call, count in one[name].items()) or "no communication"
+                    facts.append(f"{name}: {calls}")
+            lines += folded(f"  rank {one['rank']} on {one['device']} ", "; ".join(facts), indent=4)
         examples = next((one["examples"] for one in case["ranks"] if one["examples"]), ())
-        lines += [line for one in examples[:2] for line in folded("    such as ", one)]
+        lines += [line for one in examples[:2] for line in folded("    for example ", one)]
         lines += ["", *_check_lines(case), ""]
     return lines
 
@@ -231,7 +233,7 @@ def _check_lines(case: Mapping[str, Any]) -> list[str]:
     rows: list[Sequence[str]] = []
     for one in case["checks"]:
         result, error = "passed" if one["passed"] else "FAILED", "" if one["error"] is None else f"{one['error']:.2e}"
-        sign = "more than" if one["name"] == HEARD else "at most"
+        sign = "more than" if one["name"] == EFFECT else "at most"
         limit = "" if one["tolerance"] is None else f"{sign} {one['tolerance']:.0e}"
         rows.append((result, one["name"], error, limit, one["detail"] or CHECKS[one["name"]]))
     return columns(("", "check", "measured", "limit", ""), rows, right=(2,))
@@ -239,15 +241,15 @@ def _check_lines(case: Mapping[str, Any]) -> list[str]:
 
 def _verdict(report: Mapping[str, Any]) -> str:
     if report["broken"]:
-        return f"{report['split']} isn't proven: the ranks came to no end"
+        return f"{report['split']} isn't proven: the ranks didn't finish"
     if report["passed"] is None and report["plan"]:
-        return "it fits one device: there is nothing to split, and nothing was checked"
+        return "the model fits one device: there is nothing to split, and no check ran"
     if report["passed"] is None:
-        return "it fits no mesh of the devices that are here, and nothing was checked"
+        return "the model fits no mesh of these devices, and no check ran"
     names = [one["name"] for case in report["cases"] for one in case["checks"] if not one["passed"]]
     if names:
-        return f"{report['split']} gives something else than one device: {', '.join(names)} failed"
-    fits = " It was planned at real size, too" if report["plan"] else " At real size it doesn't fit these devices"
+        return f"{report['split']} differs from one device: {', '.join(names)} failed"
+    fits = " The real model was planned, too" if report["plan"] else " The real model doesn't fit these devices"
     if not report["plan"] and not report["figures"]:
-        fits = " Its real size isn't known"
-    return f"{report['split']} gives what one device gives, and every rank had its part in it.{fits}."
+        fits = " The size of the real model is unknown"
+    return f"{report['split']} matches one device, and every rank contributes.{fits}."

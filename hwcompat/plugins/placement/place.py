@@ -9,7 +9,7 @@ from hwcompat.hardware.plain_text import size_text
 from hwcompat.hardware.software import is_installed
 
 from .placement_device import Device, Figure
-from .solve import NOWHERE, PlacementProblem, bound_and_prices, exact, greedy, problem_of
+from .solve import UNPLACED, PlacementProblem, bound_and_prices, exact, greedy, problem_of
 from .workloads import Assignment, DeviceLoad, Misfit, Placement, Workload, WorkloadMode
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ SMALL = 400
 """Pairs of workload and device up to which a problem is solved exactly, which takes a second or two."""
 
 LIMIT_S = 5.0
-"""Seconds for each step of the solver. What it hasn't proved by then is reported with its bound."""
+"""The time limit of each step of the solver in seconds. An unproven result is reported with its bound."""
 
 
 def place(
@@ -46,7 +46,7 @@ def place(
     has_solver = is_installed("scipy")
     solved = exact(problem, limit_s=limit_s) if has_solver and 0 < problem.allowed.sum() <= small else None
     column, method, remarks, bound = greedy(problem), "greedy", list[str](), 0.0
-    # The solver accepts a sum of memory that is over by its own tolerance.
+    # The solver's tolerance allows a sum of memory that is slightly too large.
     if (
         solved is not None
         and problem.has_room(solved.column)
@@ -54,9 +54,9 @@ def place(
     ):
         column, method, bound = solved.column, "exact", solved.bound_s
         if not solved.proved:
-            remarks.append("The solver's time was up before it had proved this to be the best.")
+            remarks.append("The solver reached its time limit before it proved that this is the best.")
     elif not has_solver:
-        remarks.append("SciPy, which solves small questions exactly, isn't installed: pip install scipy")
+        remarks.append("SciPy isn't installed, so small problems aren't solved exactly: pip install scipy")
     return _placement(problem, column, method, max(bound, _bound(problem, column)), remarks, pins)
 
 
@@ -64,7 +64,7 @@ def _bound(problem: PlacementProblem, column: Array) -> float:
     """Return the bound over workloads placed with a known time, on all devices with at most the same doubts."""
     import numpy as np
 
-    rows = np.array([row for row, j in enumerate(column) if j != NOWHERE and not np.isnan(problem.seconds[row, j])])
+    rows = np.array([row for row, j in enumerate(column) if j != UNPLACED and not np.isnan(problem.seconds[row, j])])
     if not len(rows):
         return 0.0
     own = problem.doubts[rows, column[rows]][:, None]
@@ -79,7 +79,7 @@ def _placement(
     assignments: list[Assignment] = []
     misfits: list[Misfit] = []
     for row, workload in enumerate(problem.workloads):
-        if column[row] == NOWHERE:
+        if column[row] == UNPLACED:
             misfits.append(Misfit(workload=workload.name, reasons=_reasons(problem, loads, row)))
             continue
         device = problem.devices[column[row]]
@@ -96,7 +96,7 @@ def _placement(
     if unknown := sum(one.seconds.value is None for one in assignments):
         remarks.append(f"Duration unknown for {unknown} workload(s); totals exclude them.")
     if misfits and method == "greedy":
-        remarks.append("Placed by a heuristic; a workload left out may still fit.")
+        remarks.append("Placed by a heuristic; an unplaced workload may still fit.")
     return Placement(
         mode=problem.mode,
         method=method,
@@ -126,7 +126,7 @@ def _load(problem: PlacementProblem, column: Array, number: int) -> DeviceLoad:
 
 
 def _reasons(problem: PlacementProblem, loads: Sequence[DeviceLoad], row: int) -> dict[str, str]:
-    """Return why a workload is on no device: what rules each device out, or what other workloads use."""
+    """Return why a workload is unplaced, by device: why the device is impossible, or how much memory is missing."""
     workload = problem.workloads[row]
     found = {}
     for load in loads:
@@ -134,7 +134,7 @@ def _reasons(problem: PlacementProblem, loads: Sequence[DeviceLoad], row: int) -
         if not why:
             left = (load.memory_bytes or 0) - load.memory_used
             missing = max((workload.memory_bytes or 0) - left, 0)
-            why = f"{size_text(missing)} missing beside {load.workloads} other(s): {size_text(left)} are left"
+            why = f"{size_text(missing)} missing: {load.workloads} other(s) leave {size_text(left)}"
         found[load.device] = why
     return found
 
@@ -149,8 +149,8 @@ def _reason_for(problem: PlacementProblem, column: Array, row: int) -> str:
         return f"in doubt: {workload.doubtful[device]}"
     own = problem.seconds[row, chosen]
     if own != own:
-        return "by memory and rules alone: its speed isn't known"
+        return "by memory and rules only: speed unknown"
     known = [one for one in problem.seconds[row, others] if one == one]
     if all(own <= one for one in known):
-        return "fastest there" if known else "the only one whose speed is known"
-    return "another is faster, and has more to do"
+        return "fastest" if known else "the only device with a known speed"
+    return "a faster device has more work"

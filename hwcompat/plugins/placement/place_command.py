@@ -76,7 +76,7 @@ def _devices(machines: Sequence[PlacementMachine], names: Sequence[str]) -> tupl
     )
     if not kept:
         there = ", ".join(device.name for device in every)
-        raise NothingMatched(f"none of {', '.join(map(echo, names))} is a device here", why=f"there are {there}")
+        raise NothingMatched(f"no device matches {', '.join(map(echo, names))}", why=f"devices found: {there}")
     return kept
 
 
@@ -87,11 +87,11 @@ def _workloads(options: Options, machines: Sequence[PlacementMachine]) -> list[W
     profiles, refused, unmet = profiles_of(chosen, options.tasks, allow_tiny=True)
     note(*(f"not placed: {why}" for why in refused))
     if unmet:
-        raise UsageError(f"{', '.join(map(echo, unmet))} can't be placed", why="nothing is known of it")
+        raise UsageError(f"{', '.join(map(echo, unmet))} can't be placed", why="the model is unknown")
     latest = read_latest(options.evidence) if options.has_evidence else Latest()
     measured = {verdict.cell: verdict for verdict in judge(latest, inventory_here())}
     rules = load_rules()
-    note("estimating memory without data, which takes seconds for a model that wasn't asked before …")
+    note("estimating memory without data: a few seconds for each new model …")
     return [
         workload_of(
             profile,
@@ -110,7 +110,7 @@ def _pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
     for word in words:
         model, separator, device = word.partition("=")
         if not separator or not model or not device:
-            raise UsageError(f"{echo(word)} is no pair", fix=f"For example: {option} bert=cuda:0")
+            raise UsageError(f"{echo(word)} isn't a pair", fix=f"For example: {option} bert=cuda:0")
         found.append((model, device))
     return found
 
@@ -126,8 +126,8 @@ def workload_of(
 ) -> Workload:
     """Return one model as a workload. `measured` are verdicts by cell id, `lines` the latest results.
 
-    Its memory is an estimate. Its duration is measured if evidence has one with the same weights, else computed from
-    the limits of the device; durations of tiny models aren't used.
+    Its memory is an estimate. Its duration is measured if the evidence has one with the same weights, otherwise
+    computed from the limits of the device; durations of tiny models aren't used.
     """
     answer: MemoryAnswer | None = None
     try:
@@ -145,7 +145,7 @@ def workload_of(
         for device in machine.devices:
             rank[device.name] = preferred.index(device.target) if device.target in preferred else len(preferred)
             if device.unusable:
-                forbidden[device.name] = f"it can't be used: {device.unusable}"
+                forbidden[device.name] = f"unusable: {device.unusable}"
                 continue
             cell = Cell(
                 model=profile.cell_model,
@@ -172,15 +172,15 @@ def workload_of(
 def _forbids(verdict: Verdict) -> str:
     if verdict.level is not Level.UNSUPPORTED or verdict.basis is Basis.ASSUMED:
         return ""
-    return f"{verdict.basis} not to work: {'; '.join(map(reason_text, verdict.reasons)) or 'no reason is kept'}"
+    return f"unsupported ({verdict.basis}): {'; '.join(map(reason_text, verdict.reasons)) or 'no stored reason'}"
 
 
 def _doubts(verdict: Verdict) -> str:
-    """Return why it is unknown whether a model works there; a family's assumption isn't knowledge of it."""
+    """Return why it is unknown whether a model works on a device; a family's assumed level doesn't count."""
     if verdict.level is Level.UNKNOWN:
-        return "no rule and no evidence says that it works there"
+        return "no rule or evidence for it"
     if verdict.basis in (Basis.ASSUMED, Basis.EXPIRED):
-        return f"{verdict.level} there is only {verdict.basis}"
+        return f"{verdict.level} is only {verdict.basis}"
     if verdict.level is Level.LOW:
         return f"low ({verdict.basis}): {'; '.join(map(reason_text, verdict.reasons))}"
     return ""
@@ -215,10 +215,10 @@ def _seconds(
 
 
 def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: str) -> Figure:
-    """Return the least duration of a pass by the limits of the device: its operations at the rate of its products, or
-    its weights read once at the bandwidth of its memory, whichever is longer (the roofline model: Williams, Waterman
-    and Patterson 2009, https://doi.org/10.1145/1498765.1498785). For text models only: of others the number of
-    operations doesn't follow from the parameters."""
+    """Return the shortest possible duration of a pass by the limits of the device: its operations at the rate of
+    matrix products, or its weights read once at the memory bandwidth, whichever is longer (the roofline model:
+    Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785). For text models only: elsewhere
+    the number of operations doesn't follow from the parameters."""
     request = estimate.request
     rate, bandwidth = device.tflops.get(request.precision, Figure()), device.bandwidth_gbps
     if family not in _WITH_TOKENS:
@@ -226,12 +226,12 @@ def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: s
     if rate.value is None:
         machine = device.name.rpartition("/")[0]
         fix = f"hwcompat devices stress {device.selector} --keep"
-        fix = f"on {machine}: {fix}, then write its inventory again" if machine else as_runnable(fix)
+        fix = f"on {machine}: {fix}, then export its inventory again" if machine else as_runnable(fix)
         return Figure(reason=f"not measured there; device speed in {request.precision} unknown ({fix})")
     operations = _OPERATIONS * parameters * request.batch * request.context
     found = operations / (rate.value * 1e12)
     basis = f"{operations / 1e12:.3g} 10^12 operations at {rate.value:.3g} TFLOPS ({rate.source})"
     if bandwidth.value is not None and (reading := estimate.weights / (bandwidth.value * 1e9)) > found:
         found = reading
-        basis = f"its weights read at {bandwidth.value:.3g} GB/s ({bandwidth.source})"
-    return Figure(value=found, source=f"at best: {basis}")
+        basis = f"reads its weights at {bandwidth.value:.3g} GB/s ({bandwidth.source})"
+    return Figure(value=found, source=f"lower bound: {basis}")

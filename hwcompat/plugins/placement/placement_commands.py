@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @formats("table", "json")
 @OUTPUT
 def capabilities_command(format_: str, output: Path | None) -> int:
-    """Print each device's memory and speed, with the source of every figure or the reason why there is none.
+    """Print each device's memory and speed, with the source of each figure or the reason why it is unknown.
 
     \b
     Examples:
@@ -35,8 +35,8 @@ def capabilities_command(format_: str, output: Path | None) -> int:
 
 @click.command("fit", short_help="Name the best device with at least this much memory and speed.")
 @click.option("--memory-gb", type=SECONDS, default=0.0, show_default=True, help="Free memory, in 2^30 bytes.")
-@click.option("--tflops", type=SECONDS, default=0.0, show_default=True, help="Speed; 0 asks for none.")
-@click.option("--precision", default="float32", show_default=True, help="Of the speed.")
+@click.option("--tflops", type=SECONDS, default=0.0, show_default=True, help="Speed; 0 means any.")
+@click.option("--precision", default="float32", show_default=True, help="Precision of the speed.")
 @click.option(
     "--vendor", "vendors", multiple=True, help="Preferred vendor, not a filter. Repeatable, most preferred first."
 )
@@ -45,7 +45,7 @@ def capabilities_command(format_: str, output: Path | None) -> int:
 def fit_command(
     memory_gb: float, tflops: float, precision: str, vendors: tuple[str, ...], format_: str, output: Path | None
 ) -> int:
-    """Name the best device with at least this much memory and speed, and why each of the others was not chosen.
+    """Name the best device with at least this much memory and speed, and why each other device was not chosen.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def fit_command(
 
 
 def keep_rates_of(run: StressRun, inventory: HardwareInfo) -> int:
-    """Keep what a stress run measured of real devices, for placement; return the number of devices."""
+    """Store the rates of real devices in a stress run for placement; return the number of devices."""
     from .placement_device import known_devices
     from .saved_rates import save_rates
 

@@ -1,7 +1,7 @@
-"""`Device`: one device that can be given work, with its figures, and the devices of machines.
+"""`Device`: one device that can run workloads, with its figures, and the devices of machines.
 
-A figure has a source, or it is `None` and has a reason. Sources are the inventory, drivers, kept stress runs, and
-tables; a measurement comes before a vendor's table.
+A figure has a source, or it is `None` and has a reason. Sources are the inventory, drivers, saved stress runs, and
+tables; a measurement takes precedence over a vendor's table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Device:
     tflops: Mapping[str, Figure] = field(default_factory=dict)
     bandwidth_gbps: Figure = field(default_factory=Figure)
     unusable: str = ""
-    """Why no model can run there now; empty if one may (only a probe proves that one does)."""
+    """Why no model can run on it now; empty if one may (only a probe proves it)."""
 
     @property
     def selector(self) -> str:
@@ -60,7 +60,7 @@ class Device:
 
     @property
     def room(self) -> int | None:
-        """Usable bytes: the free memory if known, else all of it; None if neither is known."""
+        """Usable bytes: the free memory if known, otherwise the total; None if both are unknown."""
         known = (one.value for one in (self.memory_free, self.memory_total) if one.value is not None)
         return next((int(value) for value in known), None)
 
@@ -95,7 +95,7 @@ def machines_of(here: HardwareInfo, files: Sequence[Path]) -> tuple[PlacementMac
     for path in files:
         label = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem)[:40] or "machine"
         if label in found:
-            raise UsageError(f"{echo(label)} is the name of two machines", fix="Rename one of the files.")
+            raise UsageError(f"two machines have the name {echo(label)}", fix="Rename one of the files.")
         inventory = read_inventory(path)
         found[label] = PlacementMachine(label=label, inventory=inventory, devices=devices_of(inventory, label=label))
     return tuple(found.values())
@@ -116,8 +116,7 @@ def devices_of(inventory: HardwareInfo, *, free: Free | None = None, label: str 
     """Return the processor and each accelerator that a driver or the bus shows, in the inventory's order.
 
     `free` returns the free memory of an accelerator, and is None for another machine; `label` names a machine if
-    there are several (`lab1/cuda:0`). Devices that no target of ours reaches are included, with the reason in
-    `unusable`.
+    there are several (`lab1/cuda:0`). Devices without a target are included, with the reason in `unusable`.
     """
     found = [_processor(inventory, here=free is not None)]
     found += [_accelerator(inventory, *named, free) for named in _named(inventory)]
@@ -127,7 +126,7 @@ def devices_of(inventory: HardwareInfo, *, free: Free | None = None, label: str 
 def accelerators_of(inventory: HardwareInfo, machine: str = "") -> tuple[Device, ...]:
     """Return the accelerators that a driver lists; `machine` prefixes their names if there are several machines.
 
-    Whether this torch can use one isn't checked: a plan may be for other machines. Devices that no target reaches are
+    Whether this torch can use one isn't checked: a plan may be for other machines. Devices without a target are
     included, so that a plan can say why they don't fit.
     """
     _, *accelerators = devices_of(inventory, label=machine)
@@ -156,7 +155,7 @@ def known_devices(inventory: HardwareInfo) -> dict[str, tuple[str, str]]:
 
 
 def _named(inventory: HardwareInfo) -> Iterator[tuple[AcceleratorInfo, str, str]]:
-    """Yield each accelerator with the target that reaches it (empty if none does) and its name."""
+    """Yield each accelerator with its target (empty if there is none) and its name."""
     numbers: dict[str, int] = {}
     for one in inventory.accelerators:
         target = next((name for name in built_in_targets() if _reaches(name, one)), "")
@@ -200,17 +199,17 @@ def _accelerator(
     total = usable if isinstance(usable, int) else accelerator.memory_bytes
     if accelerator.memory_type == "unified" and inventory.memory.usable_bytes is not None:
         total = min(total or inventory.memory.usable_bytes, inventory.memory.usable_bytes)
-    silent = f"neither driver nor bus reports the memory of {model}"
-    unasked = "its driver doesn't report how much of its memory is free"
+    no_total = f"neither driver nor bus reports the memory of {model}"
+    no_free = "its driver doesn't report its free memory"
     hidden = accelerator.extra_info.get("hidden_by")
-    seen = "" if accelerator.seen_by != "bus" else "only the bus shows it: no driver lists it"
+    seen = "" if accelerator.seen_by != "bus" else "found on the bus only: no driver lists it"
     return Device(
         name=name,
         target=target,
         vendor=accelerator.vendor,
         device_name=model,
-        memory_total=_bytes(total, "its driver", silent),
-        memory_free=_bytes(free(accelerator), "its driver, now", unasked) if free is not None else _not_here(),
+        memory_total=_bytes(total, "its driver", no_total),
+        memory_free=_bytes(free(accelerator), "its driver, now", no_free) if free is not None else _not_here(),
         tflops={each: _first(rates[each], _table(accelerator, each)) for each in PRECISIONS},
         bandwidth_gbps=_first(bandwidth, accelerator_bandwidth(model, accelerator)),
         unusable=seen or (f"{hidden} hides it" if hidden else "") or _unusable(inventory, target),
@@ -227,7 +226,7 @@ def _kept_figures(
 
 def _table(accelerator: AcceleratorInfo, precision: str) -> Figure:
     if accelerator.simulated:
-        return Figure(reason="a simulated device has no limit of its own")
+        return Figure(reason="a simulated device has no limit")
     return accelerator_limit(accelerator.model, precision)
 
 
@@ -235,7 +234,7 @@ def _unusable(inventory: HardwareInfo, target: str) -> str:
     from hwcompat.hardware.detection import targets
 
     if not target:
-        return "no target here reaches it"
+        return "no target supports it"
     status = next((one for one in targets(inventory) if one.target == target), None)
     return "" if status is None or status.expected else status.reason
 
@@ -245,7 +244,7 @@ def _bytes(value: int | None, source: str, reason: str) -> Figure:
 
 
 def _not_here() -> Figure:
-    return Figure(reason="only the machine itself tells what is free now")
+    return Figure(reason="only the machine itself can report its free memory")
 
 
 def _first(kept: Figure, table: Figure) -> Figure:

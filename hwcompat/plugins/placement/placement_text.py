@@ -49,7 +49,7 @@ def capabilities_text(devices: Sequence[Device]) -> str:
         rows.append([device.name, *known, *map(_rate, rates.values())])
         sources += ["", *folded("", f"{device.name}: {device.device_name or 'unknown'}")]
         if device.unusable:
-            sources += folded("  can't be used: ", device.unusable, indent=4)
+            sources += folded("  unusable: ", device.unusable, indent=4)
         for name, one in (sizes | rates).items():
             source = one.source if one.value is not None else f"unknown: {one.reason or 'not reported'}"
             sources += folded(f"  {name}: ", source, indent=4)
@@ -62,7 +62,7 @@ def _rate(figure: Figure, unit: str = "") -> str:
 
 
 def choice_text(found: OptimalDevice) -> str:
-    """Return the answer first, then each other device with its reason."""
+    """Return the chosen device, then each other device with its reason."""
     if found.device is None:
         lines = folded("", f"None: {found.why}.", indent=2)
     else:
@@ -95,9 +95,9 @@ def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: fl
         ]
         for load in found.loads
     ]
-    lines += columns(["device", "models", "memory", "a pass of each", "name"], loads)
+    lines += columns(["device", "models", "memory", "one pass of each", "name"], loads)
     for misfit in found.misfits:
-        lines += ["", f"No place for {misfit.workload}:"]
+        lines += ["", f"No device for {misfit.workload}:"]
         for device, why in misfit.reasons.items():
             lines += folded(f"  {device}: ", why, indent=4)
     lines.append("")
@@ -110,8 +110,8 @@ def _totals_text(found: Placement, planned_in_s: float) -> str:
     how = "all loaded at once" if found.mode is WorkloadMode.TOGETHER else "one after the other"
     text = f"Placed {len(found.assignments)} of {len(found.assignments) + len(found.misfits)} ({how}), {found.method}"
     if found.gap is None:
-        return f"{text}; no times are known. Planned in {planned_in_s:.2f} s."
+        return f"{text}; durations unknown. Planned in {planned_in_s:.2f} s."
     return (
-        f"{text}: the longest device takes {found.makespan_s:.3g} s, no placement takes less than "
-        f"{found.bound_s:.3g} s ({100 * found.gap:.1f} % above the bound). Planned in {planned_in_s:.2f} s."
+        f"{text}: the slowest device takes {found.makespan_s:.3g} s, {100 * found.gap:.1f} % above the lower bound "
+        f"({found.bound_s:.3g} s). Planned in {planned_in_s:.2f} s."
     )

@@ -12,10 +12,10 @@ from hwcompat.reports.finding import Severity
 
 
 def pool_problems() -> list[SimpleNamespace]:
-    """Return the incidents so far, and how full devices are now, as arguments of `add_error`; empty if the pool
-    wasn't used.
+    """Return the incidents so far, and the current memory use, as arguments of `add_error`; empty if the pool wasn't
+    used.
 
-    Low-memory mode is a remark, memory pressure as severe as its error type, a failed load as its error.
+    Low-memory mode is a remark; memory pressure and failed loads have the severity of their error types.
     """
     if "hwcompat.plugins.placement.pool.pool" not in sys.modules:
         return []
@@ -40,7 +40,7 @@ def pool_problems() -> list[SimpleNamespace]:
 
 
 def check_pool() -> None:
-    """Check that a pool loads once, finds again, releases, and knows the memory of the host.
+    """Check that a pool loads once, finds the resource again, releases it, and knows the memory of the host.
 
     Raises `HwCompatError` if it doesn't.
     """
@@ -53,6 +53,6 @@ def check_pool() -> None:
     pool.clear()
     left = pool.get_stats()["resources"]
     if first is not again or info["loads"] != 1 or left:
-        raise HwCompatError("the resource pool doesn't work", why=f"{info['loads']} loads, {len(left)} left over")
+        raise HwCompatError("the resource pool doesn't work", why=f"{info['loads']} loads, {len(left)} not released")
     if info["devices"]["cpu"]["budget_bytes"] is None:
         raise HwCompatError("the resource pool has no budget for the host", why=info["devices"]["cpu"]["budget_from"])

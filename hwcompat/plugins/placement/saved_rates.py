@@ -1,4 +1,4 @@
-"""Rates of stress runs, kept on this machine: `hwcompat devices stress … --keep` writes, placement reads.
+"""Rates of stress runs, saved on this machine: `hwcompat devices stress … --keep` writes them, placement reads them.
 
 One file for each device. It counts only for the same device, driver and torch.
 """
@@ -36,11 +36,11 @@ class SavedRates:
 
 
 def save_rates(run: StressRun, devices: Mapping[str, tuple[str, str]]) -> tuple[Path, ...]:
-    """Keep what was measured of real devices; return the files. `devices` are model and driver version by target
-    (`cuda:0`) as in the inventory; other devices aren't kept."""
+    """Save the rates of real devices; return the files. `devices` are model and driver version by target (`cuda:0`)
+    as in the inventory; other devices aren't saved."""
     written = []
     for result in run.results:
-        # A target that was named without an index is its first device.
+        # A target without an index is its first device.
         target = result.target if result.target in devices else f"{result.target}:0"
         if target not in devices or result.ending is not StressEnding.MEASURED or result.simulated:
             continue
@@ -67,7 +67,7 @@ def _path(target: str, device_name: str) -> Path:
 
 
 def read_rates(target: str, device_name: str) -> tuple[SavedRates | None, str]:
-    """Return the kept rates of a device, or None and why they can't be read (empty if there are none)."""
+    """Return the saved rates of a device, or None and why they can't be read (empty if there are none)."""
     path = _path(target, device_name)
     if not path.exists():
         return None, ""
@@ -77,29 +77,29 @@ def read_rates(target: str, device_name: str) -> tuple[SavedRates | None, str]:
             raise ValueError(f"its schema_version is {plain['schema_version']!r}")
         texts = {name: plain[name] for name in ("target", "device_name", "date", "torch", "driver")}
         if not all(isinstance(value, str) for value in texts.values()):
-            raise TypeError("a name in it is no text")
+            raise TypeError("a name in it isn't a string")
         tflops = {str(name): _rate(value) for name, value in dict(plain["tflops"]).items()}
         bandwidth = plain["bandwidth_gbps"]
         rate = None if bandwidth is None else _rate(bandwidth)
         return SavedRates(**texts, tflops=tflops, bandwidth_gbps=rate), ""
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return None, f"what a stress run kept can't be read: {one_line(reason_of(error), longest=120)}"
+        return None, f"the saved rates can't be read: {one_line(reason_of(error), longest=120)}"
 
 
 def _rate(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise ValueError("a rate in it is no number that a device could have")
+        raise ValueError("a rate in it isn't a positive finite number")
     return float(value)
 
 
 def measured_rate(
     target: str, device_name: str, *, torch: str, driver: str = ""
 ) -> tuple[Mapping[str, Figure], Figure]:
-    """Return TFLOPS by precision and bandwidth of a device from its kept rates, as figures: with a reason if they
-    can't be read or don't count any more."""
+    """Return TFLOPS by precision and bandwidth of a device from its saved rates, as figures: with a reason if they
+    can't be read or no longer count."""
     kept, why = read_rates(target, device_name)
     if kept is not None and (moved := _mismatch(kept, torch, driver)):
-        why = f"stress measured it on {kept.date}, and since then {moved}"
+        why = f"the stress run of {kept.date} no longer counts: {moved}"
         kept = None
     if kept is None:
         missing = Figure(reason=why)
@@ -112,7 +112,7 @@ def measured_rate(
 
 def _mismatch(kept: SavedRates, torch: str, driver: str) -> str:
     found = [
-        f"{name} moved from {then or 'none'} to {now or 'none'}"
+        f"{name} changed from {then or 'none'} to {now or 'none'}"
         for name, then, now in (("torch", kept.torch, torch), ("the driver", kept.driver, driver))
         if then != now
     ]

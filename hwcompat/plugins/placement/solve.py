@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 _ROUNDS = 300
-NOWHERE = -1
+UNPLACED = -1
 """The column of a workload that is on no device."""
 
 
@@ -33,9 +33,9 @@ NOWHERE = -1
 class PlacementProblem:
     """Rows are workloads, columns devices.
 
-    `seconds` is NaN for an unknown speed, `allowed` says which pairs are possible, `doubts` counts what is unknown of
-    each (its speed, whether it works), of which the fewest are taken. `memory` is by workload, `room` by device, both
-    in bytes. `reasons` has the reason against each impossible pair, by the two names.
+    `seconds` is NaN for an unknown speed, `allowed` says which pairs are possible, `doubts` counts the unknowns of
+    each pair (its speed, whether it works), which are minimized. `memory` is by workload, `room` by device, both in
+    bytes. `reasons` has the reason against each impossible pair, by the two names.
     """
 
     mode: WorkloadMode
@@ -50,14 +50,13 @@ class PlacementProblem:
     reasons: Mapping[tuple[str, str], str]
 
     def load_of(self, column: Array, device: int) -> float:
-        """Return the known seconds that a device is busy for, if `column` has the device of each workload."""
+        """Return the known seconds of work on a device; `column` has the device of each workload."""
         import numpy as np
 
         return float(np.nansum(self.seconds[column == device, device]))
 
     def worth(self, column: Array) -> tuple[int, int, float]:
-        """Return the value of a placement, of which less is better: workloads on no device (`NOWHERE`), doubts,
-        makespan."""
+        """Return the cost of a placement, less is better: unplaced workloads (`UNPLACED`), doubts, makespan."""
         placed = (column >= 0).nonzero()[0]
         doubts = int(self.doubts[placed, column[placed]].sum())
         makespan = max((self.load_of(column, number) for number in range(len(self.devices))), default=0.0)
@@ -121,12 +120,12 @@ def _check(
     names, places = [one.name for one in workloads], [one.name for one in devices]
     for kind, every in (("workload", names), ("device", places)):
         if twice := next((one for one in every if every.count(one) > 1), ""):
-            raise UsageError(f"{echo(twice)} is the name of two {kind}s", fix="Give each a name of its own.")
+            raise UsageError(f"two {kind}s have the name {echo(twice)}", fix="Give each a name of its own.")
     for workload, device in (*pinned.items(), *forbidden):
         for name, known, kind in ((workload, names, "workload"), (device, places, "device")):
             if name not in known:
-                fix = did_you_mean(name, known) or f"There are: {', '.join(known)}."
-                raise UsageError(f"{echo(name)} is no {kind} here", fix=fix)
+                fix = did_you_mean(name, known) or f"Known: {', '.join(known)}."
+                raise UsageError(f"there is no {kind} {echo(name)}", fix=fix)
     by_name = {one.name: one for one in workloads}
     for workload, device in pinned.items():
         why = "it is forbidden there" if (workload, device) in forbidden else by_name[workload].forbidden.get(device)
@@ -136,9 +135,9 @@ def _check(
 
 def _why_not(workload: Workload, device: Device, pin: str | None, forbidden: Sequence[tuple[str, str]]) -> str:
     if (workload.name, device.name) in forbidden:
-        return "you forbid it there"
+        return "forbidden by --forbid"
     if pin is not None and pin != device.name:
-        return f"it is pinned to {pin}"
+        return f"pinned to {pin}"
     if why := workload.forbidden.get(device.name):
         return why
     if workload.memory_bytes is None:
@@ -148,15 +147,15 @@ def _why_not(workload: Workload, device: Device, pin: str | None, forbidden: Seq
     missing = workload.memory_bytes - device.room
     if missing > 0:
         return (
-            f"{size_text(missing)} missing: it takes {size_text(workload.memory_bytes)} of {size_text(device.room)}"
+            f"{size_text(missing)} missing: it needs {size_text(workload.memory_bytes)} of {size_text(device.room)}"
         )
     return ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
-    """The column of each workload, and a lower bound of the makespan. `proved`: the solver ended; nothing places
-    more, or the same in less time."""
+    """The column of each workload, and a lower bound of the makespan. `proved`: the solver ended, so that no
+    placement has more workloads, or the same in less time."""
 
     column: Array
     bound_s: float
@@ -165,7 +164,7 @@ class Solved:
 
 def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
     """Solve in three steps, each keeping the results before: most workloads and fewest doubts, then the shortest
-    makespan, then preferred devices. Return None if the solver found nothing in its time."""
+    makespan, then preferred devices. Return None if the solver found no solution within its time limit."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -183,7 +182,7 @@ def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
     )
     answers: list[Any] = []
     for costs in steps:
-        with _unheard():
+        with _without_output():
             answer = milp(
                 costs,
                 constraints=constraints,
@@ -198,7 +197,7 @@ def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
         answers.append(answer)
     if not answers:
         return None
-    column = np.full(count, NOWHERE)
+    column = np.full(count, UNPLACED)
     chosen = answers[-1].x[:pairs] > 0.5
     column[rows[chosen]] = columns[chosen]
     bound = (answers[1].mip_dual_bound or 0.0) * unit if len(answers) > 1 else 0.0
@@ -230,8 +229,8 @@ def _limits(problem: PlacementProblem, times: Array) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _unheard() -> Iterator[None]:
-    """Discard what HiGHS prints past Python (`HighsMipSolverData::…`): it is no output of a command."""
+def _without_output() -> Iterator[None]:
+    """Discard what HiGHS prints directly to file descriptors (`HighsMipSolverData::…`)."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -249,8 +248,8 @@ def bound_and_prices(seconds: Array) -> tuple[float, Array]:
 
     For any weights of devices that add up to 1, the makespan is at least the sum over workloads of the least weighted
     time (the dual of the linear relaxation of scheduling on unrelated machines: Lenstra, Shmoys and Tardos 1990,
-    https://doi.org/10.1007/BF01585745). Weights are improved by subgradient steps; each gives a bound. A workload
-    alone takes its least time, too. Memory is left out: it can only make the makespan longer.
+    https://doi.org/10.1007/BF01585745). Subgradient steps improve the weights; each step yields a bound. The least
+    time of a single workload is also a bound. Memory is ignored: it can only increase the makespan.
     """
     import numpy as np
 
@@ -279,10 +278,10 @@ def bound_and_prices(seconds: Array) -> tuple[float, Array]:
 
 
 def greedy(problem: PlacementProblem) -> Array:
-    """Return the column of each workload, `NOWHERE` if no device has memory for it. Deterministic.
+    """Return the column of each workload, `UNPLACED` if no device has memory for it. Deterministic.
 
-    The longest goes first, each where it is cheapest at the prices of the bound. If memory adds up, the order by
-    memory is tried as well, and the better placement is kept.
+    The longest workload comes first, each on the cheapest device at the prices of the bound. If memory adds up, the
+    order by memory is tried too, and the better placement is kept.
     """
     import numpy as np
 
@@ -298,11 +297,11 @@ def greedy(problem: PlacementProblem) -> Array:
 
 
 def _place_in_order(problem: PlacementProblem, order: Array, seconds: Array, prices: Array, bound: float) -> Array:
-    """Place every workload in an order, among the devices with the fewest doubts: on the cheapest that ends before
-    the bound, else on the one that ends earliest."""
+    """Place workloads in an order, among the devices with the fewest doubts: on the cheapest that ends before the
+    bound, otherwise on the one that ends earliest."""
     import numpy as np
 
-    column = np.full(len(problem.workloads), NOWHERE)
+    column = np.full(len(problem.workloads), UNPLACED)
     loads, left = np.zeros(len(problem.devices)), problem.room.copy()
     for row in order:
         may = problem.allowed[row] & (problem.memory[row] <= left)

@@ -11,7 +11,7 @@ from .placement_device import Figure
 
 
 class WorkloadMode(StrEnum):
-    """`together`: all stay loaded at once, memory adds up. `in_turn`: one after the other, each with all of it."""
+    """`together`: all are loaded at once, memory adds up. `in_turn`: one after the other, each with all memory."""
 
     TOGETHER = "together"
     IN_TURN = "in_turn"
@@ -21,9 +21,9 @@ class WorkloadMode(StrEnum):
 class Workload:
     """One workload. All mappings are by the name of a device.
 
-    `memory_bytes` is its peak, `None` if unknown. `seconds` is its duration there, as a figure: `None` in it is an
-    unknown speed. `forbidden` has the reason why it may not run on a device, `doubtful` why it is unknown whether it
-    works there: it goes there only if no other device is left. `rank` prefers devices, the least first.
+    `memory_bytes` is its peak, `None` if unknown. `seconds` is its duration as a figure, with `None` for an unknown
+    speed. `forbidden` has the reason why it may not run on a device, `doubtful` why it is unknown whether it works
+    there: it is placed there only if no other device is left. `rank` prefers devices, the lowest first.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """A workload on a device: its memory in bytes, its duration there, and the reason for the choice."""
+    """A workload on a device: its memory in bytes, its duration, and the reason for the choice."""
 
     workload: str
     device: str
@@ -71,7 +71,7 @@ class Placement:
     """The device of every workload.
 
     `makespan_s` is the longest known time of a device; `bound_s` is a lower bound for every placement of the same
-    workloads. `method` is `exact` (proved optimal by branch and bound, or as near as the bound says), or `greedy`.
+    workloads. `method` is `exact` (optimal by branch and bound, or within the gap to the bound), or `greedy`.
     `remarks` are sentences.
     """
 
@@ -86,12 +86,12 @@ class Placement:
 
     @property
     def gap(self) -> float | None:
-        """How far the makespan is above the bound, as a share of it; None if no duration is known."""
+        """The distance of the makespan from the bound, as a share of the bound; None if no duration is known."""
         return self.makespan_s / self.bound_s - 1 if self.bound_s > 0 else None
 
     @property
     def unknown_speeds(self) -> int:
-        """The number of assignments of unknown duration: the makespan leaves them out."""
+        """The number of assignments of unknown duration, which the makespan excludes."""
         return sum(one.seconds.value is None for one in self.assignments)
 
     def to_dict(self) -> dict[str, Any]:

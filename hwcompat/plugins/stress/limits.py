@@ -1,4 +1,4 @@
-"""Limits of the hardware, from `limits.toml` or the inventory; a limit that neither has is unknown with a reason."""
+"""Limits of the hardware, from `limits.toml` or the inventory; an unknown limit has a reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def accelerator_limit(name: str, precision: str) -> Figure:
     if entry is None:
         return Figure(reason=f"the table of limits has no {name or 'unnamed device'}")
     if precision not in entry:
-        return Figure(reason=f"its vendor gives no figure for {precision}")
+        return Figure(reason=f"its vendor publishes no figure for {precision}")
     return Figure(value=float(entry[precision]), source=entry["source"])
 
 

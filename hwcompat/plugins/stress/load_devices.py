@@ -1,6 +1,6 @@
-"""Devices of a load: one that torch reaches, or one of PJRT's that JAX reaches in an environment of its own.
+"""Devices of a load: a torch device, or a PJRT device that JAX uses in a separate environment.
 
-Both prove that they computed: a load that runs on the host says nothing about the device.
+Both prove that the device computed: a load that runs on the host says nothing about the device.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _OF_XLA = ("float32", "bfloat16", "int8")
 
 
 class RanElsewhere(Exception):
-    """The host, or another device, ran what the device should have run."""
+    """The host, or another device, ran the load instead of the device."""
 
 
 class TorchDevice:
-    """A device of torch's. Raises `BackendUnavailable` if it is absent."""
+    """A torch device. Raises `BackendUnavailable` if it is absent."""
 
     COPY_ADDS = 0
     REFUSALS = (RuntimeError, NotImplementedError, TypeError, AttributeError)
-    """What torch raises for products that a device doesn't support."""
+    """Exceptions of torch for products that a device doesn't support."""
 
     def __init__(self, target: str) -> None:
         import torch
@@ -53,7 +53,7 @@ class TorchDevice:
         self._set_arithmetic("float32")
 
     def identity(self) -> dict[str, Any]:
-        """Return its name and version, and its identity among those that its driver lists."""
+        """Return its name and version, and its identity in the list of its driver."""
         found = {
             "name": self.info.device_name,
             "index": self.device.index or 0,
@@ -118,8 +118,8 @@ class TorchDevice:
     def prove(self, load: Any) -> None:
         """Run once under the tracers of `hardware/backends`. Raises `RanElsewhere` if the host took part.
 
-        Uses a dispatch trace, and the profiler's records of what kernels did inside themselves, or the driver's own
-        launch log if the device has one.
+        Uses a dispatch trace, and the profiler's records of work inside kernels, or the driver's own launch log if
+        the device has one.
         """
         from hwcompat.hardware.backends._launch_log import LaunchLogBackend
         from hwcompat.hardware.backends._trace import host_calls_inside, operator_trace
@@ -127,22 +127,22 @@ class TorchDevice:
         if self.is_on_host:
             return
         trace = operator_trace(self.device.type)
-        has_ledger = isinstance(self.backend, LaunchLogBackend)
-        if has_ledger:
+        has_launch_log = isinstance(self.backend, LaunchLogBackend)
+        if has_launch_log:
             self.backend.ledger.clear()
         with trace:
             load.run(1)
-        if has_ledger and not any(self.backend.ledger[name] for name in _PRODUCTS):
+        if has_launch_log and not any(self.backend.ledger[name] for name in _PRODUCTS):
             raise RanElsewhere("the device's driver launched no product")
         offloaded = trace.offloaded
-        if not has_ledger:  # the profiler takes the work of such a driver for the host's
+        if not has_launch_log:  # the profiler counts the work of such a driver as the host's
             offloaded = offloaded or host_calls_inside(lambda: load.run(1), self.device.type)
         if offloaded:
             raise RanElsewhere(f"{', '.join(sorted(offloaded))} ran on the host")
 
 
 class PjrtDevice:
-    """The device of a target, and no other. Raises `RanElsewhere` if PJRT gives one of another kind."""
+    """The device of a target. Raises `RanElsewhere` if PJRT returns one of another kind."""
 
     COPY_ADDS = 1  # else XLA returns the same array
     REFUSALS: tuple[type[Exception], ...] = ()

@@ -1,12 +1,12 @@
 """Work whose results are checked: matrix products and copies on a device, STREAM's kernels in main memory.
 
-The matrices hold small whole numbers, so that float32, TF32 and int8 give the exact product in whatever order they
-add: it is held against the factors on the host by Freivalds' method (R. Freivalds, "Probabilistic machines can use
-less running time", 1977), without a tolerance. Half precisions are held against that product within their rounding.
+The matrices hold small whole numbers, so that float32, TF32 and int8 compute the exact product in any order of
+additions. The host verifies it without a tolerance by Freivalds' method (R. Freivalds, "Probabilistic machines can
+use less running time", 1977). Half precisions are compared with that product within their rounding.
 
-Kernels of main memory and counting of bytes are those of STREAM (J. D. McCalpin, "Memory Bandwidth and Machine
+Kernels of main memory and the counting of bytes are those of STREAM (J. D. McCalpin, "Memory Bandwidth and Machine
 Balance in Current High Performance Computers", 1995), in float64; arrays are at least four times the caches, as its
-rules ask for.
+rules require.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WrongResult(Exception):
 
 
 class StressLoad(ABC):
-    """One kind of work: what a call of it counts (`work` in `unit`), and how it is run and checked."""
+    """One kind of work: the amount of a call (`work` in `unit`), and how to run and check it."""
 
     name: str
     work: float
@@ -57,11 +57,11 @@ class StressLoad(ABC):
 
     @abstractmethod
     def run(self, times: int) -> None:
-        """Run it so often; a device may still be busy afterwards."""
+        """Run it `times` times; the device may still be busy afterwards."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Overwrite the result, so that one that isn't computed again is detected."""
+        """Overwrite the result, so that a skipped computation is detected."""
 
     @abstractmethod
     def check(self) -> None:
@@ -69,11 +69,11 @@ class StressLoad(ABC):
 
     @abstractmethod
     def wait(self) -> None:
-        """Wait until the last result is there."""
+        """Wait until the last result is computed."""
 
 
 class Products(StressLoad):
-    """Square matrices of one width on a device, and their product over and over."""
+    """Repeated products of square matrices of one width on a device."""
 
     unit = "operations"
 
@@ -129,7 +129,7 @@ def _times(matrix: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDArray[A
 
 
 class Copy(StressLoad):
-    """An array in a device's own memory, copied over and over."""
+    """Repeated copies of an array in a device's own memory."""
 
     name, unit = "copy", "bytes"
 
@@ -173,12 +173,12 @@ class Stream(StressLoad):
         self.use("triad")
 
     def use(self, kernel: str) -> None:
-        """Run another of the kernels from here on."""
+        """Select the kernel of the next runs."""
         self.name = kernel
         self.work = float(KERNELS[kernel] * self.array_bytes)
 
     def run(self, times: int) -> None:
-        """Run the kernel so often. Every call has another factor, so that an old result is detected."""
+        """Run the kernel `times` times. Every call has another factor, so that an old result is detected."""
         import torch
 
         self._factor = 5.0 if self._factor == 3.0 else 3.0
@@ -193,7 +193,7 @@ class Stream(StressLoad):
             run()
 
     def wait(self) -> None:
-        return  # the processor is done when it returns
+        return  # kernels of the processor are synchronous
 
     def forget(self) -> None:
         self.a.fill_(-1.0)
@@ -213,7 +213,7 @@ class Stream(StressLoad):
 
 
 def stream_bytes(cache_bytes: int, available_bytes: int) -> tuple[int, str]:
-    """Return bytes for each of the three arrays, and a remark if memory doesn't hold as many as STREAM requires."""
+    """Return bytes for each of the three arrays, and a remark if memory is too small for STREAM's rules."""
     wanted = max(4 * cache_bytes, _LEAST_STREAM_BYTES)
     most = available_bytes // 8
     if wanted <= most:
@@ -222,12 +222,12 @@ def stream_bytes(cache_bytes: int, available_bytes: int) -> tuple[int, str]:
 
 
 def product_sizes(memory_bytes: int | None) -> list[int]:
-    """Return widths of matrices that memory holds with their products; the first in any case."""
+    """Return widths of matrices that fit into memory with their products; always includes the first."""
     return [one for one in _SIZES if one == _SIZES[0] or 32 * 4 * one * one <= (memory_bytes or 2**34)]
 
 
 def copy_sizes(memory_bytes: int | None) -> list[int]:
-    """Return bytes of arrays of up to 1 GiB that a sixteenth of the memory holds; the first in any case."""
+    """Return bytes of arrays of up to 1 GiB and a sixteenth of the memory; always includes the first."""
     return [one for one in _COPY_BYTES if one == _COPY_BYTES[0] or one <= (memory_bytes or 2**30) // 16]
 
 
@@ -235,7 +235,7 @@ Made = TypeVar("Made", bound=StressLoad)
 
 
 def suitable(make: Callable[[int], Made], sizes: Iterable[int], limit_s: float) -> tuple[Made, float]:
-    """Return the load of the largest size of which one call takes less than `limit_s`, with its seconds."""
+    """Return the load of the largest size whose call takes less than `limit_s`, and the seconds of a call."""
     chosen: tuple[Made, float] | None = None
     for size in sizes:
         if chosen is not None and chosen[1] > limit_s / 2:
@@ -250,7 +250,7 @@ def suitable(make: Callable[[int], Made], sizes: Iterable[int], limit_s: float) 
 
 
 def least_seconds(load: StressLoad) -> float:
-    """Return the least of three durations of one call: on a busy machine the others include waiting."""
+    """Return the shortest of three durations of one call: on a busy machine the others include waiting."""
     times = []
     for _ in range(3):
         load.wait()

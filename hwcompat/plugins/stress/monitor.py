@@ -40,14 +40,15 @@ def samples(sampler: Sampler, *, interval_s: float, duration_s: float | None, co
     while True:
         yield sampler.sample()
         taken += 1
-        due = max(due + interval_s, time.monotonic())  # a slow driver delays the clock; samples aren't made up
+        due = max(due + interval_s, time.monotonic())  # after a slow driver, missed samples are skipped
         if (count is not None and taken >= count) or (duration_s is not None and due - began > duration_s - 1e-6):
             return
         time.sleep(max(due - time.monotonic(), 0.0))
 
 
 def chosen_format(format: str, stream: IO[str]) -> str:
-    """Return `live` or `json`: the requested format, or what suits the stream. Raises `UsageError` without rich."""
+    """Return `live` or `json`: the requested format, or the default for the stream. Raises `UsageError` without
+    rich."""
     if format == "json" or (format == "auto" and not stream.isatty()):
         return "json"
     if not is_installed("rich"):
@@ -56,7 +57,7 @@ def chosen_format(format: str, stream: IO[str]) -> str:
 
 
 def monitor(sampler: Sampler, taken: Iterator[Sample], format: str) -> None:
-    """Show samples as they come on standard output; Ctrl-C ends it without an error."""
+    """Show samples on standard output as they arrive; Ctrl-C ends it without an error."""
     try:
         if format == "json":
             for sample in taken:
@@ -102,7 +103,7 @@ class View:
             self.history[device.vendor, device.index].append(device.compute_percent)
 
     def render(self, width: int, height: int | None = None) -> RenderableType:
-        """Return `height` lines at most for a terminal of `width` columns, with a note on what is left out."""
+        """Return at most `height` lines for a terminal of `width` columns, with a note on omitted devices."""
         from rich.console import Group
         from rich.text import Text
 
@@ -124,8 +125,8 @@ class View:
             lines.append(Text(f"{len(devices) - room} more devices don't fit this terminal"))
         if not devices:
             lines.append(Text(as_runnable("No accelerators found. Find out why: hwcompat doctor"), style="dim"))
-        silent = [one for one in devices[:room] if one.reason]
-        lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in silent]
+        without_data = [one for one in devices[:room] if one.reason]
+        lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in without_data]
         lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
         return Group(*lines)
 
@@ -191,7 +192,7 @@ def _cell(content: Any) -> Any:
 
 
 def _plain(text: str) -> str:
-    """Return a text that is printable wherever a narrow column breaks it."""
+    """Return a text that stays printable if a narrow column breaks it."""
     return printable(text).replace("::", r":\x3a")
 
 

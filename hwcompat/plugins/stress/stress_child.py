@@ -37,7 +37,7 @@ from .loads import (
 WARM_UP, SUSTAINED, SHORT = "warm-up", "sustained", "short"
 RAM = "ram"
 PJRT = TPUBackend.BACKEND_NAME
-"""The target that JAX reaches, in an environment of its own."""
+"""The target that JAX loads, in a separate environment."""
 
 _SLICES = 40
 _LONGEST_SLICE_S, _LONGEST_CALL_S = 0.5, 0.15
@@ -48,10 +48,11 @@ Say = Callable[..., None]
 
 @dataclass(frozen=True, kw_only=True)
 class StressOptions:
-    """How one device is loaded: warm up and sustain one load for so many seconds each, then each other precision or
-    kernel for a sixth of `duration_s`. `precisions` are tried in this order; the first that works is sustained.
+    """How to load one device: warm up for `warmup_s`, sustain one load for `duration_s`, then run each other
+    precision or kernel for a sixth of `duration_s` (all in seconds). `precisions` are tried in this order; the first
+    that works is sustained.
 
-    Samples are taken every `interval_s` seconds, and a child may be silent for `silence_s`.
+    Samples are taken every `interval_s` seconds; a child without output for `silence_s` is killed.
     """
 
     target: str = ""
@@ -63,7 +64,7 @@ class StressOptions:
 
 
 def is_pjrt(target: str) -> bool:
-    """Whether JAX loads a target."""
+    """Whether a target is loaded through JAX."""
     return target.partition(":")[0] == PJRT
 
 
@@ -95,7 +96,7 @@ def sustain(load: StressLoad, call_s: float, phase: str, duration_s: float, say:
 def _run_load(
     load: StressLoad, call_s: float, options: StressOptions, say: Say, *, sustained: bool
 ) -> dict[str, float]:
-    """Run a load, sustained after its warm-up or shortly; return its work with the work of one call."""
+    """Run a load, either briefly or sustained after a warm-up; return its work and that of one call."""
     phase, duration_s = (SUSTAINED, options.duration_s) if sustained else (SHORT, options.duration_s / _SHORT_SHARE)
     if sustained and options.warmup_s > 0:
         sustain(load, call_s, WARM_UP, options.warmup_s, say)
@@ -161,7 +162,7 @@ def _products(on: TorchDevice | PjrtDevice, precision: str, say: Say, size: int)
 
 
 def main() -> int:
-    """Read the options, load the device, and print how it ended."""
+    """Read the options, load the device, and print the ending."""
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
 

@@ -1,4 +1,4 @@
-"""A stress run as a page, with curves as inline SVG; `hwcompat devices show-stress FILE` shows a kept one."""
+"""A stress run as a page, with curves as inline SVG; `hwcompat devices show-stress FILE` shows a saved run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stress_html(run: Run) -> str:
 
 def device_view(device: Device) -> dict[str, Any]:
     """Return one device as the template shows it. `throttled` are the positions in time at which it was throttled."""
-    # One scale for the rate: the short loads are of other kinds.
+    # The scale of the rate is that of the sustained load: short loads may have other units.
     points = [{**one, "rate": None if one["phase"] == "short" else one["rate"]} for one in device["profile"]]
     unit = "TFLOPS" if device["bandwidth_gbps"] is None else "10⁹ bytes a second"
     end = max((float(one["elapsed_s"]) for one in points), default=0.0)
@@ -79,7 +79,7 @@ def _x(point: Point, end: float) -> float:
 
 
 def _phases(points: Sequence[Point], end: float) -> list[tuple[str, float, float]]:
-    """Return stretches of time under one kind of load: the name, and its position and width in the drawing."""
+    """Return the periods of each kind of load: the name, and its position and width in the drawing."""
     found = []
     starts = [place for place, one in enumerate(points) if not place or one["phase"] != points[place - 1]["phase"]]
     for start, after in zip(starts, [*starts[1:], len(points) - 1], strict=False):
@@ -90,10 +90,9 @@ def _phases(points: Sequence[Point], end: float) -> list[tuple[str, float, float
 
 
 def _curve(points: Sequence[Point], name: str, label: str, end: float) -> dict[str, Any]:
-    """Return a metric's curve from 0 to its maximum: `lines` and `dots` are its unbroken pieces, with gaps for
-    unknown values."""
+    """Return a metric's curve: `lines` and `dots` are its unbroken pieces, with gaps for unknown values."""
     known = [float(one[name]) for one in points if one[name] is not None]
-    # The rate's scale begins at 0, so that a sag isn't drawn larger than it is; temperature's begins at its minimum.
+    # The rate's scale begins at 0, so that a drop isn't exaggerated; temperature's begins at its minimum.
     least = min(known) if name == "temperature_c" else 0.0
     most = max(max(known), least + 1e-9)
     pieces: list[list[tuple[float, float]]] = [[]]

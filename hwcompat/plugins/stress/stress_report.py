@@ -1,4 +1,4 @@
-"""Read a stress run from its file: the rows that text, Markdown and the page share."""
+"""Read a stress run from its file, and make the rows that text, Markdown and the page share."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _span(found: Mapping[str, float] | None, unit: str, missing: str = NOTHING) 
 
 
 def _throttling(device: Device, missing: str = NOTHING) -> str:
-    """Return what throttled the device and in how many samples."""
+    """Return the reasons for throttling and the share of samples of each."""
     if (shares := device["throttled"]) is None:
         return missing
     return ", ".join(f"{name} in {100 * share:.0f} % of samples" for name, share in shares.items()) or "no"
@@ -188,5 +188,5 @@ def remark(device: Device) -> str:
         said.append("simulated: the rate says nothing about a real device")
     share = device["processor_share"]
     if share is not None and share < _OWN_SHARE:
-        said.append(f"the load got {100 * share:.0f} % of the processor: other programs used the rest")
+        said.append(f"the load got {100 * share:.0f} % of the processor; other programs used the rest")
     return "; ".join(said) or NOTHING

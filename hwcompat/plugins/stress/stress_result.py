@@ -69,10 +69,10 @@ class Bandwidth:
 
 @dataclass(frozen=True, kw_only=True)
 class Stability:
-    """How even the sustained rate was over `slices` pieces of it.
+    """The stability of the sustained rate over `slices` parts of the run.
 
-    `coefficient_of_variation` is standard deviation over mean. `sag` is how much less the last quarter did than the
-    first, as a share of the first: negative if it was faster.
+    `coefficient_of_variation` is standard deviation over mean. `sag` is the drop from the first quarter to the last,
+    as a share of the first: negative if the last was faster.
     """
 
     slices: int
@@ -91,7 +91,7 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfilePoint:
-    """One sample while the load ran. `rate` is TFLOPS, or 10^9 bytes a second for memory; `None` between pieces."""
+    """One sample under load. `rate` is TFLOPS, or 10^9 bytes a second for memory; `None` between loads."""
 
     elapsed_s: float
     phase: str
@@ -118,8 +118,8 @@ class DeviceResult:
     warmup_s: float = 0.0
     duration_s: float = 0.0
     processor_share: float | None = None
-    """For a load of the host: its share of the time of all usable threads while it was sustained. Less than 1 if
-    other programs compete, which lowers the rate."""
+    """For a load of the host: its share of the time of all usable threads under sustained load. Less than 1 if other
+    programs compete, which lowers the rate."""
 
     rates: tuple[Rate, ...] = ()
     bandwidths: tuple[Bandwidth, ...] = ()

@@ -25,7 +25,7 @@ from .stress_targets import Chosen, rounds
 from .summary import summarized
 
 _STARTING_S = 180.0
-"""Seconds that a child may take to import torch and to find its device."""
+"""The time limit in seconds for importing torch and finding the device."""
 
 _TAIL = 400
 _ENDINGS = {
@@ -45,16 +45,16 @@ class Watched:
     process: Child
     log: IO[bytes]
     events: list[Mapping[str, Any]] = field(default_factory=list)
-    heard_at: float = field(default_factory=time.monotonic)
+    last_output_at: float = field(default_factory=time.monotonic)
     has_device: bool = False
     timed_out: bool = False
     ending: tuple[StressEnding, str] = (StressEnding.FAILED, "")
     hearing: threading.Thread = field(default_factory=threading.Thread)
 
-    def end_if_silent(self) -> None:
-        """Kill it if it printed nothing for too long."""
+    def kill_if_hung(self) -> None:
+        """Kill the child if it printed nothing for too long."""
         limit = self.options.silence_s if self.has_device else max(_STARTING_S, self.options.silence_s)
-        if self.process.poll() is None and time.monotonic() - self.heard_at > limit:
+        if self.process.poll() is None and time.monotonic() - self.last_output_at > limit:
             self.timed_out = True
             self.process.end()
 
@@ -62,7 +62,7 @@ class Watched:
 def run_stress(
     chosen: Sequence[Chosen], inventory: HardwareInfo, options: StressOptions, *, sampler: Sampler, note: Note
 ) -> StressRun:
-    """Load every available device, and return the results. An absent device is skipped with its reason."""
+    """Put load on every available device, and return the results. An absent device is skipped with its reason."""
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     results: dict[str, DeviceResult] = {}
     for one in chosen:
@@ -114,7 +114,7 @@ def _round(
             until = time.monotonic() + options.interval_s
             taken.append(sampler.sample())
             for child in children:
-                child.end_if_silent()
+                child.kill_if_hung()
             while time.monotonic() < until and any(child.process.poll() is None for child in children):
                 time.sleep(0.02)
         for child in children:
@@ -147,7 +147,7 @@ def _read_events(watched: Watched, note: Note) -> None:
             event = json.loads(line)
         except ValueError:  # cut off in the middle of a line
             continue
-        watched.heard_at = time.monotonic()
+        watched.last_output_at = time.monotonic()
         watched.events.append(event)
         if event["event"] == "device":
             watched.has_device = True

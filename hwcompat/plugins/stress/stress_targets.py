@@ -1,4 +1,4 @@
-"""The devices that a stress command names, which of them are available, and which run at once."""
+"""The devices of a stress command: which are available, and which run at the same time."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Chosen:
 
 
 def is_on_host(target: str) -> bool:
-    """Whether a load is on the host: these run one after the other, accelerators all at once."""
+    """Whether a load runs on the host. Such loads run one after the other, accelerators all at once."""
     return target in _HOST or declarations_of(target).SIMULATED
 
 
 def loadable_targets() -> tuple[str, ...]:
-    """Return names of the targets that have a load: main memory, and those that torch or JAX reaches."""
+    """Return names of the targets that have a load: main memory, and those of torch or JAX."""
     from hwcompat.hardware.backends._torch import TorchBackend
 
     of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
@@ -45,9 +45,9 @@ def loadable_targets() -> tuple[str, ...]:
 
 
 def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chosen, ...]:
-    """Return a device for each name, all of a target's devices without an index, each once.
+    """Return the named devices, each once; a target without an index means all its devices.
 
-    Raises `UsageError` for an unknown one or one without a load.
+    Raises `UsageError` for an unknown target or one without a load.
     """
     from hwcompat.hardware.detection import targets
 
@@ -85,8 +85,8 @@ def _devices(
 
 
 def _count(base: str, inventory: HardwareInfo) -> int:
-    """Return how many devices of a target a driver lists; 1 if the inventory doesn't say. Torch may see fewer: then
-    the load of the others reports it."""
+    """Return how many devices of a target a driver lists; 1 if unknown. If torch finds fewer, the loads of the others
+    report it."""
     backend = declarations_of(base)
     listed = [one for one in inventory.accelerators if one.vendor == backend.VENDOR]
     devices = [one for one in listed if one.device_type in backend.VENDOR_DEVICES]
@@ -94,7 +94,7 @@ def _count(base: str, inventory: HardwareInfo) -> int:
 
 
 def rounds(chosen: Sequence[Chosen]) -> list[list[Chosen]]:
-    """Return what runs together: each load of the host in a round of its own, then all accelerators."""
+    """Return the devices that run together: each load of the host by itself, then all accelerators."""
     here = [one for one in chosen if not one.reason]
     alone = [[one] for one in here if is_on_host(one.target)]
     together = [one for one in here if not is_on_host(one.target)]

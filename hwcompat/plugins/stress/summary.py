@@ -44,7 +44,7 @@ def summarized(
     ending: StressEnding,
     reason: str,
 ) -> DeviceResult:
-    """Return the result of one device. Unknown values are `None`; a device that computed wrongly has no rate."""
+    """Return the result of one device. Unknown values are `None`; a device with wrong results has no rate."""
     target = options.target
     info = next((event for event in events if event["event"] == "device"), {})
     device = _accelerator(target, info, devices)
@@ -102,7 +102,7 @@ def _slices(events: Sequence[Event]) -> list[Event]:
 
 
 def _accelerator(target: str, info: Event, devices: Sequence[AcceleratorInfo]) -> AcceleratorInfo | None:
-    """Return the device of the driver's list that is torch's: by identity if both report it, else by index."""
+    """Return torch's device in the driver's list: by identity if both report it, otherwise by index."""
     own = [one for one in devices if one.vendor == vendor_of(target)]
     for key in ("uuid", "pci_address"):
         if info.get(key):
@@ -156,7 +156,7 @@ def _bandwidth(event: Event, limit: Figure) -> Bandwidth:
 
 
 def _digits(value: float) -> float:
-    """Return four significant digits."""
+    """Round to four significant digits."""
     return float(f"{value:.4g}")
 
 

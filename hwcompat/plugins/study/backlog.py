@@ -1,8 +1,8 @@
-"""Operators that keep model types from a target, in the order in which a kernel team would add them.
+"""Operators that block model types on a target, in the order in which a kernel team would add them.
 
-An operator is *missing* if a table says so of a type that never ran, *failing* if a check that failed names it, and
-*offloaded* if it ran on the host or would have. A type is unlocked by an operator if no other obstacle is known;
-further ones may appear after it.
+An operator is *missing* if a table says so for a type that never ran, *failing* if a failed check names it, and
+*offloaded* if it ran, or would run, on the host. An operator unlocks a type if no other obstacle is known; further
+ones may appear later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DOMAIN = re.compile(r"^onnx\..*\.")
 class Obstacles:
     """The obstacles of one type: operators with their states, and whether it was `measured`.
 
-    `other` is the first failure that names no operator; `passes`: it runs, and then there is no obstacle.
+    `other` is the first failure that names no operator; `passes`: the type works, without obstacles.
     """
 
     model_type: str
@@ -71,11 +71,11 @@ class BacklogGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """The list for one target, the operator that unlocks most first, and the counts of types.
+    """The list for one target, the operator that unlocks the most types first, and the counts of types.
 
-    `passing` and `failing` ran; `predicted` are known from the table alone, and `clear` are those of them without a
-    known obstacle. `groups` are operators that have to be added together. `other` has types by failures that name no
-    operator, `unknown` counts types by operators that no table knows.
+    `passing` and `failing` ran; `predicted` are known from the table only, and `clear` are those of them without a
+    known obstacle. `groups` are operators that must be added together. `other` has types by failures that name no
+    operator, `unknown` counts types by operators that no table lists.
     """
 
     target: str
@@ -139,7 +139,7 @@ def backlog(
 
 
 def _measured_obstacles(model_type: str, lines: Sequence[CheckLine], known: OperatorCoverage | None) -> Obstacles:
-    """Return the obstacles in a type's last run; if its failures name no operator, those of the table."""
+    """Return the obstacles in a type's last run, or those of the table if its failures name no operator."""
     failed = [line for line in lines if line.outcome is not Outcome.PASSED]
     operators = {_DOMAIN.sub("onnx.", name): OFFLOADED for line in lines for name in line.offloaded_ops}
     for line in failed:
@@ -199,7 +199,7 @@ def _item(name: str, found: Sequence[Obstacles], asked: OperatorCoverage, messag
 
 
 def _examples(name: str) -> Sequence[object]:
-    """Return how models call an operator of torch; for an ONNX type its inputs, or what becomes it."""
+    """Return how models call an operator of torch; for an ONNX operator its inputs, or its sources in torch."""
     if not name.startswith("onnx."):
         return examples(name)
     if met := nodes(name):

@@ -1,4 +1,4 @@
-"""`hwcompat backlog TARGET`: list the operators that keep model types from a target."""
+"""`hwcompat backlog TARGET`: list the operators that block model types on a target."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOWN_GROUPS = 12
 _NONE = "0"
 _LABELS = ("state", "unlocks", "part in", "because", "seen", "real size")
 _REAL_MODELS = 12
-"""The number of types that are built at their real size: each takes seconds."""
+"""The largest number of types built at their real size, since each takes seconds."""
 
 
 def report_backlog(options: Options, name: str) -> int:
@@ -40,8 +40,8 @@ def report_backlog(options: Options, name: str) -> int:
     checks, sources = _checks(options, target)
     if not checks and target.name not in known_tables():
         raise NothingMatched(
-            f"nothing is known of operators on {target}",
-            why="it has no table of operators, and there is no evidence",
+            f"the operators of {target} are unknown",
+            why="there is no table of its operators and no evidence",
             fix=f"Run some models: hwcompat run --priority high --device {target}",
         )
     found = backlog(target, stored_recipes(), checks, precision=options.precision, evidence=", ".join(sources))
@@ -62,13 +62,13 @@ def _target(name: str) -> Target:
     known = sorted({*known_targets(), *known_tables()})
     if target.name not in known:
         raise UsageError(
-            f"{echo(name)} is no target", why=did_you_mean(target.name, known), fix=f"Known: {', '.join(known)}."
+            f"{echo(name)} isn't a target", why=did_you_mean(target.name, known), fix=f"Known: {', '.join(known)}."
         )
     return target
 
 
 def _checks(options: Options, target: Target) -> tuple[list[CheckLine], list[str]]:
-    """Return the lines of kept evidence and of the folder; if both have a cell, the later ones."""
+    """Return the lines of the stored evidence and of the folder; for a cell in both, the later ones."""
     checks: list[CheckLine] = []
     sources = []
     if (kept := shipped_file(target)) is not None:
@@ -118,7 +118,7 @@ def backlog_text(found: Backlog, *, width: int = 80, most: int | None = None) ->
         parts.append([f"{number}. {one_line(item.operator)}"])
         parts[-1] += [line for label, text in facts.items() for line in _folded(f"   {label}: ", text, width, 5)]
     if most is not None and len(found.items) > most:
-        parts.append([f"and {len(found.items) - most} more (--format markdown or json shows all)"])
+        parts.append([f"and {len(found.items) - most} more (list all: --format markdown or json)"])
     parts += [_folded("", text, width, 3) for text in _appendix(found)]
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
@@ -133,7 +133,7 @@ def backlog_markdown(found: Backlog, *, level: int = 1) -> str:
     ]
     parts = [f"{'#' * level} {markdown(_title(found))}"]
     parts += [markdown(line, longest=3000) for line in _counts_text(found)]
-    parts.append(markdown_table(["", "operator", *labels], rows) if rows else "Nothing is known to stand in the way.")
+    parts.append(markdown_table(["", "operator", *labels], rows) if rows else "No known obstacles.")
     parts += [markdown(line, longest=3000) for line in _appendix(found)]
     return "\n\n".join(parts) + "\n"
 
@@ -143,19 +143,17 @@ def _folded(start: str, text: str, width: int, indent: int = 0) -> list[str]:
 
 
 def _title(found: Backlog) -> str:
-    return f"Operators to do for {found.target} ({found.precision})"
+    return f"Operators to add for {found.target} ({found.precision})"
 
 
 def _counts_text(found: Backlog) -> Iterator[str]:
-    never = (
-        f", {found.predicted} never ran ({found.clear} of them lack nothing that is known)" if found.predicted else ""
-    )
-    yield f"{found.types} model types: {found.passing} pass, {found.failing} ran and don't{never}."
-    yield f"Tables: {found.source or 'there are none for this target'}."
+    never = f", {found.predicted} never ran ({found.clear} of them have no known obstacle)" if found.predicted else ""
+    yield f"{found.types} model types: {found.passing} pass, {found.failing} fail{never}."
+    yield f"Tables: {found.source or 'none for this target'}."
     yield f"Evidence: {found.evidence or 'none'}."
     if found.unknown:
         named = [f"{name} (types: {count})" for name, count in found.unknown.items()]
-        yield f"No table knows {listed(named, _SHOWN_OTHERS)}."
+        yield f"Operators in no table: {listed(named, _SHOWN_OTHERS)}."
 
 
 def _facts(item: Item) -> dict[str, str]:
@@ -170,7 +168,7 @@ def _facts(item: Item) -> dict[str, str]:
 
 
 def _appendix(found: Backlog) -> Iterator[str]:
-    """Return what follows the list: operators that have to be added together, and failures that name none."""
+    """Return the text after the list: operators that must be added together, and failures that name none."""
     for group in found.groups[:_SHOWN_GROUPS]:
         yield f"together {', '.join(group.operators)}: unlock {listed(group.unlocks, _SHOWN_TYPES)}"
     if found.other:

@@ -34,8 +34,8 @@ from hwcompat.reports.reason_text import reason_text, texts
 from hwcompat.reports.text import text_table
 
 COLUMNS = (
-    *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),
-    *("agreement", "balanced", "caught", "wrong of yes", "abstained"),
+    *("", "cells", "true positive", "false negative", "true negative", "false positive", "no prediction"),
+    *("agreement", "balanced", "failures predicted", "wrong of positive", "abstained"),
 )
 
 
@@ -47,7 +47,7 @@ _FIGURES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The content of a report: the scores, in a half that rules were tuned on and one that they weren't, and accepted
+    """The content of a report: the scores, for types that rules were tuned on and held-out ones, and accepted
     failures of a project that pass now."""
 
     scores: Scores
@@ -61,20 +61,20 @@ class Calibration:
         rows.append(("all targets", _tally(cells)))
         tuned = [one for one in self.scores.cells if not one.held_out]
         if self.scores.first:
-            rows.append(("… as first predicted", self.as_first_predicted(held_out=held_out)))
+            rows.append(("… by the first prediction", self.as_first_predicted(held_out=held_out)))
         for name, guess in (("always yes", always_yes), ("by family", by_family(tuned))):
             rows.append((f"baseline: {name}", tally((guess(one), one.works) for one in cells)))
         return rows
 
     def as_first_predicted(self, *, held_out: bool) -> PredictionTally:
-        """Return all cells of a half, with the first prediction of those that were predicted more than once."""
+        """Return all cells of a half, with the first prediction of each."""
         first = {one.cell.id: one for one in self.scores.first}
         cells = [first.get(one.cell.id, one) for one in self.scores.cells]
         return _tally(one for one in cells if one.held_out is held_out)
 
     @property
     def rules(self) -> tuple[RuleScore, ...]:
-        """Return all rules that counted, the worst first."""
+        """Return all rules that decided a prediction, the worst first."""
         return by_rule(self.scores.cells)
 
     @property
@@ -83,8 +83,8 @@ class Calibration:
         return tuple(one for one in self.rules if one.is_poor)
 
     def wrong(self, *, said: bool | None) -> list[Scored]:
-        """Return cells that were predicted to work and fail (`said` True), to fail and work (False), or without a
-        prediction (None)."""
+        """Return the cells that fail and were predicted to work (`said` True), that work and were predicted to fail
+        (False), or without a prediction (None)."""
         return [one for one in self.scores.cells if one.said is said and (said is None or one.works is not said)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,20 +135,23 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
     head = "## " if markdown else ""
     scores = found.scores
     yield (
-        f"{len(scores.cells)} predictions were stored before a run that settled their cell; {scores.unsettled} more "
-        f"cells weren't settled by their run, and {scores.without_prediction} had no stored prediction."
+        f"{len(scores.cells)} stored predictions have a result; {scores.unsettled} more cells have no level after "
+        f"their run, and {scores.without_prediction} had no stored prediction."
     )
     if scores.first:
         yield (
-            f"{len(scores.first)} cells were predicted and settled more than once, and rules may have changed in "
-            "between: the newest counts, and a row of its own has the first."
+            f"{len(scores.first)} cells were predicted and measured more than once, and rules may have changed in "
+            "between: the newest prediction counts, and a separate row has the first."
         )
-    for held_out, title in ((True, "Held-out types: no rule was tuned on them"), (False, "Types that rules saw")):
+    for held_out, title in (
+        (True, "Held-out types: no rule was tuned on them"),
+        (False, "Types used for tuning rules"),
+    ):
         yield f"\n{head}{title}\n"
         yield _table([COLUMNS, *(_row(name, one) for name, one in found.half(held_out=held_out))], markdown)
     yield f"\n{head}Rules\n"
     yield _table([("rule", "right", "wrong", ""), *(_rule(one) for one in found.rules)], markdown)
-    titles = {True: "Predicted to work, and fails", False: "Predicted to fail, and works", None: "No prediction"}
+    titles = {True: "Predicted to work, but fails", False: "Predicted to fail, but works", None: "No prediction"}
     for said, title in titles.items():
         cells = found.wrong(said=said)
         yield f"\n{head}{title} ({len(cells)})\n"
@@ -180,7 +183,7 @@ def _cell(one: Scored) -> tuple[str, ...]:
 
 
 def _table(rows: Sequence[Sequence[str]], markdown: bool) -> str:
-    shown = text_of_markdown if markdown else one_line  # ids and reasons are text of evidence
+    shown = text_of_markdown if markdown else one_line  # ids and reasons come from evidence
     cells = [[shown(cell) for cell in row] for row in rows]
     return text_table(cells[0], cells[1:], "github" if markdown else "simple")
 
@@ -192,7 +195,7 @@ def report_calibration(options: Options) -> int:
     if not found.scores.cells:
         raise NothingMatched(
             "no prediction can be scored",
-            why=f"no run in {options.evidence} settled a cell of which something was predicted",
+            why=f"no cell in {options.evidence} has both a prediction and a result",
             fix="For example: hwcompat run --priority high --device cpu",
         )
     if options.format_ == "json":

@@ -27,16 +27,17 @@ _NARROWEST = 30
 
 
 def refresh(asked: Options, command: str) -> int:
-    """Refresh, and return the exit code: 0 if nothing has expired or all of it was measured again without a failure.
+    """Refresh, and return the exit code: 0 if nothing has expired or every expired cell was measured again without a
+    failure; 1 for a failed check, and for a cell that stays expired though its model or device was named
+    (`--allow-fallback` makes that 0); 2 after an interruption.
 
-    1 for a failed check, and for a cell that stays expired though its model or device was named (`--allow-fallback`
-    makes that 0); 2 after an interruption. Raises `NothingMatched` (5) if no cell was measured or fits, and if no
-    expired cell can run here. `command` is written into the evidence.
+    Raises `NothingMatched` (5) if no cell was measured or matches, and if no expired cell can run here. `command` is
+    written into the evidence.
     """
     evidence = asked.read_evidence()
     if evidence is None:
         raise NothingMatched(
-            "nothing was measured yet", why=f"there is no {asked.evidence}", fix="Run something first: hwcompat run"
+            "no cell was measured yet", why=f"{asked.evidence} doesn't exist", fix="Run suites first: hwcompat run"
         )
     inventory = detect()
     machine = asked.machine or machine_label()
@@ -59,7 +60,7 @@ def refresh(asked: Options, command: str) -> int:
     if not suites:
         kind = BackendUnavailable if plan.devices and not asked.allow_fallback else NothingMatched
         raise kind(
-            f"{len(left)} cell(s) have expired and none can be measured again here",
+            f"none of {len(left)} expired cell(s) can be measured again here",
             why=next(iter(left.values())),
             fix="List them: hwcompat evidence refresh --dry-run",
         )
@@ -69,7 +70,7 @@ def refresh(asked: Options, command: str) -> int:
 
     written = write_suites(suites, asked.output_dir, force=asked.force)
     edited = [one for one in written if str(one.state) == "edited" and not asked.force]
-    note(*(f"{one.path} was edited by hand and is left alone (--force overwrites it)" for one in edited))
+    note(*(f"{one.path} was edited by hand and is not overwritten (--force overwrites it)" for one in edited))
     code = run_suites(
         asked, written, inventory, project and replace(project, kept=suites, left_by="refresh"), command
     )
@@ -85,16 +86,14 @@ def refresh(asked: Options, command: str) -> int:
 
 def _result_text(expired: int, measured: int, left: Mapping[str, str]) -> str:
     lines = [f"Refreshed   {measured} of {expired} expired cell(s)"]
-    lines += [f"Still       {cell} is expired: {why}" for cell, why in list(left.items())[:_SHOWN]]
+    lines += [f"Expired     {cell}: {why}" for cell, why in list(left.items())[:_SHOWN]]
     if len(left) > _SHOWN:
-        lines.append(
-            f"Still       {len(left) - _SHOWN} more are expired (list them: hwcompat evidence refresh --dry-run)"
-        )
+        lines.append(f"Expired     {len(left) - _SHOWN} more (list them: hwcompat evidence refresh --dry-run)")
     return "\n".join(map(printable, lines))
 
 
 def refresh_table(plan: RefreshPlan, width: int) -> str:
-    """Return a table of what would run with its time, what can't with its reason, and the sum."""
+    """Return tables of the cells that would run, with their time, and of the others, with the reason, and the sum."""
     room = max([len(one.cell.id) for one in plan.cells], default=0)
     words = max(_NARROWEST, width - room - 26)
     run: list[list[str]] = []
@@ -108,14 +107,14 @@ def refresh_table(plan: RefreshPlan, width: int) -> str:
         headings = ("cell", "showed", "expired because", "time")
         parts.append(text_table(headings, run, widths=[None, None, words, None]))
     if stay:
-        parts.append(text_table(("cell", "showed", "stays expired because"), stay, widths=[None, None, words]))
+        parts.append(text_table(("cell", "last level", "stays expired because"), stay, widths=[None, None, words]))
     return obeyed_by_none("\n\n".join([*parts, _summary(plan)]))
 
 
 def _summary(plan: RefreshPlan) -> str:
-    """Return how many cells have expired, and what measuring them again takes."""
+    """Return how many cells have expired, and how long measuring them again takes."""
     if not plan.cells:
-        return f"Nothing has expired: {plan.looked_at} measured cell(s) still hold."
+        return f"Nothing has expired: {plan.looked_at} measured cell(s) are valid."
     left = f"; {len(plan.left)} can't be measured again here" if plan.left else ""
     text = f"{len(plan.cells)} of {plan.looked_at} measured cell(s) have expired{left}."
     cells, total = len(plan.runnable), plan.total
@@ -123,13 +122,13 @@ def _summary(plan: RefreshPlan) -> str:
         return text
     jobs = f"{total.jobs} at a time" if total.jobs > 1 else "one after the other"
     if total.seconds is None:
-        return f"{text} How long {cells} cell(s), {jobs}, take is unknown."
+        return f"{text} Time for {cells} cell(s), {jobs}: unknown."
     unknown = f", and {total.unknown} more whose time is unknown" if total.unknown else ""
     return f"{text} About {_time(total.seconds)} for {cells - total.unknown} cell(s), {jobs}{unknown}."
 
 
 def _time(seconds: float | None) -> str:
-    """Return seconds below two minutes, else minutes, else hours: an estimate has no more digits."""
+    """Return a rounded time: in seconds below two minutes, then in minutes, then in hours."""
     if seconds is None:
         return "unknown"
     if seconds < 120:
@@ -138,7 +137,7 @@ def _time(seconds: float | None) -> str:
 
 
 def refresh_json(plan: RefreshPlan, timestamp: str) -> str:
-    """Return the same as data; `schemas/refresh.json` describes it."""
+    """Return the plan as JSON; `schemas/refresh.json` describes it."""
     data: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "timestamp": timestamp,

@@ -1,4 +1,4 @@
-"""`hwcompat localize CELL`: report the first module or node that gives other values than the reference."""
+"""`hwcompat localize CELL`: report the first module or node that differs from the reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAID = {
     LocalizationOutcome.NAMED: "wrong by itself",
     LocalizationOutcome.PRECISION: "beyond tolerance by rounding alone",
     LocalizationOutcome.GROWS: "errors add up",
-    LocalizationOutcome.UNNAMED: "outputs are wrong, no place is",
+    LocalizationOutcome.UNNAMED: "outputs are wrong, no single place is",
     LocalizationOutcome.BROKE: "broke",
 }
 
@@ -58,9 +58,9 @@ def localization_markdown(found: Localization) -> str:
     if found.place is not None and found.finding is not LocalizationOutcome.BROKE:
         lines += [f"- {line}" for line in _facts(found.place)]
     error = "not computed" if found.outputs_error is None else f"{found.outputs_error:.2e}"
-    lines.append(f"- Outputs: error {error} of their scale, tolerance {found.tolerance:g}")
+    lines.append(f"- Outputs: error {error} relative to their scale, tolerance {found.tolerance:g}")
     if found.compared:
-        left = f", {found.left_out} left out" if found.left_out else ""
+        left = f", {found.left_out} skipped" if found.left_out else ""
         lines.append(
             f"- Compared: {found.compared} {found.granularity}s{left}; reference: {markdown(found.reference)}"
         )
@@ -96,12 +96,12 @@ def _facts(place: ErrorPlace) -> list[str]:
         facts[0] += f"; the reference has {_shape(place.expected_shape, place.expected_dtype)}"
     facts.append(f"Error with the reference's inputs: {_error(place.own_error)} of the tensor's scale")
     if place.error is not None:
-        handed = "" if place.input_error is None else f" (its inputs: {_error(place.input_error)})"
-        facts.append(f"Error in the run as it was: {_error(place.error)}{handed}")
+        inputs = "" if place.input_error is None else f" (its inputs: {_error(place.input_error)})"
+        facts.append(f"Error in the ordinary run: {_error(place.error)}{inputs}")
     if place.module:
         facts.append(f"Module: {code(place.module)}")
     if place.within:
-        facts.append(f"Not told apart from: {', '.join(map(code, place.within[:_SHOWN]))}")
+        facts.append(f"Not distinguishable from: {', '.join(map(code, place.within[:_SHOWN]))}")
     return facts
 
 

@@ -21,7 +21,14 @@ from hwcompat.hardware.evidence.store import read_folder
 from hwcompat.hardware.evidence.writer import new_run_id, now
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT
 from hwcompat.hardware.plain_text import json_text
-from hwcompat.plugins.triage.remedies.try_remedies import CellTried, TrialState, TriedRemedy, Workplace, try_cell
+from hwcompat.plugins.triage.remedies.try_remedies import (
+    STATE_TEXT,
+    CellTried,
+    TrialState,
+    TriedRemedy,
+    Workplace,
+    try_cell,
+)
 from hwcompat.reports.delivery import print_or_write
 from hwcompat.reports.finding import COSTS
 from hwcompat.reports.report_request import Request
@@ -31,22 +38,15 @@ FOLDER = OUTPUT / "remedies"
 """The folder of the evidence of tries: one folder for each run, apart from the user's evidence."""
 
 SCHEMA_VERSION = 1
-NOT_TURNED = 1
+NOT_FIXED = 1
 _SHOWN = 5
-_SAID = {
-    TrialState.TURNED: "turned",
-    TrialState.BETTER: "better, not turned",
-    TrialState.FAILS: "still fails",
-    TrialState.NOT_APPLICABLE: "changes nothing here",
-    TrialState.NOT_RUN: "could not be measured",
-}
 
 
 def try_remedies(request: Request, names: Sequence[str]) -> int:
     """Try remedies, print or write the results, and return the exit code.
 
     0 if every cell was fixed, or works unchanged; 5 if no remedy applies to any of them; 1 otherwise. Raises
-    `UsageError` for an invalid cell, `NothingMatched` (5) for a pattern that fits no failing cell of the evidence.
+    `UsageError` for an invalid cell, `NothingMatched` (5) for a pattern that matches no failing cell of the evidence.
     """
     evidence = request.evidence or (DEFAULT_EVIDENCE if DEFAULT_EVIDENCE.is_dir() else None)
     if request.evidence is not None:
@@ -73,11 +73,11 @@ def exit_code(found: Sequence[CellTried]) -> int:
         return 0
     if not any(one.works or one.tried or one.problem for one in found):
         return NothingMatched.exit_code
-    return NOT_TURNED
+    return NOT_FIXED
 
 
 def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]:
-    """Return the named cells, and the failing ones of the evidence that fit a pattern, each once."""
+    """Return the named cells, and the failing ones of the evidence that match a pattern, each once."""
     lines = read_latest(evidence).checks if evidence else ()
     known = {line.cell_id for line in lines}
     failing = sorted({line.cell_id for line in lines if line.outcome.is_failure})
@@ -101,9 +101,9 @@ def _nothing_matches(pattern: str, failing: Sequence[str], evidence: Path | None
     shown = ", ".join(echo(cell) for cell in failing[:_SHOWN])
     where = f"of {evidence}" if evidence else "since there is no evidence"
     return NothingMatched(
-        f"{echo(pattern)} fits no failing cell {where}",
-        why="a pattern chooses among cells that were measured and failed",
-        fix=f"Failing are: {shown}." if shown else "Name a cell, as bert/fill-mask/cpu/float32.",
+        f"{echo(pattern)} matches no failing cell {where}",
+        why="a pattern selects among cells that were measured and failed",
+        fix=f"Failing cells: {shown}." if shown else "Name a cell, for example bert/fill-mask/cpu/float32.",
     )
 
 
@@ -113,9 +113,9 @@ def _nothing_matches(pattern: str, failing: Sequence[str], evidence: Path | None
 def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
     """Return a heading for each cell, a table of tries, the smallest change that fixed it, and how to apply it."""
     lines = [
-        "# Remedies",
+        "# Fixes",
         "",
-        f"{_count_fixed(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}.",
+        f"Fixed {_count_fixed(cells)} of {len(cells)} cell(s). Evidence of the tries: {code(folder)}.",
     ]
     for one in cells:
         lines += ["", f"## {code(one.cell.id)}", "", *_cell_markdown(one)]
@@ -128,31 +128,31 @@ def _count_fixed(cells: Sequence[CellTried]) -> int:
 
 def _cell_markdown(one: CellTried) -> list[str]:
     if one.works:
-        return [f"Works as it is: level {one.level}, nothing to remedy."]
+        return [f"Works unchanged: level {one.level}."]
     if one.problem:
         return [f"Not measured: {markdown(one.problem)}"]
-    lines = [f"As it is: {code(one.error_type)}, {markdown(one.why)}"]
+    lines = [f"Baseline: {code(one.error_type)}, {markdown(one.why)}"]
     if one.tried:
         rows = [(code(tried.step.id), markdown(_result_text(tried))) for tried in one.tried]
-        lines += ["", markdown_table(("remedy", "what came of it"), rows), ""]
+        lines += ["", markdown_table(("fix", "result"), rows), ""]
     found = one.smallest
     if found is None:
-        return [*lines, f"{'None of them turned it' if one.tried else 'No remedy'}: {markdown(one.reason)}"]
+        return [*lines, f"{'No fix worked' if one.tried else 'No fix applies'}: {markdown(one.reason)}"]
     remedy = found.step.remedy
     lines += [
-        f"- smallest change: {code(found.step.id)}, {markdown(remedy.says)}",
-        f"- write: {code(write_of(found))}",
-        f"- cost: {markdown('; '.join(f'{name}: {remedy.cost[name]}' for name in COSTS))}",
+        f"- Smallest fix: {code(found.step.id)}, {markdown(remedy.says)}",
+        f"- Apply it: {code(write_of(found))}",
+        f"- Cost: {markdown('; '.join(f'{name}: {remedy.cost[name]}' for name in COSTS))}",
     ]
     if one.not_tried:
-        lines.append(f"- not tried, since no smaller change: {', '.join(map(code, one.not_tried))}")
+        lines.append(f"- Not tried, because not smaller: {', '.join(map(code, one.not_tried))}")
     return lines
 
 
 def _result_text(one: TriedRemedy) -> str:
-    said = f"{_SAID[one.state]} (level {one.level}, {one.seconds:.0f} s)"
-    what = "; ".join(one.conditions) if one.state is TrialState.TURNED else one.why
-    return f"{said}: {what}" if what else said
+    text = f"{STATE_TEXT[one.state]} (level {one.level}, {one.seconds:.0f} s)"
+    details = "; ".join(one.conditions) if one.state is TrialState.FIXED else one.why
+    return f"{text}: {details}" if details else text
 
 
 def write_of(one: TriedRemedy) -> str:
@@ -164,7 +164,7 @@ def write_of(one: TriedRemedy) -> str:
 
 
 def remedies_json(cells: Sequence[CellTried], folder: str, timestamp: str) -> str:
-    """Return everything as data."""
+    """Return the results of all cells as JSON."""
     data = {
         "schema_version": SCHEMA_VERSION,
         "timestamp": timestamp,
@@ -176,7 +176,7 @@ def remedies_json(cells: Sequence[CellTried], folder: str, timestamp: str) -> st
 
 
 def cell_to_dict(one: CellTried) -> dict[str, Any]:
-    """Return a cell as data."""
+    """Return the results of a cell as JSON values."""
     found = one.smallest
     return {
         **json_values(one),

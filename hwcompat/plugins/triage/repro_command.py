@@ -1,7 +1,7 @@
 """`hwcompat repro CELL`: write a folder with a script that shows a failure without hwcompat, and an issue text.
 
-Exit codes: 0 if the script fails the same way as the check, 1 if it doesn't or nothing fails here any more, 4 if no
-script can show it, 5 if no failure of the cell is known.
+Exit codes: 0 if the script fails the same way as the check, 1 if it doesn't or nothing fails here anymore, 4 if no
+script can show the failure, 5 if no failure of the cell is known.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ if TYPE_CHECKING:
     from hwcompat.reports.report_request import Request
 
 TARGETS = tuple(name for name in built_in_targets() if backend_class(name).CALLED_BY_SCRIPTS)
-"""Targets whose runtime is public, and is called by a script in a few lines."""
+"""Targets whose runtime is public and can be called by a short script."""
 
 ORDER = (
     *("matches_reference", "honours_mask", "generates_like_reference", "cache_matches", "backward", "save_reload"),
     *("matches_recorded", "builds", "runs_natively"),
 )
-"""The order in which a check is chosen of several that fail, the most informative first."""
+"""Checks in the order in which a failing one is chosen, the most informative first."""
 
 DEFAULT_FOLDER = OUTPUT / "repro"
 README = "README.md"
 _OWN_FILES = frozenset({SCRIPT, README, ANSWER})
 _MINIMUM_S = 120.0
-"""The least seconds for a script; else as long as its check took, which did more."""
+"""The shortest time limit of a script in seconds; otherwise the duration of its check, which did more."""
 
 _OWN_KINDS = (".safetensors", ".npz", ".xml", ".bin", ".onnx", ".data")
 
 
 def report_repro(request: Request, text: str) -> int:
-    """Write the folder, print what the script showed, and return the exit code."""
+    """Write the folder, print the result of the script, and return the exit code."""
     cell = Cell.parse(text)
     folder = (request.output_dir or DEFAULT_FOLDER) / cell.slug
     captured, judgement = make_repro(cell, _evidence(request), folder)
-    said = "reproduced the same way" if judgement.same else "NOT reproduced the same way"
+    said = "reproduced" if judgement.same else "NOT reproduced"
     click.echo(f"{cell.id}, {captured.check}: {said}")
     click.echo(f"  {judgement.why}")
     click.echo(f"  {folder / SCRIPT}")
-    click.echo(f"  {folder / README}" + ("" if judgement.same else ", which says so"))
+    click.echo(f"  {folder / README}" + ("" if judgement.same else " (states the difference)"))
     return 0 if judgement.same else 1
 
 
@@ -83,7 +83,7 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[Cap
     refuse(cell)
     inventory = inventory_here()
     if absent := why_absent(cell.target, inventory):
-        raise UsageError(f"{cell.target} isn't here, and a script has to be seen failing", why=absent)
+        raise UsageError(f"{cell.target} isn't available, and the script must run to show the failure", why=absent)
     known = as_run_before(cell, evidence)
     checks = failing_checks(known.lines)
     if known.lines and not checks:
@@ -91,7 +91,7 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[Cap
     planned = _planned(known)
     source = model_source(planned.text)
     _empty(folder)
-    note(f"running {', '.join(checks) or 'the suite'} of {cell} again, watched …")
+    note(f"running {', '.join(checks) or 'the suite'} of {cell} again and recording it …")
     limit = backend_class(cell.target.name).DEADLINE_S
     captured = capture(
         planned.text,
@@ -112,18 +112,18 @@ def refuse(cell: Cell) -> None:
     name = resolve_target(str(cell.target)).name
     if backend_class(name).SIMULATED:
         raise UsageError(
-            f"{cell} cannot be shown without this product", why=f"{name} exists only here: there is no upstream"
+            f"{cell} cannot be shown without hwcompat", why=f"{name} is part of hwcompat, so it has no upstream"
         )
     if name not in TARGETS:
         raise UsageError(
             f"{cell} cannot be shown by a script yet",
-            why=f"nothing is known here of how {name} is called without our worker or plugin",
-            fix=f"Known: {', '.join(TARGETS)}.",
+            why=f"scripts for {name} aren't supported",
+            fix=f"Supported: {', '.join(TARGETS)}.",
         )
     if cell.task in (GRAPH_TASK, MODULE_TASK):
         raise UsageError(
             f"{cell} cannot be shown by a script yet",
-            why="it is a graph file or code of somebody's own, which isn't ours to copy into an issue",
+            why="the model is your own code or graph file, which isn't copied into an issue",
         )
 
 
@@ -146,7 +146,7 @@ def _planned(known: ExpiredCell) -> PlannedSuite:
     """Return the suite of the cell as it is rendered now."""
     cell = known.cell
     if not known.lines and not is_known(cell.model):
-        raise ModelError(f"{echo(cell.model)} is no model type", fix=did_you_mean(cell.model, known_types()))
+        raise ModelError(f"{echo(cell.model)} isn't a model type", fix=did_you_mean(cell.model, known_types()))
     try:
         return plan_again(known, (), (), load_rules(), inventory_here())
     except ModelError as error:
@@ -157,10 +157,10 @@ def _planned(known: ExpiredCell) -> PlannedSuite:
 
 
 def _empty(folder: Path) -> None:
-    """Empty a folder of an earlier or interrupted repro. Raises `OutputError` if it has other files."""
+    """Empty a folder of an earlier or interrupted repro. Raises `OutputError` if it contains other files."""
     there = list(folder.iterdir()) if folder.is_dir() else []
     if not all(path.name in _OWN_FILES or path.suffix in _OWN_KINDS for path in there):
-        raise OutputError(f"{folder} is in the way", why="it holds something else than a repro")
+        raise OutputError(f"{folder} exists", why="it contains files that aren't of a repro")
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -177,7 +177,7 @@ def _write_folder(
     runs: Sequence[RunLine],
     limit: float,
 ) -> tuple[CapturedFailure, ReproMatch]:
-    """Write the script, run it, use the next way if it shows something else, and write the issue."""
+    """Write the script, run it, try the next way if it shows another failure, and write the issue."""
     title = title_of(cell, captured, getattr(planned.profile.recipe, "model_class", ""))
     story, arrays = story_of(cell, captured), arrays_in(folder)
     way = captured.step.way if captured.step else None
@@ -237,5 +237,5 @@ def _checkpoint(source: ModelSource, planned: PlannedSuite) -> tuple[str, ...]:
     if folder is None:
         folder = next((one for one in named_folders() if one.is_dir() and weights_hash(one) == revision), None)
     if folder is None:
-        raise UsageError("the checkpoint isn't here", fix="Name its folder in HWCOMPAT_CHECKPOINTS.")
+        raise UsageError("the checkpoint isn't here", fix="Set HWCOMPAT_CHECKPOINTS to its folder.")
     return (str(folder.resolve()),)

@@ -22,7 +22,7 @@ _LONGEST_ALIKE = 160
 
 @dataclass(frozen=True, kw_only=True)
 class ReproMatch:
-    """Whether the failure is the `same`, and `why`: what was compared, or what is different."""
+    """Whether the failure is the `same`, and `why`: the comparison, or the difference."""
 
     same: bool
     why: str
@@ -31,11 +31,11 @@ class ReproMatch:
 def judge(captured: CapturedFailure, shown: Shown) -> ReproMatch:
     """Compare how the script ended with what the check showed."""
     if shown.code == 0:
-        return _no("the script does not fail: the fault lies in how the runtime is called here, not in the runtime")
+        return _no("the script doesn't fail, so the fault is in how hwcompat calls the runtime, not in the runtime")
     if captured.shape is Shape.TIMEOUT or shown.code is None:
         same = captured.shape is Shape.TIMEOUT and shown.code is None
         text = f"no answer in {shown.seconds:.0f} s" if shown.code is None else _ended(shown)
-        return ReproMatch(same=same, why=f"{'both gave' if same else 'the script gave'} {text}" if same else text)
+        return ReproMatch(same=same, why=f"both: {text}" if same else text)
     if captured.shape is Shape.CRASHED or shown.code < 0:
         same = captured.shape is Shape.CRASHED and -shown.code == captured.signal
         return ReproMatch(
@@ -52,10 +52,10 @@ def _judge_numbers(captured: CapturedFailure, shown: Shown) -> ReproMatch:
     if captured.error is None:  # tokens were compared
         same = captured.message in shown.printed
         return ReproMatch(
-            same=same, why=f"tokens: {captured.message}{' in both' if same else '; the script gave others'}"
+            same=same, why=f"tokens: {captured.message}{' in both' if same else '; the script computes other tokens'}"
         )
     limit = captured.tolerance or 0.0
-    figures = f"off by {captured.error:.2g} in the check, by {shown.error:.2g} in the script ({limit:g} is allowed)"
+    figures = f"off by {captured.error:.2g} in the check, by {shown.error:.2g} in the script (tolerance {limit:g})"
     if captured.error <= limit or shown.error <= limit:
         return _no(figures)
     same = _same_order(captured.error, shown.error)
@@ -70,14 +70,14 @@ def _same_order(one: float, other: float) -> bool:
 
 def _judge_exceptions(captured: CapturedFailure, shown: Shown) -> ReproMatch:
     if shown.error is not None:
-        return _no(f"the check raised {captured.exception}, and the script gives numbers off by {shown.error:.2g}")
+        return _no(f"the check raised {captured.exception}, and the script computes numbers off by {shown.error:.2g}")
     first, second = _core(captured.message), _core(shown.message)
-    # What a worker raises reaches us as text: the class is lost, the runtime's own status is in the message.
+    # An exception of a worker arrives as text: without the class, with the runtime's own status in the message.
     if captured.exception in (shown.exception, "WorkerError") and _similar(first, second):
         return _yes(f"{shown.exception} in both, with the same message")
     named, said = set(_OPERATOR.findall(first)), set(_OPERATOR.findall(second))
     if named and named == said:
-        return _yes(f"{shown.exception} in both, which name {', '.join(sorted(named))}")
+        return _yes(f"{shown.exception} in both messages, with {', '.join(sorted(named))}")
     if captured.exception == shown.exception and not (named or said):
         before, after = identify(first), identify(second)
         if before.error_type == after.error_type != "unknown" and before.cause == after.cause:
@@ -87,7 +87,7 @@ def _judge_exceptions(captured: CapturedFailure, shown: Shown) -> ReproMatch:
 
 
 def _core(message: str) -> str:
-    """Return a message from the runtime's own status on, if it has one."""
+    """Return a message from the runtime's own status onward, if it has one."""
     _, found, rest = message.partition(_RUNTIMES)
     return found + rest if found else message
 

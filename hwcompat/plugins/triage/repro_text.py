@@ -26,12 +26,12 @@ _NAMES = {
     Way.QNN_GRAPH: "ONNX Runtime's QNN provider",
 }
 _CHECKS = {
-    "matches_reference": "The same weights and inputs in float64 on the CPU give other numbers.",
-    "honours_mask": "Only positions that the attention mask rules out differ from the inputs of what is expected.",
-    "generates_like_reference": "Greedy decoding with a cache is held against float64 without one.",
-    "cache_matches": "Logits decoded step by step are held against one pass over the whole sequence.",
+    "matches_reference": "Expected are the outputs for the same weights and inputs in float64 on the CPU.",
+    "honours_mask": "The inputs of the expected outputs differ only at positions that the attention mask excludes.",
+    "generates_like_reference": "Expected is greedy decoding in float64 without a cache.",
+    "cache_matches": "Logits decoded step by step are compared with one pass over the whole sequence.",
     "save_reload": "The model was saved and loaded again before it ran.",
-    "backward": "The gradients of a weighted sum of all outputs are held against float64.",
+    "backward": "The gradients of a weighted sum of all outputs are compared with float64.",
 }
 _DOES = {
     Does.BUILD: "building the model",
@@ -45,7 +45,7 @@ _PRINTED = 4000
 
 
 def plain(text: str) -> str:
-    """Return text of any origin without folders of this machine, names of people, and secrets."""
+    """Return text of any origin without paths of this machine, names of people, and secrets."""
     return redact(_PATH.sub("", text))
 
 
@@ -64,11 +64,11 @@ def what_failed(captured: CapturedFailure) -> str:
     if captured.shape is Shape.RAISED:
         message = next((line for line in reversed(captured.message.strip().splitlines()) if line.strip()), "")
         if captured.left:
-            return one_line(f"it does not take {captured.left}", longest=120)
+            return one_line(f"it doesn't support {captured.left}", longest=120)
         kind = "" if captured.exception == "WorkerError" else f"{captured.exception}: "  # whose message has the class
         return one_line(plain(f"{kind}{message}"), longest=120)
     if captured.error is None:
-        return "other tokens than expected"
+        return "tokens differ from the expected ones"
     return f"{captured.worst or 'output'} is off by {captured.error:.2g} of its scale"
 
 
@@ -78,20 +78,20 @@ def story_of(cell: Cell, captured: CapturedFailure) -> tuple[str, ...]:
     if step is None:
         return ()
     where = f" on {step.device}" if step.device and step.way is not Way.OPENVINO_CONVERT else ""
-    said = [f"What fails: {_DOES[step.does]} with {_NAMES[step.way]}{where}, {cell.precision} was asked for."]
+    said = [f"What fails: {_DOES[step.does]} with {_NAMES[step.way]}{where}, in {cell.precision}."]
     if made_by := step.facts.get("made_by"):
         said.append(f"The graph was made by {one_line(made_by)}.")
     if step.facts.get("emulated"):
-        said.append("It ran on Qualcomm's emulator of HTP, as its wheel for this machine holds it, not on an NPU.")
+        said.append("It ran on Qualcomm's HTP emulator from the wheel for this machine, not on an NPU.")
     if captured.left:
-        said.append(f"A session that is not strict leaves to the host: {one_line(captured.left)}.")
+        said.append(f"With fallback enabled, these operators run on the host: {one_line(captured.left)}.")
     if captured.computed_in and captured.computed_in != cell.precision:
         said.append(
-            f"It is computed in {one_line(captured.computed_in, longest=40)}, which the tolerance allows for."
+            f"The device computes in {one_line(captured.computed_in, longest=40)}; the tolerance is for that."
         )
     if captured.shape is Shape.NUMBERS:
         said.append(_CHECKS.get(captured.check, ""))
-        said.append("An error is the largest difference over the standard deviation of what is expected.")
+        said.append("Errors are the largest difference over the standard deviation of the expected output.")
     return tuple(filter(None, said))
 
 
@@ -105,7 +105,7 @@ def issue_text(
     script: str,
     run: RunLine | None,
 ) -> str:
-    """Return the Markdown of an issue. `run` is the run in which it was seen, None if it was run for this alone."""
+    """Return the Markdown of an issue. `run` is the run in which the failure was seen, None without one."""
     needs = re.search(r"^Needs +(.*)$", script, re.MULTILINE)
     how = re.search(r"^Run +(.*)$", script, re.MULTILINE)
     return "\n".join(
@@ -121,7 +121,7 @@ def issue_text(
             "## How to run",
             "",
             f"{code(how[1] if how else 'python repro.py')} beside the files in this folder. "
-            f"It needs {markdown(needs[1]) if needs else 'the packages below'}, and ends with 1 where it fails.",
+            f"It needs {markdown(needs[1]) if needs else 'the packages below'}, and exits with 1 if it fails.",
             "",
             "## Versions",
             "",
@@ -160,19 +160,19 @@ def _run_facts(run: RunLine | None, needs: Sequence[str]) -> list[str]:
     if not kept:
         return []
     lines = "\n".join(f"{name} {version}" for name, version in sorted(kept.items()))
-    return ["", f"Seen first in a run of {markdown(run.started_at[:10])}, with:", "", fenced(lines)]
+    return ["", f"First seen in a run on {markdown(run.started_at[:10])}, with:", "", fenced(lines)]
 
 
 def _printed(text: str) -> str:
-    """Return a name or version that can be printed: evidence may come from anywhere."""
+    """Return a name or version that can be printed: evidence is untrusted."""
     return one_line(plain(text), longest=60)
 
 
 def _checked(captured: CapturedFailure, judgement: ReproMatch) -> str:
     why = markdown(plain(judgement.why), longest=600)
     if judgement.same:
-        return f"The script was run alone, and fails the same way as the check {code(captured.check)} did: {why}."
+        return f"The script ran by itself and failed the same way as the check {code(captured.check)}: {why}."
     return (
-        f"**The script does not show what the check {code(captured.check)} showed**: {why}. "
-        "Don't report it before that is understood."
+        f"**The script doesn't reproduce the failure of the check {code(captured.check)}**: {why}. "
+        "Don't report it until you know why."
     )

@@ -38,7 +38,7 @@ from .upstream.device_spec import torch_backend
 TASK = "upstream-tests"
 """The task in the ids of cells: transformers tests all classes of a type in one file."""
 
-UNSEEN = "where it computed: transformers' tests don't prove placement; they only read which device to use"
+UNSEEN = "placement: transformers' tests read which device to use, but don't prove that it computed"
 
 LIBRARY = "transformers"
 _SOURCE = Path("src", LIBRARY, "__init__.py")
@@ -49,7 +49,7 @@ _MOST_SHOWN = 20
 def report_upstream(asked: Options, folder: Path, command: str) -> int:
     """Run the tests and print their outcomes; return the exit code of the worst of them.
 
-    Raises what `run_file` raises, then without a line of evidence; `OutputError` if evidence can't be written.
+    Raises what `run_file` raises, without evidence; `OutputError` if evidence can't be written.
     """
     _check(asked)
     agree_with_installed(read_checkout(folder))
@@ -82,39 +82,39 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
             codes.append(_exit_code(run))
             click.echo(_text(run, cell, writer.path))
             if run.interrupted:
-                click.echo("error: interrupted: what was done is kept, the rest is not_run", err=True)
+                click.echo("error: interrupted: results so far are kept, the other tests are not_run", err=True)
                 return INTERRUPTED
-    click.echo("These are reference tests: they set no level and count as no check.", err=True)
+    click.echo("These are reference tests: they don't set a level and don't count as checks.", err=True)
     return max(codes, key=lambda code: (code == 1, code))
 
 
 def _check(asked: Options) -> None:
     if not asked.models or "-" in asked.models:
-        raise UsageError("upstream needs the model types by name", fix="For example: --model bert --model vit")
+        raise UsageError("upstream needs model types", fix="For example: --model bert --model vit")
 
 
 def read_checkout(folder: Path) -> str:
-    """Return the version that the sources of a checkout state. Raises `BrokenInput` if it is none or states none."""
+    """Return the version in the sources of a checkout. Raises `BrokenInput` if there is none."""
     if not folder.is_dir():
-        raise BrokenInput(f"{echo(str(folder))} is no folder", fix=f"Name a checkout of {LIBRARY}.")
+        raise BrokenInput(f"{echo(str(folder))} isn't a folder", fix=f"Pass a checkout of {LIBRARY}.")
     source = folder / _SOURCE
     found = _VERSION.search(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else None
     if found is None:
-        raise BrokenInput(f"{echo(str(folder))} is no checkout of {LIBRARY}", why=f"{_SOURCE} states no version")
+        raise BrokenInput(f"{echo(str(folder))} isn't a checkout of {LIBRARY}", why=f"{_SOURCE} has no version")
     return found[1]
 
 
 def agree_with_installed(version: str) -> None:
-    """Raise `UsageError`, naming both, if another version than the checkout's is installed: its tests would be of
-    another library than the one that models run with here."""
+    """Raise `UsageError` with both versions if the installed one isn't the checkout's: its tests would test another
+    library than the one that runs models here."""
     try:
         installed = importlib.metadata.version(LIBRARY)
     except importlib.metadata.PackageNotFoundError as error:
-        raise UsageError(f"{LIBRARY} isn't installed, so its tests have nothing to test") from error
+        raise UsageError(f"{LIBRARY} isn't installed", fix=f"pip install {LIBRARY}=={version}") from error
     if canonicalize_version(installed) != canonicalize_version(version):
         raise UsageError(
-            f"the checkout is {LIBRARY} {version}, and {installed} is installed",
-            why="tests of one version say nothing of another",
+            f"the checkout is {LIBRARY} {version}, but {installed} is installed",
+            why="tests of one version don't apply to another",
             fix=f"Check out v{installed}, or install {LIBRARY}=={version}.",
         )
 
@@ -134,12 +134,12 @@ def modeling_tests(checkout: Path, names: Sequence[tuple[str, str]]) -> Path:
     raise ModelError(
         f"{echo(str(checkout))} has no tests of {names[0][0]}",
         why=f"tests/models has {'several files' if elsewhere else 'no file'} {name}",
-        fix="" if models.is_dir() else "Name the root of a checkout; a source distribution has no tests of models.",
+        fix="" if models.is_dir() else "Pass the root of a checkout; a source distribution has no tests of models.",
     )
 
 
 def _targets(devices: Sequence[str]) -> tuple[Target, ...]:
-    """Return the named targets; `auto`, and nothing, is the best that torch can use here."""
+    """Return the named targets; for `auto` or without names the best target that torch can use here."""
     names = [detect_best_backend() if name == "auto" else name for name in devices or ("auto",)]
     found = tuple(dict.fromkeys(resolve_target(name) for name in names))
     for target in found:
@@ -162,7 +162,7 @@ def _exit_code(run: FileRun) -> int:
 
 
 def _text(run: FileRun, cell: Cell, evidence: Path) -> str:
-    """Return the counts, each failure with its message, why tests were left out, and the path of the evidence."""
+    """Return the counts, each failure with its message, why tests were skipped, and the path of the evidence."""
     why = Counter(test.error_type for test in run.tests if test.outcome is Outcome.NOT_RUN)
     left_out = f" ({', '.join(f'{number} {name}' for name, number in sorted(why.items()))})" if why else ""
     lines = [
@@ -174,7 +174,7 @@ def _text(run: FileRun, cell: Cell, evidence: Path) -> str:
         for test in run.failures[:_MOST_SHOWN]
     ]
     if len(run.failures) > _MOST_SHOWN:
-        lines.append(f"  and {len(run.failures) - _MOST_SHOWN} more failures, which the evidence names")
+        lines.append(f"  and {len(run.failures) - _MOST_SHOWN} more failures (listed in the evidence)")
     return "\n".join([*lines, f"  evidence: {evidence}"])
 
 
@@ -188,7 +188,7 @@ def write_run(
     command: str,
     machine: str,
 ) -> None:
-    """Write the tests of a file as a run of another origin: its line, one for each test, and the end."""
+    """Write the tests of a file as a run of another origin: the run line, a line for each test, and the end."""
     suite = SuiteFile(
         path=run.path,
         cell=cell,
@@ -204,8 +204,8 @@ def write_run(
             machine=machine,
             inventory=inventory.to_dict(),
             versions=versions_of(inventory),
-            plan=(replace(suite.planned(), modeling=""),),  # it uses no recipe of ours
-            isolation="the tests of a file share a process; after a crash or a timeout a new one goes on",
+            plan=(replace(suite.planned(), modeling=""),),  # no recipe is used
+            isolation="the tests of a file share a process, which is replaced after a crash or a timeout",
             origin=Origin.TRANSFORMERS,
         )
     )

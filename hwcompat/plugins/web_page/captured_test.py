@@ -1,6 +1,6 @@
-"""`CapturedTest`: replaces `ModelTest` while a suite runs, and records what each check would compute on a target.
+"""`CapturedTest`: replaces `ModelTest` while a suite runs, and records the computations of each check on a target.
 
-The suite alone defines what a check asserts: passes, references and limits are recorded from its run.
+The suite alone defines the assertions of a check: passes, references and limits are recorded from its run.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 
 class NotCaptured(Exception):
-    """A check does what a page can't do; the message says what."""
+    """A check does something that a page can't do; the message says what."""
 
 
 class Bytes:
-    """Arrays one after the other, each at an offset that its dtype can be read from."""
+    """Concatenated arrays, each at an offset that is aligned for its dtype."""
 
     def __init__(self) -> None:
         self.data = bytearray()
 
     def places(self, arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Append some arrays, and return the offset of each."""
+        """Append arrays, and return the offset of each."""
         found = {}
         for name, array in arrays.items():
             self.data += b"\0" * (-len(self.data) % 8)
@@ -51,7 +51,7 @@ class Bytes:
 
 @dataclass
 class CapturedCase:
-    """What a suite's checks compute, in order.
+    """The computations of a suite's checks, in order.
 
     `steps` are by check; a step names a pass and a reference by their numbers. `files` are the exports by shapes,
     `passes` their inputs, `wanted` the reference outputs with their masks, as offsets in `inputs` and `expected`.
@@ -69,7 +69,7 @@ class CapturedCase:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, key: str, entries: list[dict[str, Any]], made: Callable[[], dict[str, Any]]) -> int:
-        """Return the number of an entry of its kind, which is made if it is new."""
+        """Return the number of the entry with this key in `entries`; a new entry is created by `made`."""
         if key not in self._numbers:
             self._numbers[key] = len(entries)
             entries.append(made())
@@ -81,11 +81,11 @@ class CapturedCase:
 
 
 captured = CapturedCase()
-"""What the suite of this process computed so far."""
+"""The computations of the suite in this process so far."""
 
 
 class AskedCall:
-    """A number that a page will measure. Comparing it with a limit records the step; nothing else can be done."""
+    """A number that a page will measure. Comparing it with a limit records the step; all other uses raise."""
 
     def __init__(self, step: Mapping[str, Any]) -> None:
         self.step = step
@@ -99,7 +99,7 @@ class AskedCall:
         return True
 
     def _refused(self, *_: object) -> NoReturn:
-        raise NotCaptured("it does more with an error than hold it against a limit")
+        raise NotCaptured("it does more with an error than compare it with a limit")
 
     __lt__ = __ge__ = __float__ = __add__ = __mul__ = __bool__ = _refused
 
@@ -111,7 +111,7 @@ class _NotComputed(Mapping[str, Any]):
         self.number = number
 
     def _refused(self, *_: object) -> NoReturn:
-        raise NotCaptured("it looks into outputs itself")
+        raise NotCaptured("it reads outputs itself")
 
     __getitem__ = __iter__ = __len__ = _refused
 
@@ -126,7 +126,7 @@ class CapturedTest(ModelTest):
     @cached_property
     def _target(self) -> WebBackend:
         target = get_backend(self.requested_target)
-        assert isinstance(target, WebBackend), "pages are of browsers alone"
+        assert isinstance(target, WebBackend), "pages are for browsers only"
         return target
 
     @property
@@ -186,9 +186,9 @@ class CapturedTest(ModelTest):
 
     def _record_error(self, what: str, got: Outputs, want: Outputs) -> AskedCall:
         if not isinstance(got.arrays, _NotComputed):
-            raise NotCaptured("it compares what no pass of the target gave")
+            raise NotCaptured("it compares values that aren't outputs of the target")
         if not all(is_meant(one) for one in want.arrays.values()):
-            raise NotCaptured("the reference holds what is no number")
+            raise NotCaptured("the reference isn't finite")
 
         def made() -> dict[str, Any]:
             kinds = {name: np.float64 if one.dtype.kind == "f" else np.int64 for name, one in want.arrays.items()}
@@ -213,10 +213,10 @@ class CapturedTest(ModelTest):
         return Execution(native={"planned": 1}, offloaded={}, dtype=self.cell.precision, device="", unseen="")
 
     def save_and_reload(self, *_: object) -> NoReturn:
-        raise NotCaptured("a page saves no model")
+        raise NotCaptured("a page can't save a model")
 
     def gradient_error(self) -> NoReturn:
-        raise NotCaptured("a page has no gradients")
+        raise NotCaptured("a page can't compute gradients")
 
     def generate(self) -> NoReturn:
-        raise NotCaptured("a page decodes nothing step by step")
+        raise NotCaptured("a page can't decode step by step")

@@ -1,5 +1,5 @@
-// Asks the sealed steps of each check, in the order of the plan, and writes evidence as hardware/evidence/record.py
-// has it. A check that couldn't be asked is `not_run`; nothing passes that wasn't computed here.
+// Runs the sealed steps of each check, in the order of the plan, and writes evidence in the format of
+// hardware/evidence/record.py. A check that can't run is `not_run`; only computed results pass.
 
 const moment = () => new Date().toISOString().replace("Z", "000+00:00");
 const number = (value) => (Number.isFinite(value) ? value : Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf");
@@ -10,8 +10,8 @@ function runName(begun) {
   return `${stamp}-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
-// One step: the number that was measured. Raises where it isn't what the suite asserts.
-async function asked(step, model, measured) {
+// Runs one step and stores its number in `measured`. Raises if the suite's assertion fails.
+async function runStep(step, model, measured) {
   const { seal } = model;
   const { got, took, proof } = await model.run(step.pass);
   const { batch, sequence_length } = seal.passes[step.pass];
@@ -40,7 +40,7 @@ async function asked(step, model, measured) {
   }
   if ("more_than" in step && !(rel > step.more_than)) {
     const wanted = step.more_than.toExponential(0);
-    throw new CheckFailed("numerical_mismatch", `moves by ${scale} only; more than ${wanted} is wanted`, "compare");
+    throw new CheckFailed("numerical_mismatch", `moves by ${scale} only; expected more than ${wanted}`, "compare");
   }
 }
 
@@ -50,7 +50,7 @@ function wantedOf(model, place) {
   return { outputs: arraysAt(bytes, wanted.outputs), masks: arraysAt(bytes, wanted.masks), required: wanted.required };
 }
 
-// A session of each file, one after the other: those that are too many are released on the way.
+// Creates a session of each file, one after the other; the oldest ones are released if there are too many.
 async function builds(model) {
   for (const [number, { outputs }] of model.seal.files.entries()) {
     const { session } = await model.session(number);
@@ -59,30 +59,30 @@ async function builds(model) {
   }
 }
 
-async function asks(check, model, measured) {
+async function runCheck(check, model, measured) {
   if (check === "builds") return builds(model);
-  for (const step of model.seal.steps[check]) await asked(step, model, measured);
+  for (const step of model.seal.steps[check]) await runStep(step, model, measured);
   const { host_allowed } = model.seal.target;
   const beyond = Object.keys(measured.offloaded_ops).filter((name) => !host_allowed.includes(name));
   if (beyond.length) {
-    const where = `right, and not computed on ${model.seal.check.requested_target} alone`;
+    const where = `the results are right, but not computed on ${model.seal.check.requested_target} alone`;
     throw new CheckFailed("silent_offload", `${where}: ${beyond.sort().join(", ")} ran on the host`, "run");
   }
 }
 
-// Why a page can't ask a check at all; null where it can.
+// Returns why a page can't run a check, or null if it can.
 function unasked(check, seal) {
   const steps = check === "builds" || seal.steps[check];
   const reason = seal.not_captured[check] ?? (steps ? "" : "the page has no steps for it");
-  return reason ? { errorType: "not_measured", message: `a page can't ask this check: ${reason}` } : null;
+  return reason ? { errorType: "not_measured", message: `a page can't run this check: ${reason}` } : null;
 }
 
-// What a line says of how its check ended.
+// The fields of a line for the end of its check.
 function ending({ errorType, message, stage = null, outcome }) {
   return { outcome, error_type: errorType, error_message: message, stage };
 }
 
-// The line of one check. `why` says why it can't be asked: then it is not_run.
+// Runs one check and returns its line. `why` says why it can't run: then it is not_run.
 async function checked(check, model, why) {
   const measured = { offloaded_ops: {}, native_ops: {}, steps: [], comparison: null };
   const started = performance.now();
@@ -93,7 +93,7 @@ async function checked(check, model, why) {
     return { ...line, ...nowhere, ...ending({ ...reason, outcome: "not_run" }) };
   }
   try {
-    await asks(check, model, measured);
+    await runCheck(check, model, measured);
   } catch (error) {
     const { message } = error;
     const unfounded = { errorType: "reference_not_finite", message, stage: "compare", outcome: "failed" };
@@ -108,21 +108,21 @@ async function checked(check, model, why) {
   };
 }
 
-// The run line: what was sealed, and this device. The machine's name tells it from others and tells nobody whose it is.
+// The run line: the sealed part, and this device. The machine's name distinguishes devices without identifying a user.
 async function runLine(seal, pageId, files, begun, { browser, device }) {
-  const told = new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name ?? ""}`);
+  const identity = new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name ?? ""}`);
   return {
     ...seal.run,
     run_id: runName(begun),
     started_at: begun,
-    machine: `browser-${(await sha256(told)).slice(0, 8)}`,
+    machine: `browser-${(await sha256(identity)).slice(0, 8)}`,
     versions: { ...seal.run.versions, "browser of the page": `${browser.name} ${browser.version}` },
     inventory: inventoryOf(browser, device),
     page: { id: pageId, hashes: files.hashes },
   };
 }
 
-// What all check lines have in common.
+// The fields that all check lines share.
 function commonOf(seal, run, { browser, device }) {
   const runtime = `onnxruntime-web ${seal.runtime.version}, ${browser.name} ${browser.version}`;
   return {
@@ -140,37 +140,37 @@ function commonOf(seal, run, { browser, device }) {
   };
 }
 
-// All lines of a run in this browser. `tell` is given each check's outcome when it is there; what all lines say of the
-// device is known when it has computed.
-async function runAll(sealText, tell) {
+// Runs all checks and returns the lines of the run. `progress` is called for each check. The fields on the device are
+// added at the end, because the runtime reports the device after it has computed.
+async function runAll(sealText, progress) {
   Object.assign(gpu, { info: null, lost: "" });
   const begun = moment();
   const seal = JSON.parse(sealText);
   const pageId = await sha256(new TextEncoder().encode(sealText));
-  const [browser, told] = [await browserTold(), await deviceTold(seal.target)];
-  const files = told.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
+  const [browser, found] = [await browserFacts(), await deviceFacts(seal.target)];
+  const files = found.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
   const model = new Model(seal, files);
-  const changed = `not what the page records: ${files.changed.join(", ")}`;
-  const asked = [];
-  let why = told.reason ? { errorType: "device_absent", message: told.reason } : null;
-  if (files.changed.length) why = { errorType: "suite_edited", message: `the page's files are ${changed}` };
+  const finished = [];
+  let why = found.reason ? { errorType: "device_absent", message: found.reason } : null;
+  const changed = `files of the page were changed: ${files.changed.join(", ")}`;
+  if (files.changed.length) why = { errorType: "suite_edited", message: changed };
   for (const check of seal.run.plan[0].checks) {
-    tell.begins(check);
+    progress.begins(check);
     const line = await checked(check, model, why);
     if (check === "builds" && files.changed.length) {
       const { requested_target: actual_target, precision: actual_dtype } = seal.check;
       Object.assign(line, { actual_target, actual_dtype }, ending({ ...why, stage: "build", outcome: "failed" }));
     }
     if (line.outcome === "timeout") {
-      why = { errorType: "not_reached", message: `${check} didn't end, and nothing can be asked behind it` };
+      why = { errorType: "not_reached", message: `${check} didn't end, so no later check can run` };
     }
-    asked.push(line);
-    tell.ended(line);
+    finished.push(line);
+    progress.ended(line);
   }
-  const device = deviceRan(told, seal.target);
+  const device = deviceRan(found, seal.target);
   const run = await runLine(seal, pageId, files, begun, { browser, device });
   const common = commonOf(seal, run, { browser, device });
-  const lines = asked.map((line) => ({ ...common, ...line }));
+  const lines = finished.map((line) => ({ ...common, ...line }));
   const counts = {};
   for (const { outcome } of lines) counts[outcome] = (counts[outcome] ?? 0) + 1;
   const end = { kind: "end", schema_version: 1, run_id: run.run_id, ended_at: moment(), reason: "finished", counts };

@@ -1,5 +1,4 @@
-// What the browser tells of itself, and of its adapter or context in the words that evidence has for them
-// (hardware/backends/webgpu.py, webnn.py).
+// Facts about the browser and its adapter or context, in the terms of evidence (hardware/backends/webgpu.py, webnn.py).
 
 const BROWSERS = [
   /(Firefox|Edg|OPR|SamsungBrowser|CriOS|FxiOS)\/([\d.]+)/,
@@ -8,26 +7,26 @@ const BROWSERS = [
 ];
 const NO_BRAND = /not.?a.?brand|not.a|Chromium/i;
 
-async function browserTold() {
+async function browserFacts() {
   const agent = navigator.userAgent;
   const found = BROWSERS.map((pattern) => pattern.exec(agent)).find(Boolean);
   const [name, version] = !found ? ["browser", "?"] : found[2] === "Safari" ? ["Safari", found[1]] : found.slice(1);
-  const told = { name, version, agent, platform: navigator.platform ?? "", model: "", architecture: "" };
+  const basic = { name, version, agent, platform: navigator.platform ?? "", model: "", architecture: "" };
   try {
     const asked = ["fullVersionList", "model", "architecture", "platformVersion"];
     const more = await navigator.userAgentData?.getHighEntropyValues(asked);
-    if (!more) return told;
+    if (!more) return basic;
     const brands = more.fullVersionList ?? [];
     const brand = brands.find((one) => !NO_BRAND.test(one.brand)) ?? brands.find((one) => one.brand === "Chromium");
-    if (brand) Object.assign(told, { name: brand.brand, version: brand.version });
+    if (brand) Object.assign(basic, { name: brand.brand, version: brand.version });
     const platform = `${more.platform} ${more.platformVersion}`.trim();
-    return { ...told, platform, model: more.model ?? "", architecture: more.architecture ?? "" };
+    return { ...basic, platform, model: more.model ?? "", architecture: more.architecture ?? "" };
   } catch {
-    return told; // a browser that tells less
+    return basic; // the browser refuses details
   }
 }
 
-// The twin of hardware/software.py: a page is alone where it runs.
+// Like hardware/software.py, which a page can't call.
 function isSoftware({ vendor, architecture, device, description, fallback }, names) {
   const number = device.toLowerCase().replace(/^0x0+/, "0x");
   const words = `${vendor} ${architecture} ${number} ${description}\n${vendor} ${number}`.toLowerCase();
@@ -35,7 +34,7 @@ function isSoftware({ vendor, architecture, device, description, fallback }, nam
   return fallback || names.some(has);
 }
 
-function adapterTold(facts, { software: names }) {
+function adapterFacts(facts, { software: names }) {
   const { vendor, architecture, device, description } = facts;
   const software = isSoftware(facts, names);
   const known = [vendor, architecture].filter(Boolean).join(" ") || description || device;
@@ -46,20 +45,20 @@ function adapterTold(facts, { software: names }) {
   return { reason: "", facts, name, said, software };
 }
 
-async function webgpuTold(target) {
+async function webgpuFacts(target) {
   const { reason, facts } = await adapterHere();
-  return reason ? { reason } : adapterTold(facts, target);
+  return reason ? { reason } : adapterFacts(facts, target);
 }
 
-// The device that the runtime computed on, by its own words: it may be of another adapter than the one that was asked.
+// The device that the runtime computed on: its adapter may be another one than the first that was requested.
 function deviceRan(device, target) {
   if (!gpu.info || device.reason) return device;
   const names = namesOf(gpu.info, device.facts.fallback);
   const same = Object.keys(names).every((name) => names[name] === device.facts[name]);
-  return same ? device : adapterTold(names, target);
+  return same ? device : adapterFacts(names, target);
 }
 
-async function webnnTold({ device_type: kind }) {
+async function webnnFacts({ device_type: kind }) {
   const { reason, facts } = await contextHere(kind);
   if (reason) return { reason };
   const wish = `a context of kind ${kind}; the browser doesn't tell what executed`;
@@ -67,11 +66,11 @@ async function webnnTold({ device_type: kind }) {
   return { reason: "", facts, name, said: kind === "cpu" ? {} : { requested: wish }, software: false };
 }
 
-// `reason` says why nothing can run here; `name` is the accelerator; `said` what evidence has to say of the device.
-async function deviceTold(target) {
+// `reason` says why no check can run here; `name` is the accelerator; `said` has the conditions of its evidence.
+async function deviceFacts(target) {
   if (!globalThis.isSecureContext || !globalThis.crypto?.subtle) {
     return { reason: "the browser doesn't trust the address of this page (open the file itself, or localhost)" };
   }
-  if (typeof DecompressionStream === "undefined") return { reason: "this browser can't unpack what is in the page" };
-  return target.api === "webgpu" ? webgpuTold(target) : webnnTold(target);
+  if (typeof DecompressionStream === "undefined") return { reason: "this browser can't decompress the page's data" };
+  return target.api === "webgpu" ? webgpuFacts(target) : webnnFacts(target);
 }

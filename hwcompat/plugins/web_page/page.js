@@ -1,52 +1,52 @@
-// What a reader sees and does: starts the checks, says what came of them, hands the evidence over.
+// The page's user interface: starts the checks, shows their results, offers the evidence.
 
-const SAID = { out_of_memory: "out of memory", not_run: "not run" };
+const OUTCOMES = { out_of_memory: "out of memory", not_run: "not run" };
 function element(id) {
   return document.getElementById(id);
 }
 
 function tag(node, outcome) {
   node.className = `tag ${outcome}`;
-  node.textContent = SAID[outcome] ?? outcome;
+  node.textContent = OUTCOMES[outcome] ?? outcome;
 }
 
 function showLine({ check_name, outcome, error_message, max_rel_error, tolerance, offloaded_ops = {} }) {
   tag(element(`outcome-${check_name}`), outcome);
-  const said = [error_message];
+  const texts = [error_message];
   if (!error_message && max_rel_error !== undefined) {
-    said.push(`error ${max_rel_error.toExponential(1)}, tolerance ${tolerance.toExponential(0)}`);
+    texts.push(`error ${max_rel_error.toExponential(1)}, tolerance ${tolerance.toExponential(0)}`);
   }
   const host = Object.entries(offloaded_ops).map(([name, times]) => `${name} × ${times}`);
-  if (check_name === "runs_natively" && host.length) said.push(`on the host: ${host.join(", ")}`);
-  element(`said-${check_name}`).textContent = said.filter(Boolean).join("; ");
+  if (check_name === "runs_natively" && host.length) texts.push(`on the host: ${host.join(", ")}`);
+  element(`said-${check_name}`).textContent = texts.filter(Boolean).join("; ");
 }
 
-function facts(rows) {
+function showFacts(rows) {
   const list = element("facts");
   list.replaceChildren();
-  for (const [name, text] of rows.filter(([, said]) => said)) {
-    const [term, told] = [document.createElement("dt"), document.createElement("dd")];
-    [term.textContent, told.textContent] = [name, text];
-    list.append(term, told);
+  for (const [name, text] of rows.filter(([, text]) => text)) {
+    const [term, value] = [document.createElement("dt"), document.createElement("dd")];
+    [term.textContent, value.textContent] = [name, text];
+    list.append(term, value);
   }
 }
 
 function showDevice(device, browser) {
   const adapter = device.facts ?? {};
   const yesNo = (value) => (typeof value === "boolean" ? (value ? "yes" : "no") : "");
-  facts([
+  showFacts([
     ["Browser", `${browser.name} ${browser.version}`],
     ["System", [browser.platform, browser.model].filter(Boolean).join(", ")],
     ["Adapter's vendor", adapter.vendor],
     ["Architecture", adapter.architecture],
     ["Device", adapter.device],
     ["Description", adapter.description],
-    ["Calls itself a fallback", yesNo(adapter.fallback)],
-    ["Stands for a GPU", device.said?.stands_in ? `no: it is ${device.said.stands_in}` : ""],
+    ["Fallback adapter", yesNo(adapter.fallback)],
+    ["Counts as a GPU", device.said?.stands_in ? `no: it is ${device.said.stands_in}` : ""],
     ["Context", adapter.kind],
-    ["Says that it is accelerated", yesNo(adapter.accelerated)],
+    ["Reported as accelerated", yesNo(adapter.accelerated)],
     ["As requested", device.said?.requested],
-    ["Nothing runs because", device.reason],
+    ["Why no check can run", device.reason],
   ]);
   element("device-missing").hidden = !device.reason;
   element("device-missing-why").textContent = device.reason ?? "";
@@ -102,7 +102,7 @@ async function start() {
     show(found);
   } catch (error) {
     element("verdict").className = "verdict tag unsupported";
-    element("verdict").textContent = `The page itself failed, and nothing was shown: ${error.name}: ${error.message}`;
+    element("verdict").textContent = `The page failed, without a result: ${error.name}: ${error.message}`;
   }
   heard.shows = () => true;
   bar.hidden = true;
@@ -114,7 +114,7 @@ function prepare() {
   button.hidden = false;
   button.addEventListener("click", () => button.getAttribute("aria-disabled") || start());
   const { target } = JSON.parse(element("seal").textContent);
-  Promise.all([browserTold(), deviceTold(target)]).then(([browser, device]) => showDevice(device, browser));
+  Promise.all([browserFacts(), deviceFacts(target)]).then(([browser, device]) => showDevice(device, browser));
   element("needs-script").remove();
 }
 

@@ -1,4 +1,4 @@
-"""Run a suite in a child process with `CapturedTest` instead of `ModelTest`, and return what its checks compute."""
+"""Run a suite in a child process with `CapturedTest` instead of `ModelTest`, and return its checks' computations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedSuite:
-    """What the checks of a suite compute on a target, as plain data, and the bytes of files and arrays.
+    """The computations of a suite's checks on a target, as plain data, and the bytes of files and arrays.
 
     `files` are the models as ONNX. `asked` holds `steps` by check, `passes`, `wanted`, `facts`, `conditions`, and
     `not_captured`: why a page can't run a check, by check. Arrays in it are offsets in `inputs` and `expected`.
@@ -45,10 +45,10 @@ def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
     try:
         asked = ask(__name__, str(suite), limit_s=LIMIT_S, environment=environment)
     except NoAnswer as error:
-        raise ModelError("what the page needs couldn't be computed", why=str(error)) from error
+        raise ModelError("the suite couldn't be captured", why=str(error)) from error
     for check, why in asked["failed"].items():
         raise ModelError(
-            f"no page can be made: {check} fails before a target is asked", why=one_line(why, longest=500)
+            f"no page can be made: {check} fails before it uses the target", why=one_line(why, longest=500)
         )
     return CapturedSuite(
         files=tuple((folder / f"{number}.onnx").read_bytes() for number in range(asked["files"])),
@@ -96,7 +96,7 @@ def _in_child(name: str) -> dict[str, Any]:
     settings = ["-c", str(_SUITE_INI), f"--rootdir={folder}", "--noconftest", "--capture=sys", "--tb=line"]
     code = int(pytest.main([str(suite), *settings], plugins=[plugin]))
     if code not in (0, 1):
-        raise ModelError("what the page needs couldn't be computed", why=f"pytest ended with exit code {code}")
+        raise ModelError("the suite couldn't be captured", why=f"pytest ended with exit code {code}")
     for number, file in enumerate(captured.files.values()):
         (folder / f"{number}.onnx").write_bytes(file.read_bytes())
     (folder / INPUTS).write_bytes(captured.inputs.data)
@@ -111,7 +111,7 @@ def _in_child(name: str) -> dict[str, Any]:
         "not_captured": plugin.not_captured,
         "failed": plugin.failed,
     }
-    json.dumps(found, allow_nan=False)  # raises for what no page can hold
+    json.dumps(found, allow_nan=False)  # raises for values that JSON doesn't have
     return found
 
 

@@ -1,7 +1,7 @@
-"""The seal of a page: everything that is fixed when it is made, as one text whose hash names the page.
+"""The seal of a page: everything that is fixed when the page is made, as one text whose hash names the page.
 
-It holds prediction, plan, limits, and hashes of the model's files, inputs and expected outputs. A copy is kept where
-the page was made (`hardware/evidence/pages.py`), and the page's evidence is compared with that copy.
+It has the prediction, the plan, limits, and hashes of the model's files, inputs and expected outputs. A copy is
+stored beside the evidence (`hardware/evidence/pages.py`), and the page's evidence is compared with that copy.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ISOLATION = "none: all checks of a page share one tab"
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """ONNX Runtime Web in a page: its `script` with what it imports, its `wasm`, its version."""
+    """ONNX Runtime Web in a page: its `script` with all imports, its `wasm`, its version."""
 
     version: str
     script: bytes
@@ -62,7 +62,7 @@ class Runtime:
 
 @dataclass(frozen=True, kw_only=True)
 class SealedPage:
-    """The data of a page: the seal's `text`, its content as `sealed`, and the bytes whose hashes it holds."""
+    """The data of a page: the seal's `text`, its content as `sealed`, and the bytes whose hashes it has."""
 
     text: str
     sealed: Mapping[str, Any]
@@ -76,29 +76,29 @@ class SealedPage:
 
 
 def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
-    """Return the one suite that a page can be made of. Raises `UsageError` with the reason for any other."""
+    """Return the only suite if a page can be made of it. Raises `UsageError` with the reason otherwise."""
     if len(planned) != 1:
         raise UsageError(
-            f"{len(planned)} cells were chosen, and a page is of one",
-            why="who opens it shall see one answer",
-            fix="Name one model with one task, and one device; --select chooses among several.",
+            f"a page is for one cell, and you chose {len(planned)}",
+            why="a page shows one verdict",
+            fix="Pass one model with one task, and one device; --select chooses among several.",
         )
     (one,) = planned
     if not issubclass(backend_class(one.cell.target.name), WebBackend) or one.cell.target.variant == NATIVE:
         raise UsageError(
-            f"no browser runs {one.cell.target}", fix="Name --device webgpu, webnn, webnn:gpu or webnn:npu."
+            f"browsers don't run {one.cell.target}", fix="Use --device webgpu, webnn, webnn:gpu or webnn:npu."
         )
     if one.cell.precision != PRECISION:
-        raise UsageError(f"a page computes in {PRECISION}, not in {one.cell.precision}", fix="Leave out --precision.")
+        raise UsageError(f"a page computes in {PRECISION}, not in {one.cell.precision}", fix="Remove --precision.")
     if isinstance(one.profile.recipe, GivenRecipe):
         raise UsageError(
-            f"{one.profile.asked} has no page", why="only model types and checkpoints can be embedded yet"
+            f"no page can be made of {one.profile.asked}", why="only model types and checkpoints are supported yet"
         )
     return one
 
 
 def known_of(planned: PlannedSuite, inventory: HardwareInfo, evidence: Evidence) -> tuple[Verdict, ...]:
-    """Return a verdict for each target: what rules predict, or what evidence shows if there is any."""
+    """Return a verdict for each target: measured if there is evidence, otherwise predicted by rules."""
     predicted = predicted_for(planned.profile, planned.cell.precision, load_rules(), inventory)
     targets = [Target(name=name) for name in vocabulary().hardware_types if not declarations_of(name).SIMULATED]
     verdicts = [planned.verdict if target == planned.cell.target else predicted(target) for target in targets]
@@ -116,10 +116,10 @@ def seal(
     runtime: Runtime,
     command: str,
 ) -> SealedPage:
-    """Capture what the suite's checks compute, and seal it.
+    """Capture the computations of the suite's checks, and seal them.
 
     `versions` are those of this machine, `known` the verdicts of the model on every target. Takes as long as the
-    model's exports. Raises `ModelError` if it has none.
+    model's exports. Raises `ModelError` if the model can't be exported.
     """
     with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:
         path = Path(name) / planned.file_name
@@ -140,15 +140,15 @@ def sealed_page(
     runtime: Runtime,
     command: str,
 ) -> SealedPage:
-    """Return the seal over what was captured. Raises `ModelError` if a check has neither steps nor a reason."""
+    """Return the seal of the captured suite. Raises `ModelError` if a check has neither steps nor a reason."""
     cell, asked = planned.cell, captured.asked
     run = suite.planned(planned.verdict.to_dict())
-    if silent := [
+    if not_captured := [
         one for one in run.checks if one != BUILDS and one not in {**asked["steps"], **asked["not_captured"]}
     ]:
         raise ModelError(
-            f"no page can be made: nothing is known of what {', '.join(silent)} asks",
-            why="its run asked nothing of a target, and gave no reason",
+            f"no page can be made: {', '.join(not_captured)} wasn't captured",
+            why="its run didn't use the target, and gave no reason",
         )
     conditions = {"optimisation": "O0", **asked["conditions"], **asked["facts"].get("conditions", {})}
     rules = level_rules()
@@ -194,7 +194,7 @@ def _hashed(data: bytes) -> dict[str, Any]:
 
 
 def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command: str) -> dict[str, Any]:
-    """Return the run line as far as it is fixed: the page adds its id, its time and the device."""
+    """Return the fixed part of the run line: the page adds its id, its time and the device."""
     return {
         "kind": "run",
         "schema_version": SCHEMA_VERSION,
@@ -209,7 +209,7 @@ def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command:
 
 
 def _target(cell: Cell) -> dict[str, Any]:
-    """Return what a page needs of the target's backend, so that its lists stay in one place."""
+    """Return the facts of the target's backend that a page needs, so that its lists stay in one place."""
     backend = get_backend(cell.target)
     assert isinstance(backend, WebBackend)
     return {

@@ -1,4 +1,4 @@
-"""A server of one page, for a browser on this machine: loopback alone, with the headers that WebGPU needs."""
+"""A server of one page, for a browser on this machine: on loopback only, with the headers that WebGPU needs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 _IDLE_S = 300
-"""Seconds after which an idle connection is closed: a browser opens another when it has to."""
+"""Seconds after which an idle connection is closed: a browser opens another when it needs one."""
 
 
 class PageServer:
-    """A server on a free port of 127.0.0.1, which has one page and accepts no data. It ends with `close`.
+    """A server on a free port of 127.0.0.1, which has one page and accepts no data, until `close` is called.
 
-    Only requests for `address` are answered: it ends with a word that can't be guessed. Other hosts' names for this
-    machine are refused.
+    Only requests for `address` are answered, which contains a secret token. Requests under other host names are
+    refused.
     """
 
     def __init__(self, page: bytes) -> None:
@@ -45,7 +45,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that is gone or idle for too long; print every other error."""
+        """Ignore a browser that disconnected or was idle for too long; print every other error."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)
 
@@ -71,4 +71,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: a server's log isn't evidence."""
+        """Print nothing: requests are of no interest."""

@@ -1,4 +1,4 @@
-// What is embedded, unpacked and held against its hashes; ONNX Runtime Web from memory; a model's passes.
+// Unpacks embedded data and verifies its hashes, loads ONNX Runtime Web from memory, and runs a model's passes.
 
 class CheckFailed extends Error {
   constructor(errorType, message, stage, outcome = "failed") {
@@ -19,7 +19,7 @@ async function sha256(bytes) {
   return [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// The bytes of everything that is embedded, and where a hash isn't the sealed one: its name in `changed`.
+// Returns the bytes and hashes of all embedded data; `changed` has the names whose hash isn't the sealed one.
 async function opened(seal) {
   const wanted = {
     script: seal.runtime.script,
@@ -51,7 +51,7 @@ function arraysAt(bytes, places) {
   return Object.fromEntries(Object.entries(places).map(([name, place]) => [name, arrayAt(bytes, place)]));
 }
 
-// What the runtime promises, within its time; what fails meanwhile where nobody waits for it fails this.
+// Waits for a promise with a time limit; an unhandled rejection in the meantime also fails it.
 async function within(seconds, promise, stage) {
   let timer;
   const late = new Promise((_, reject) => {
@@ -75,17 +75,17 @@ class Model {
     Object.assign(this.ort.env.wasm, { proxy: false, wasmBinary: this.files.bytes.wasm.buffer });
   }
 
-  // What a runtime raised, as a failure of a kind that evidence knows. Addresses of files stay out of it.
+  // Returns an error of the runtime as a failure with an error type of evidence, without addresses of files.
   failure(error, stage) {
     if (error instanceof CheckFailed || error instanceof ReferenceNotFinite) return error;
-    const told = `${saidOf(error)}${gpu.lost && ` (device lost: ${gpu.lost})`}`;
-    const text = told.replace(/\b(?:file|blob|https?|content):\S+/g, "<address>").slice(0, 900);
+    const message = `${saidOf(error)}${gpu.lost && ` (device lost: ${gpu.lost})`}`;
+    const text = message.replace(/\b(?:file|blob|https?|content):\S+/g, "<address>").slice(0, 900);
     const kind = this.seal.target.error_patterns.find(([pattern]) => new RegExp(pattern, "i").test(text))?.[1] ?? "unknown";
     const outcome = kind === "out_of_memory" ? kind : "failed";
     return new CheckFailed(kind, `ONNX Runtime Web doesn't run the model: ${text}`, stage, outcome);
   }
 
-  // The session of a file with where its nodes are; a failure is the same ever after.
+  // Returns the session of a file with the placement of its nodes; a failure is kept and raised again.
   async session(number) {
     if (this.broken.has(number)) throw this.broken.get(number);
     try {
@@ -105,7 +105,7 @@ class Model {
     return { session, proof: counted(placed(said), files[number].nodes, target.placement) };
   }
 
-  // One pass: floating-point outputs by the model's names, milliseconds, and where the file's nodes ran.
+  // Runs one pass: returns floating-point outputs by the model's names, milliseconds, and the placement of the nodes.
   async run(number) {
     const { passes, files, target } = this.seal;
     const { session, proof } = await this.session(passes[number].file);

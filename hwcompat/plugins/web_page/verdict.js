@@ -1,7 +1,7 @@
-// What all checks come to: one text, and the level that evidence of it has as far as a page knows
-// (generators/compatibility/judge.py; what limits a level by itself stands in the seal).
+// The verdict of all checks: one text, and the level that the evidence gives, as far as a page knows
+// (generators/compatibility/judge.py; the seal has general limits of the level).
 
-const IN_SHORT = {
+const SHORT = {
   high: "works",
   medium: "works under a condition",
   low: "works in part",
@@ -10,14 +10,14 @@ const IN_SHORT = {
 };
 
 function verdict(level, ...texts) {
-  return { level, short: `${level}: ${IN_SHORT[level]}`, text: texts.filter(Boolean).join(" ") };
+  return { level, short: `${level}: ${SHORT[level]}`, text: texts.filter(Boolean).join(" ") };
 }
 
-// What isn't said by the checks: on what they passed.
+// A notice on the kind of device that passed.
 function noticeOf({ software, said, facts }) {
-  if (software) return "That is the processor playing a GPU: it says nothing of a GPU.";
+  if (software) return "A software adapter ran the checks: they don't count for a GPU.";
   if (said.requested) return `As requested: ${said.requested}.`;
-  if (facts.kind === "cpu") return "That is WebNN on the processor: it says nothing of a GPU or an NPU.";
+  if (facts.kind === "cpu") return "WebNN ran on the processor: the checks don't count for a GPU or an NPU.";
   return "";
 }
 
@@ -25,13 +25,13 @@ function passed(lines, unasked, device, seal) {
   const all = `${lines.length} checks`;
   const host = [...new Set(lines.flatMap(({ offloaded_ops }) => Object.keys(offloaded_ops ?? {})))];
   const limits = [...(seal.limited_by ?? []), ...(host.length ? [`on the processor: ${host.join(", ")}`] : [])];
-  const conditions = limits.length ? `Only so: ${limits.join("; ")}.` : "";
+  const conditions = limits.length ? `Conditions: ${limits.join("; ")}.` : "";
   const notice = noticeOf(device);
   if (unasked.length) {
     const why = [...new Set(unasked.map((name) => seal.not_captured[name]))].join("; ");
-    const beyond = `Not tried here: ${unasked.join(", ")} (${why}), so that the level stays unknown.`;
-    const short = "unknown: passes as far as asked";
-    const text = `All ${all} that a page can ask passed on ${device.name}.`;
+    const beyond = `Skipped: ${unasked.join(", ")} (${why}), so the level stays unknown.`;
+    const short = "unknown: passes, with skipped checks";
+    const text = `All ${all} that a page can run passed on ${device.name}.`;
     return { ...verdict("unknown", text, beyond, notice, conditions), short };
   }
   const { stands_in, requested } = device.said;
@@ -50,7 +50,7 @@ function verdictOf(lines, device, seal) {
   if (failed && failed === host.length && !notRun) {
     const names = new Set(host.flatMap((line) => Object.keys(line.offloaded_ops)));
     const beyond = [...names].filter((name) => !seal.target.host_allowed.includes(name)).join(", ");
-    return verdict("low", `The numbers are right here, and not of ${device.name} alone: ${beyond} ran on the processor.`);
+    return verdict("low", `The results are right, but not computed on ${device.name} alone: ${beyond} ran on the processor.`);
   }
   if (failed) return verdict("unsupported", `It doesn't work here: ${failed} of ${asked.length} checks failed on ${device.name}.`);
   if (notRun) return verdict("unknown", `Not proven: ${notRun} of ${asked.length} checks were not run.`);

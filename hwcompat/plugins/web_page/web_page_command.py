@@ -42,13 +42,13 @@ _WASM = re.compile(rb"ort-wasm-simd-threaded\.\w+\.wasm")
 def write_web_page(
     options: Options, path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo, command: str
 ) -> int:
-    """Make the page of the chosen cell, write the zip file, and keep the page's seal beside the evidence.
+    """Make the page of the chosen cell, write the zip file, and store the page's seal beside the evidence.
 
     Return the exit code. Raises `UsageError` for a cell without a page, `BackendUnavailable` without ONNX Runtime
     Web; before the export `ModelError` if the page would be too large, `OutputError` if it can't be written.
     """
     if path.suffix != ".zip":
-        raise UsageError(f"{path} is not the name of a zip file", fix="For example: hwcompat web-page page.zip")
+        raise UsageError(f"{path} isn't the name of a zip file", fix="For example: hwcompat web-page page.zip")
     one = require_page(planned)
     require_small(one.profile.memory_needed(PRECISION))
     require_place(path)
@@ -59,7 +59,7 @@ def write_web_page(
     page = seal(one, versions_of(inventory), known, runtime, command)
     text = render(page)
     name = f"hwcompat_{one.cell.slug}.html"
-    keep_seal(options.evidence, page.text)  # first: evidence of a page without its seal could never be merged
+    keep_seal(options.evidence, page.text)  # first: without its seal, evidence of a page can't be merged
     write_page(path, name, text)
     click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction stored: {one.verdict.level})")
     note(
@@ -68,8 +68,8 @@ def write_web_page(
     )
     if unasked := page.sealed["not_captured"]:
         note(
-            f"a page can't run {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}): whatever passes "
-            f"there, {one.cell.id} stays unknown until a run includes them"
+            f"the page can't run {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}), so "
+            f"{one.cell.id} stays unknown until a run on a machine includes them"
         )
     if options.serve:
         serve(text)
@@ -107,12 +107,12 @@ def require_place(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        fix = "" if path.parent.is_dir() else f"Make the folder {path.parent} first, or name another."
+        fix = "" if path.parent.is_dir() else f"Create the folder {path.parent}, or choose another."
         raise OutputError(f"{path} cannot be written", why=error.strerror or str(error), fix=fix) from error
 
 
 def write_page(path: Path, name: str, text: str) -> None:
-    """Write the zip file with the one page in it. Raises `OutputError`."""
+    """Write the page into a zip file. Raises `OutputError`."""
     try:
         write_whole(path, zipped({name: text.encode()}))
     except OSError as error:
@@ -123,10 +123,10 @@ def serve(text: str, wait: Callable[[], None] = lambda: time.sleep(3600)) -> Non
     """Serve the page on loopback until Ctrl-C."""
     site = PageServer(text.encode())
     try:
-        click.echo(f"{site.address}/  (this machine alone can open it; Ctrl-C ends it)")
+        click.echo(f"{site.address}/  (reachable from this machine only; stop with Ctrl-C)")
         while True:
             wait()
     except KeyboardInterrupt:
-        note("no longer served")
+        note("server stopped")
     finally:
         site.close()

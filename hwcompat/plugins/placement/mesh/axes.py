@@ -20,13 +20,13 @@ AXES = ("pipeline", "data", "tensor")
 """From the slowest to the fastest in the numbering of ranks."""
 AUTO = "auto"
 MOST_RANKS = 4096
-"""A larger number is taken for a typing error."""
+"""A larger number counts as a typing error."""
 _OF_TORCH = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
 COLLECTIVES = {name: used for name in _OF_TORCH if (used := backend_class(name).COLLECTIVES)}
 """Torch targets with collectives of their own -> torch's name of the backend. nccl on rocm is RCCL, xccl on xpu is
 oneCCL."""
 STAGES_ONLY = tuple(name for name in _OF_TORCH if name not in COLLECTIVES)
-"""Torch targets without a backend of torch.distributed: each can be a stage alone."""
+"""Torch targets without a backend of torch.distributed: such a device is a stage by itself."""
 HOST = "gloo through the host"
 """How two stages of different kinds communicate: point to point, through host memory."""
 
@@ -64,17 +64,17 @@ class Split:
             name, _, size = (one.strip() for one in part.partition("="))
             if name not in AXES:
                 raise UsageError(
-                    f"{echo(name)} is no axis of a mesh",
-                    fix=did_you_mean(name, AXES) or "Write for example data=2,tensor=2, or auto.",
+                    f"{echo(name)} isn't an axis of a mesh",
+                    fix=did_you_mean(name, AXES) or "For example: data=2,tensor=2, or auto.",
                 )
             if name in sizes:
                 raise UsageError(f"the axis {name} is given twice", fix="Give each axis once.")
             if not (size.isascii() and size.isdigit() and len(size) < 6 and int(size) > 0):
-                raise UsageError(f"{echo(size)} is no size of {name}", fix=f"Write a whole number: {name}=2.")
+                raise UsageError(f"{echo(size)} isn't a size of {name}", fix=f"Give a whole number: {name}=2.")
             sizes[name] = int(size)
         split = cls(**sizes)
         if split.size > MOST_RANKS:
-            raise UsageError(f"a mesh of {split.size} ranks is too large", why=f"{MOST_RANKS} are the most")
+            raise UsageError(f"a mesh of {split.size} ranks is too large", why=f"the maximum is {MOST_RANKS}")
         return split
 
 
@@ -91,12 +91,12 @@ class DeviceMesh:
     def __post_init__(self) -> None:
         if len(self.devices) != self.split.size:
             raise UsageError(
-                f"{self.split} takes {self.split.size} device(s), and {len(self.devices)} are given",
+                f"{self.split} needs {self.split.size} device(s), not {len(self.devices)}",
                 fix="Choose sizes whose product is the number of devices.",
             )
         names = [one.name for one in self.devices]
         if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise UsageError(f"{echo(twice)} stands in the mesh twice", fix="Name each device once.")
+            raise UsageError(f"the mesh lists {echo(twice)} twice", fix="Name each device once.")
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
         """Return the coordinates of a rank on `AXES`."""
@@ -133,7 +133,7 @@ class AxisGroup:
 
 
 def kind_of(device: Device) -> str:
-    """Return what devices in one group of collectives have in common: the target, and for accelerators the vendor.
+    """Return the kind that all devices of a group of collectives share: the target, for accelerators with the vendor.
     Processors of any vendor are one kind, since gloo works in host memory."""
     target = device.target
     return target if target == "cpu" or not device.vendor else f"{device.vendor} {target}"
@@ -144,8 +144,8 @@ def why_not(device: Device) -> str:
     if device.target in COLLECTIVES or device.target in STAGES_ONLY:
         return ""
     if not device.target:
-        return f"{device.name}: no target of torch computes on it"
-    return f"{device.name}: {device.target} runs whole exported graphs, and no part of a torch model can be put on it"
+        return f"{device.name}: torch has no target for it"
+    return f"{device.name}: {device.target} runs whole exported graphs, not parts of a torch model"
 
 
 def group_of(axis: str, ranks: Sequence[int], devices: Sequence[Device]) -> AxisGroup:

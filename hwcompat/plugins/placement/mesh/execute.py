@@ -39,7 +39,7 @@ _NAMES = {
 """Operators of torch's namespace c10d -> their names in its documentation."""
 
 DAMAGE = 1.25
-"""The factor by which all parameters of one rank are multiplied, to see whether others use its results."""
+"""The factor by which all parameters of one rank are multiplied, to test whether others use its results."""
 
 
 class Traffic:
@@ -82,7 +82,7 @@ class Traffic:
 
 
 class RankRunner:
-    """A rank of one case. `own` are the inputs of its copy of the model, `whole` those of all copies."""
+    """One rank of a case. `own` are the inputs of its copy of the model, `whole` those of all copies."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class RankRunner:
         self.is_last = stage is None or stage.is_last
 
     def run(self) -> dict[str, Any]:
-        """Return arrays by name: outputs (`out`), outputs with each rank in turn damaged (`heard`), gradients
+        """Return arrays by name: outputs (`out`), outputs with each rank in turn damaged (`damaged`), gradients
         (`grad`); the shapes of its parameters (`held`), their bytes, and its communication in both passes."""
         self.progress.step(f"{self.case.name}: forward")
         with self._count_traffic() as traffic:
@@ -117,7 +117,7 @@ class RankRunner:
         held = {plain_name(name): one for name, one in self.part.named_parameters() if not one.is_meta}
         found: dict[str, Any] = {
             "out": self._gather_outputs(outputs),
-            "heard": [],
+            "damaged": [],
             "held": {name: tuple(one.shape) for name, one in held.items()},
             "bytes": sum(one.numel() * one.element_size() for one in held.values()),
             "forward": traffic.calls,
@@ -125,9 +125,9 @@ class RankRunner:
             "backward": {},
         }
         for rank in range(self.case.split.size):
-            self.progress.step(f"{self.case.name}: listening to rank {rank}")
+            self.progress.step(f"{self.case.name}: damage to rank {rank}")
             with self._damage(rank):
-                found["heard"].append(self._gather_outputs(self._forward()))
+                found["damaged"].append(self._gather_outputs(self._forward()))
         if self.case.gradients:
             self.progress.step(f"{self.case.name}: backward")
             with self._count_traffic() as traffic:
@@ -136,11 +136,11 @@ class RankRunner:
         return found
 
     def _count_traffic(self) -> AbstractContextManager[Traffic]:
-        return Traffic(self.axes, self.progress.talked).watched()
+        return Traffic(self.axes, self.progress.communicated).watched()
 
     @contextmanager
     def _damage(self, rank: int) -> Iterator[None]:
-        """Damage all parameters for a while if this is that rank."""
+        """Damage all parameters inside of the block if this is the given rank."""
         import torch
 
         own = self.part.parameters() if self.mesh.get_rank() == rank else ()
@@ -244,7 +244,7 @@ class RankRunner:
                 one.grad /= self.case.split.data
 
     def _gradients(self) -> dict[str, Array]:
-        """Return this stage's gradients with all parts of a tensor split put together."""
+        """Return this stage's gradients, with the parts of a tensor split joined."""
         named = {plain_name(name): one.grad for name, one in self.part.named_parameters() if one.grad is not None}
         styles = tensor_styles(self.part) if self.case.split.tensor > 1 else {}
         for name, (style, dim) in styles.items():
@@ -284,5 +284,5 @@ def _group_name(value: Any) -> str:
         from torch.distributed import ProcessGroup
 
         return str(ProcessGroup.unbox(value).group_name)
-    except Exception:  # torch raises in several ways if it is no group
+    except Exception:  # torch raises in several ways if it isn't a group
         return ""

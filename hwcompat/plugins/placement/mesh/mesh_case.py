@@ -24,7 +24,7 @@ CHECKPOINT = "checkpoint-{}"
 TORCH_AXES = ("pp", "dp", "tp")
 """Names of the axes of `AXES` in torch's own mesh: transformers looks for `tp`."""
 
-OUTPUTS, SAME, GRADIENTS, HELD, HEARD, TALKED = (
+OUTPUTS, SAME, GRADIENTS, HELD, EFFECT, TRAFFIC = (
     "matches_reference",
     "matches_one_device",
     "gradients_match",
@@ -36,9 +36,9 @@ CHECKS = {
     OUTPUTS: "outputs of each last rank, float64",
     SAME: "the same, one device in float32",
     GRADIENTS: "all gradients, float64",
-    HELD: "its parameters and no others",
-    HEARD: "damage to a rank moves its share",
-    TALKED: "along each axis it is split by",
+    HELD: "each rank holds its parameters only",
+    EFFECT: "damage to a rank changes its share",
+    TRAFFIC: "ranks communicate on each axis",
 }
 
 Inputs = Mapping[str, npt.NDArray[Any]]
@@ -47,7 +47,7 @@ _ARRAY = "array"
 
 
 def keep(path: Path, value: Any) -> None:
-    """Write JSON values and arrays for another process, whole or not at all; `kept` reads them."""
+    """Write JSON values and arrays for another process, atomically; `kept` reads them."""
     arrays: list[npt.NDArray[Any]] = []
 
     def place_of(array: npt.NDArray[Any]) -> dict[str, int]:
@@ -60,7 +60,7 @@ def keep(path: Path, value: Any) -> None:
 
 
 def kept(path: Path) -> Any:
-    """Read what a process wrote by `keep`. Raises `OSError` if it wrote nothing."""
+    """Read the values that a process wrote with `keep`. Raises `OSError` if it wrote none."""
     with np.load(io.BytesIO(path.read_bytes())) as file:
         return json.loads(
             str(file["text"]), object_hook=lambda one: file[f"arr_{one[_ARRAY]}"] if one.keys() == {_ARRAY} else one
@@ -107,7 +107,7 @@ class MeshCase:
 @dataclass(frozen=True, kw_only=True)
 class MeshJob:
     """All cases of one start of the ranks. `inputs` are those of each model, with the batch as their first axis;
-    `seconds` is how long a collective waits for the others."""
+    `seconds` is the time limit of a collective."""
 
     models: tuple[MeshModel, ...]
     inputs: tuple[Inputs, ...]
@@ -121,7 +121,7 @@ class MeshJob:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MeshJob:
-        """Return the job of what `asdict` gave, also after JSON."""
+        """Return the job from the values of `asdict`, also after JSON."""
         cases = [
             MeshCase(
                 **one
@@ -177,7 +177,7 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed; a case without checks has proved nothing."""
+        """Whether every check passed; a case without checks didn't."""
         return bool(self.checks) and all(one.passed for one in self.checks)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Check splits of models: start the ranks once for all cases, and compare each with one device.
 
-Another process computes each model whole. A process that dies or hangs ends all, and is reported with the reason.
+Another process computes each whole model. A process that dies or hangs ends all, and is reported with the reason.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ RANK = ("-m", "hwcompat.plugins.placement.mesh.rank")
 WHOLE = ("-m", "hwcompat.plugins.placement.mesh.mesh_model")
 _LOOK_S = 0.1
 _ECHO_S = 1.0
-"""Seconds to wait after a process failed: another may have failed before it and caused this."""
+"""Seconds to wait after a process failed: an earlier failure of another process may have caused it."""
 _TAIL = 400
 _FOLLOWS = ("connection closed", "connection reset", "broken pipe", "connection refused", "peer", "barrier")
-"""What a rank reports whose partner is gone: it ended, but it isn't the cause."""
+"""Errors of a rank whose partner ended: the rank isn't the cause."""
 
 
 def check_mesh(
@@ -60,7 +60,7 @@ def check_mesh(
             try:
                 found.append(judge(job, number, folder))
             except OSError as error:
-                missing = f"a rank left no result: {one_line(str(error))}"
+                missing = f"a rank wrote no result: {one_line(str(error))}"
     if broken is None:
         return MeshResult(cases=tuple(found), broken=missing)
     process, what, why, step = broken
@@ -108,8 +108,8 @@ Broken = tuple[Process | None, str, str, str]
 
 
 def _broken(processes: Sequence[Process], deadline_s: float) -> Broken | None:
-    """Wait for all processes; return None if each ended well, else the first that failed, or the one that the others
-    wait for when the time is over."""
+    """Wait for all processes; return None if all succeeded, else the first that failed, or after the deadline the one
+    that the others wait for."""
     until = time.monotonic() + deadline_s
     while any(one.child.poll() is None for one in processes):
         if any(one.child.poll() for one in processes):
@@ -140,8 +140,8 @@ def _started(folder: Path, ranks: int, program: Sequence[str]) -> Iterator[list[
 def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
     """Return the environment of a rank: one thread, and gloo on the loopback interface only.
 
-    Ranks order their sets differently, as processes do, but the same way in every run: a model that registers buffers
-    in the order of a set has another order on another rank, and that must always show.
+    Ranks have different hash seeds, as processes usually do, but the same ones in every run: a model that registers
+    buffers in the order of a set has another order on another rank, and that must always show.
     """
     own = {
         "OMP_NUM_THREADS": "1",
@@ -184,5 +184,5 @@ def _waited_for(processes: Sequence[Process], deadline_s: float) -> Broken:
     status, behind = min(where, key=lambda one: one[0].calls)
     statuses = ", ".join(f"{one} at {its.step} after {its.calls} calls" for its, one in where)
     ahead = max(its.calls for its, _ in where) > status.calls
-    what = f"{behind} stood still at {status.step}" if ahead else "the ranks came to no end"
+    what = f"{behind} hung at {status.step}" if ahead else "the ranks didn't finish"
     return behind if ahead else None, what, f"after {deadline_s:g} s: {statuses}", status.step

@@ -60,7 +60,7 @@ class MeshInput:
     no_real: str
 
     def arrays(self, batch: int) -> dict[str, Array]:
-        """Return inputs of this many examples, with rows of different lengths so that a dropped mask is detected."""
+        """Return inputs for `batch` examples, in rows of different lengths so that a dropped mask is detected."""
         lengths = [(*LENGTHS, 12, LENGTHS[0])[place % 4] for place in range(batch)]
         return make_inputs(self.inputs, 0, lengths)
 
@@ -74,13 +74,13 @@ def batch_of(split: Split, microbatches: int) -> int:
 def mesh_input(name: str, precision: str = "float32") -> MeshInput:
     """Return the facts of a type or a checkpoint folder; takes seconds, in a child. Raises `ModelError`."""
     if not Path(name).is_dir():
-        recipe_for(name)  # a missing one is derived and kept, or refused with its reason
+        recipe_for(name)  # derives and stores a missing recipe, or raises with the reason
     question = {"name": name, "precision": precision}
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     try:
         found = ask(__name__, question, limit_s=_LONGEST_S, environment=offline)
     except NoAnswer as error:
-        raise ModelError("nothing is known of the model", why=str(error)) from error
+        raise ModelError("the model is unknown", why=str(error)) from error
     real = found.pop("real")
     return MeshInput(
         tiny=MeshModel(**found.pop("tiny")),
@@ -120,14 +120,14 @@ def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _subject_fields(name: str, precision: str) -> dict[str, Any]:
-    """Build the fields of `MeshInput` for one model type or folder. Raises whatever building one raises."""
+    """Build the fields of `MeshInput` for one model type or folder. Raises what building the model raises."""
     folder = Path(name) if Path(name).is_dir() else None
     model_type = str(read_checkpoint(folder).config["model_type"]) if folder else name
     recipe = load_recipe(model_type)
     if recipe is None:
-        raise ValueError("no tiny model of this type is known")
+        raise ValueError("there is no tiny model of this type")
     if recipe.library != "transformers" or not recipe.config_class:
-        raise ValueError(f"a model of {recipe.library} has no plan for several devices")
+        raise ValueError(f"models of {recipe.library} can't be split over devices")
     config = readable(class_of(recipe.config_class)(**recipe.config))
     tiny = MeshModel(
         name=model_type,
@@ -143,12 +143,12 @@ def _subject_fields(name: str, precision: str) -> dict[str, Any]:
     facts = facts_of(whole, arrays)
     sizes = {one.shape[0] if one.ndim else None for one in arrays.values()}
     if len(sizes) != 1 or None in sizes:
-        raise ValueError("not all of its inputs have the batch as their first axis, so that copies can't share them")
+        raise ValueError("the batch isn't the first axis of every input, so it can't be split between copies")
     real, whose, no_real = None, "", ""
     try:
         counted, whose = real_figures(name, recipe, facts, precision)
         real = counted.to_dict()
-    except Exception as error:  # whatever a constructor raises is why there are no figures
+    except Exception as error:  # a constructor may raise anything, which is the reason for missing figures
         no_real = f"{type(error).__name__}: {one_line(str(error))}"
     return {
         "tiny": asdict(tiny),
@@ -161,7 +161,7 @@ def _subject_fields(name: str, precision: str) -> dict[str, Any]:
 
 
 def real_figures(name: str, recipe: Recipe, facts: Mapping[str, Any], precision: str) -> tuple[ModelFigures, str]:
-    """Return figures of the real model, built without data: of a checkpoint's config.json, or the type's defaults."""
+    """Return figures of the real model, built without data from a checkpoint's config.json or the type's defaults."""
     import torch
 
     _, _, config, whose = start(name, recipe.task)
@@ -173,7 +173,7 @@ def real_figures(name: str, recipe: Recipe, facts: Mapping[str, Any], precision:
 
 
 def figures(whole: torch.nn.Module, facts: Mapping[str, Any], name: str, precision: str) -> ModelFigures:
-    """Return bytes of what runs before, in and after the layers, and what a tensor split divides."""
+    """Return the bytes of the modules before, in and after the layers, and the sizes that a tensor split divides."""
     dims, width = tensor_dims(whole), _BYTES[precision]
     count = max(1, facts["count"])
     layers, split = [0] * count, [0] * count
@@ -207,7 +207,7 @@ def figures(whole: torch.nn.Module, facts: Mapping[str, Any], name: str, precisi
 
 
 def _tensor_divisors(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str, str]) -> dict[str, int]:
-    """Return what a tensor split has to divide: heads if attention itself is split, and the axes of parameters."""
+    """Return the sizes that a tensor split must divide: heads if attention is split, and the axes of parameters."""
     config: Any = whole.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     found: dict[str, int] = {}
@@ -227,9 +227,9 @@ def _tensor_divisors(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapp
 def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
     try:
         return _subject_fields(asked["name"], asked["precision"])
-    except Exception as error:  # whatever a model raises is why it can't be put on a mesh
+    except Exception as error:  # a model may raise anything, which is the reason
         why = f"{type(error).__name__}: {one_line(str(error))}"
-        raise ModelError(f"{echo(asked['name'])} can't be put on a mesh", why=why) from error
+        raise ModelError(f"{echo(asked['name'])} can't be split", why=why) from error
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def transformers_class(name: str) -> Any:
 
     found = getattr(transformers, name, None)
     if found is None:
-        raise ModelError(f"{echo(name)} is not a class of transformers {transformers.__version__}")
+        raise ModelError(f"{echo(name)} isn't a class of transformers {transformers.__version__}")
     return found
 
 

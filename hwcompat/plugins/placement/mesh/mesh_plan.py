@@ -1,7 +1,7 @@
 """Plan a mesh: the device and layers of each rank, whether they fit, and the reasons against an impossible split.
 
 Pure functions from figures to a plan or a refusal. An unknown figure of a device is never guessed: the plan then says
-that it isn't shown to fit.
+that the fit is unknown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .axes import AXES, COLLECTIVES, AxisGroup, DeviceMesh, Split, group_of, kin
 from .model_figures import ModelFigures, cut
 
 RESERVE = 0.1
-"""The share of a device's memory that is left to activations, caches and the runtime, which aren't counted."""
+"""The share of a device's memory reserved for activations, caches and the runtime, which aren't counted."""
 _FIX = "Choose other sizes, or hwcompat mesh auto."
 
 
 class MeshRefused(UsageError):
-    """No such mesh is possible; `why` has every reason, not the first alone."""
+    """The requested mesh is impossible; `why` has every reason."""
 
 
 class DoesntFit(MeshRefused):
@@ -34,9 +34,9 @@ class DoesntFit(MeshRefused):
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlan:
-    """One rank: its device, its coordinates on `AXES`, and its layers [first, stop). The first stage also holds what
-    runs before the layers, the last what runs after them. `parameter_bytes` is what it holds, `room_bytes` what its
-    device has for parameters; None if unknown."""
+    """One rank: its device, its coordinates on `AXES`, and its layers [first, stop). The first stage also holds the
+    modules before the layers, the last those after them. `parameter_bytes` is the size of its parameters,
+    `room_bytes` the memory of its device for parameters; None if unknown."""
 
     rank: int
     device: Device
@@ -50,8 +50,8 @@ class RankPlan:
 class MeshPlan:
     """A mesh for one model: ranks, groups, and the reasons.
 
-    `left_out` has the devices without a rank and why; `rejected` the smaller splits that `auto` tried, and why they
-    weren't taken.
+    `left_out` has the devices without a rank and why; `rejected` the smaller splits that `auto` tried, and why it
+    rejected them.
     """
 
     figures: ModelFigures
@@ -99,7 +99,7 @@ class MeshPlan:
 
 
 def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | None) -> MeshPlan:
-    """Return the mesh of `wanted` sizes on some of these devices; without, the one of fewest devices that fits.
+    """Return the mesh of `wanted` sizes on some of these devices; for None the smallest one that fits.
 
     Raises `MeshRefused` with every reason.
     """
@@ -117,7 +117,7 @@ def plan_mesh(devices: Sequence[Device], figures: ModelFigures, wanted: Split | 
         return replace(plan, left_out=(*left_out, *plan.left_out), rejected=tuple(_brief(rejected)))
     raise DoesntFit(
         f"{figures.name} fits no mesh of these {len(usable)} device(s)",
-        why="; ".join([*_brief(rejected), *left_out]) or "there is none",
+        why="; ".join([*_brief(rejected), *left_out]) or "there are no devices",
         fix="Plan with more devices, or in a smaller precision: --precision bfloat16.",
     )
 
@@ -128,7 +128,7 @@ def _brief(items: Sequence[str], most: int = 6, what: str = "splits") -> list[st
 
 
 def _candidates(count: int) -> list[Split]:
-    """Yield all splits without copies, fewest devices first; of as many, more by tensor: those compute at once."""
+    """Return all splits without copies, fewest devices first, then larger `tensor`: its ranks compute in parallel."""
     pairs = [(p, t) for p in range(1, count + 1) for t in range(1, count // p + 1)]
     return [Split(pipeline=p, tensor=t) for p, t in sorted(pairs, key=lambda one: (one[0] * one[1], one[0]))]
 
@@ -136,7 +136,7 @@ def _candidates(count: int) -> list[Split]:
 def _planned(devices: Sequence[Device], figures: ModelFigures, split: Split) -> MeshPlan:
     problems = _of_model(figures, split)
     if len(devices) < split.size:
-        problems.append(f"it takes {split.size} device(s), and {len(devices)} are here")
+        problems.append(f"it needs {split.size} device(s), and there are {len(devices)}")
     blocks = [] if problems else _blocks(devices, split)
     if not problems and len(blocks) < split.pipeline:
         problems.append(_different_kinds(devices, split))
@@ -182,7 +182,7 @@ def _planned(devices: Sequence[Device], figures: ModelFigures, split: Split) -> 
 
 
 def _of_model(figures: ModelFigures, split: Split) -> list[str]:
-    """Return the reasons in the model itself against a split."""
+    """Return why the model doesn't allow a split."""
     problems = []
     if split.tensor > 1 and not figures.tensor_plan:
         problems.append(f"tensor={split.tensor}: {figures.no_tensor or 'the model has no tensor plan'}")
@@ -201,7 +201,7 @@ def _of_model(figures: ModelFigures, split: Split) -> list[str]:
 
 
 def _by_kind(devices: Sequence[Device]) -> dict[str, list[Device]]:
-    """Return the devices of each kind, the one with most memory first."""
+    """Return the devices of each kind, the one with the most memory first."""
     kinds: dict[str, list[Device]] = {}
     for one in sorted(devices, key=lambda device: -(device.memory_total.value or 0)):
         kinds.setdefault(kind_of(one), []).append(one)
@@ -209,7 +209,7 @@ def _by_kind(devices: Sequence[Device]) -> dict[str, list[Device]]:
 
 
 def _blocks(devices: Sequence[Device], split: Split) -> list[list[Device]]:
-    """Return all sets of devices of one kind that a stage of this split could have."""
+    """Return all sets of devices of one kind that can run a stage of this split."""
     size = split.data * split.tensor
     blocks: list[list[Device]] = []
     for _, members in sorted(_by_kind(devices).items(), key=lambda one: (-len(one[1]), one[0])):
@@ -219,7 +219,7 @@ def _blocks(devices: Sequence[Device], split: Split) -> list[list[Device]]:
 
 
 def _in_order(blocks: Sequence[list[Device]], split: Split) -> list[Device]:
-    """Return the devices of the blocks with most memory, one for each stage, those of a kind next to each other."""
+    """Return the devices of the blocks with the most memory, one block for each stage, equal kinds side by side."""
     order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
     roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
     chosen = sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
@@ -230,15 +230,15 @@ def _different_kinds(devices: Sequence[Device], split: Split) -> str:
     counts = ", ".join(f"{len(members)} of {kind}" for kind, members in _by_kind(devices).items())
     size = split.data * split.tensor
     return (
-        f"{split} takes {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices "
-        "of different vendors have no collectives in common (NCCL, RCCL and oneCCL don't speak to one another), "
-        "so that they can be joined as stages of a pipeline only"
+        f"{split} needs {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices "
+        "of different vendors share no collectives (NCCL, RCCL and oneCCL are incompatible), so they can only be "
+        "stages of a pipeline"
     )
 
 
 def _too_tight(rank: RankPlan) -> str:
     held, room = size_text(rank.parameter_bytes), size_text(rank.room_bytes)
-    return f"rank {rank.rank} would hold {held} on {rank.device.name}, which has {room} for it"
+    return f"rank {rank.rank} needs {held} on {rank.device.name}, which has {room} for parameters"
 
 
 def _groups(mesh: DeviceMesh) -> tuple[AxisGroup, ...]:
@@ -257,30 +257,28 @@ def _reasons(figures: ModelFigures, mesh: DeviceMesh, stages: Sequence[tuple[int
     if split.tensor > 1:
         whole = figures.total_bytes - figures.part_bytes(0, len(figures.layers), split.tensor)
         divided = size_text(-(-whole * split.tensor // (split.tensor - 1)))
-        reasons.append(
-            f"tensor: {divided} are divided by {figures.tensor_plan}; every rank of a group holds the rest"
-        )
+        reasons.append(f"tensor: {figures.tensor_plan} splits {divided}; every rank of a group holds the rest")
     if split.data > 1:
         reasons.append(f"data: {split.data} copies of the model, each with its share of the batch")
     if split.pipeline > 1:
         sizes = Counter(stop - first for first, stop in stages)
         if len(sizes) > 1:
-            reasons.append("pipeline: stages are uneven, so that the fullest device is as empty as it can be")
+            reasons.append("pipeline: stages are uneven to minimize the largest used share of a device's memory")
         else:
-            reasons.append("pipeline: stages have as many layers each")
+            reasons.append("pipeline: all stages have the same number of layers")
         kinds = list(dict.fromkeys(kind_of(one) for one in mesh.devices))
         if len(kinds) > 1:
-            reasons.append(f"pipeline: {' and '.join(kinds)} are joined as stages, by memory of the host")
+            reasons.append(f"pipeline: {' and '.join(kinds)} are stages connected through host memory")
     machines = sorted({one.name.rpartition("/")[0] for one in mesh.devices if one.target != "cpu"})
     if len(machines) > 1:
         reasons.append(
-            f"machines: {' and '.join(filter(None, machines))}; how fast the links between them are isn't known"
+            f"machines: {' and '.join(filter(None, machines))}; the speed of the links between them is unknown"
         )
     for one in unknown:
         why = one.memory_total.reason or "not reported"
-        reasons.append(f"memory of {one.name} isn't known ({why}): it isn't shown that its part fits")
+        reasons.append(f"memory of {one.name} unknown ({why}): its part may not fit")
     if not unknown:
         reasons.append(
-            f"memory: {RESERVE:.0%} of each device is left to activations and caches, which aren't counted"
+            f"memory: {RESERVE:.0%} of each device is reserved for activations and caches, which aren't counted"
         )
     return reasons

@@ -57,7 +57,7 @@ class ModelFigures:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelFigures:
-        """Return the figures of what `to_dict` gave."""
+        """Return the figures from the values of `to_dict`."""
         lists = {name: tuple(values[name]) for name in ("layers", "split_layers")}
         return cls(**{**values, **lists})
 
@@ -79,7 +79,7 @@ def cut(figures: ModelFigures, tensor: int, room: Sequence[float]) -> tuple[tupl
         for stop in range(first + 1, count - (stages - stage - 1) + 1):
             own = share(stage, first, stop)
             if found[1] and own > found[0]:
-                break  # more layers only fill this stage more
+                break  # more layers only increase the use of this stage
             rest, stops = best(stage + 1, stop)
             if not found[1] or max(own, rest) < found[0]:
                 found = max(own, rest), (stop, *stops)

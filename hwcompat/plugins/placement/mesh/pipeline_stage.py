@@ -1,8 +1,8 @@
 """Stages of a pipeline: find the layers of a model by one pass, and make a stage of some of them.
 
-The pass uses the library's random weights, before the seeded ones are set. On a stage the model's own code runs, so
-that masks and positions are computed as usual. Layers of earlier stages return their input, the first own layer gets
-what the stage before sent, and the pass ends after the last own layer.
+The pass uses the library's random weights, before the seeded ones are set. The model's own code runs on a stage, so
+that masks and positions are computed as usual. Layers of earlier stages return their input, the stage's first layer
+gets the hidden states of the stage before, and the pass ends after the stage's last layer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NoPipeline(ValueError):
-    """The model's layers are no chain: a stage can't be made of some of them."""
+    """The model's layers aren't a chain, so they can't be divided into stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,17 +88,17 @@ def _outline(model: torch.nn.Module, calls: list[tuple[str, Any, Any]], started:
             reasons.append(f"the layers of {layers} pass more than one tensor to the next")
             continue
         if any(one[1] is not handed for one, handed in zip(own[1:], firsts, strict=False)):
-            reasons.append(f"what a layer of {layers} gives isn't what the next one takes")
+            reasons.append(f"the output of a layer of {layers} isn't the input of the next one")
             continue
         phases = _phases(model, layers, started)
         if phases["between"]:
             reasons.append(
-                f"{phases['between'][0]} has parameters of its own beside the layers of {layers}, and isn't run once"
+                f"{phases['between'][0]} has parameters outside of the layers of {layers} and doesn't run once"
             )
             continue
         given = {name: output for name, _, output in calls if name in phases["before"]}
         if several := [name for name, one in given.items() if not isinstance(one, torch.Tensor)]:
-            reasons.append(f"{several[0]} gives more than one tensor")
+            reasons.append(f"{several[0]} returns more than one tensor")
             continue
         return Outline(
             layers=layers,
@@ -114,7 +114,7 @@ def _outline(model: torch.nn.Module, calls: list[tuple[str, Any, Any]], started:
 
 
 def _lists_of_layers(model: torch.nn.Module) -> list[tuple[str, int]]:
-    """Return names and lengths of the lists of modules, the one with most parameters first."""
+    """Return names and lengths of the lists of modules, the one with the most parameters first."""
     import torch
 
     found = []
@@ -169,7 +169,7 @@ class StageEnd(Exception):
 
 
 class PipelineStage:
-    """Layers [first, stop) of a model, and what runs before the first or after the last.
+    """Layers [first, stop) of a model, with the modules before its first layer or after its last one.
 
     `module` is what torch's pipelining runs: it takes the hidden states (batch, ...) of the stage before (the first
     stage ignores them) and the model's inputs by name; the last returns the outputs in the order of `outputs`.
@@ -245,8 +245,8 @@ class PipelineStage:
 
 
 def _give_up(module: torch.nn.Module, instead: Callable[..., Any]) -> None:
-    """Free a module's tensors, and call `instead` when it runs. What code reads of it (a dtype, the kind of an
-    attention) stays: its tensors have a shape and no data."""
+    """Free a module's tensors, and call `instead` when it runs. Attributes that code reads stay, such as a dtype: its
+    tensors have a shape and no data."""
     module.to("meta")
     module._forward_hooks.clear()
     module._forward_pre_hooks.clear()
@@ -255,7 +255,7 @@ def _give_up(module: torch.nn.Module, instead: Callable[..., Any]) -> None:
 
 def _refuse(name: str, *_: Any, **__: Any) -> Any:
     """Return a forward for a module of another stage, which must never run here."""
-    raise RuntimeError(f"{name} is held by another stage, and this one ran it")
+    raise RuntimeError(f"this stage ran {name}, which another stage holds")
 
 
 def _pass_on(as_tuple: bool, *args: Any, **kwargs: Any) -> Any:

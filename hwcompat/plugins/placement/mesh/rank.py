@@ -28,7 +28,7 @@ from .pipeline_stage import PipelineStage, outline_of
 _LONGEST = 600
 """The most characters of a step or a failure."""
 _ROOM = 4096
-"""The least size of every status but the last in bytes, so that nothing of an earlier one is left behind it."""
+"""The smallest size in bytes of every status but the last, so that a status overwrites the one before completely."""
 
 
 class RankProgress:
@@ -43,7 +43,7 @@ class RankProgress:
         """Record the current step."""
         self._write_status(step=name[:_LONGEST])
 
-    def talked(self) -> None:
+    def communicated(self) -> None:
         """Record a communication that is about to start."""
         self._write_status(calls=self._told["calls"] + 1)
 
@@ -72,11 +72,11 @@ def main(folder: Path, rank: int, ranks: int, progress: RankProgress) -> None:
         world_size=ranks,
         timeout=timedelta(seconds=job.seconds),
     )
-    # torch starts its threads for gradients once: all devices have to be known by then.
+    # torch starts its threads for gradients once: all devices must be known by then.
     for case in job.cases:
         if rank < case.split.size:
             device_of(case, rank)
-    meeting = dist.new_group(backend="gloo")  # if ranks only wait for one another, no device takes part
+    meeting = dist.new_group(backend="gloo")  # for barriers, without any device
     progress.step("writing checkpoints")
     if rank == 0:
         for model in sorted({case.model for case in job.cases if case.split.tensor > 1}):
@@ -100,7 +100,7 @@ def _backend(job: MeshJob) -> str:
 
 
 def _device_mesh(case: MeshCase, rank: int, ranks: int) -> Any:
-    """Return torch's own mesh of the case's ranks, which all ranks make together; others are no part of it."""
+    """Return torch's own mesh of the case's ranks. All ranks create it together, also those that aren't in it."""
     import torch
     from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -133,7 +133,7 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     own = {name: one[copy * share : (copy + 1) * share] for name, one in arrays.items()}
     outline = None
     if case.split.pipeline > 1:
-        progress.step(f"{case.name}: learning how the model runs")
+        progress.step(f"{case.name}: finding the layers")
         outline = outline_of(built(model, seeded=False), to_tensors(own, "cpu", torch.float32))
     progress.step(f"{case.name}: building")
     if case.split.tensor > 1:
@@ -149,13 +149,13 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
 
 
 def run_rank(folder: str, rank: str, ranks: str, starter: str) -> NoReturn:
-    """Run, write the reason of a failure in the status, and end: the others may wait in a collective, and threads of
-    gloo would wait for them."""
+    """Run, write the reason of a failure into the status, and exit at once: otherwise threads of gloo would wait for
+    ranks that wait in a collective."""
     die_with_parent(int(starter))
     progress, code = RankProgress(Path(folder) / STATUS_FILE.format(rank)), 0
     try:
         main(Path(folder), int(rank), int(ranks), progress)
-    except BaseException as error:  # whatever it is, it is why this rank ended
+    except BaseException as error:  # anything may end a rank
         progress.failed(error)
         code = 2 if isinstance(error, KeyboardInterrupt) else 1
     sys.stdout.flush()

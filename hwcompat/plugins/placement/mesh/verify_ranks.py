@@ -1,4 +1,4 @@
-"""Compare what the ranks wrote with one device: outputs, gradients, parameters, damage, communication."""
+"""Compare the results of the ranks with one device: outputs, gradients, parameters, damage, communication."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hwcompat.hardware.testing.tolerances import tolerance_for
 
 from .axes import groups_of
 from .mesh_case import (
+    EFFECT,
     GRADIENTS,
-    HEARD,
     HELD,
     OUTPUTS,
     RESULT_FILE,
     SAME,
-    TALKED,
+    TRAFFIC,
     WHOLE_FILE,
     CaseResult,
     MeshCase,
@@ -35,15 +35,15 @@ from .mesh_case import (
 )
 from .mesh_model import side_of
 
-HEARD_BY = 50
-"""How many times the tolerance the damage of a rank must change its share of the outputs by."""
+LEAST_EFFECT = 50
+"""The smallest change of the outputs by damage to a rank, as a multiple of the tolerance."""
 
 Arrays = Mapping[str, Array]
 Facts = Mapping[str, Any]
 
 
 def judge(job: MeshJob, number: int, folder: Path) -> CaseResult:
-    """Return all checks of one case from what its ranks wrote. Raises `OSError` if one of them wrote nothing."""
+    """Return all checks of one case from the results of its ranks. Raises `OSError` if a rank wrote none."""
     case = job.cases[number]
     ranks: list[Facts] = [kept(folder / RESULT_FILE.format(one, number)) for one in range(case.split.size)]
     whole: Facts = kept(folder / WHOLE_FILE.format(case.model))
@@ -101,13 +101,13 @@ def _gradients(
                 for name, one in ranks[stage * size + place]["grad"].items():
                     own = tied.get(name, name)
                     got[own] = got[own] + one if own in got else one
-            silent = [name for name in got if name not in want and not got[name].any()]
-            got = {name: one for name, one in got.items() if name not in silent}
+            zero = [name for name in got if name not in want and not got[name].any()]
+            got = {name: one for name, one in got.items() if name not in zero}
             shapes, own_shapes = ({name: one.shape for name, one in each.items()} for each in (want, got))
             others = sorted(name for name in {**got, **want} if own_shapes.get(name) != shapes.get(name))
             if others:
                 detail = f"rank {place}: {_shape(own_shapes.get(others[0]))} is the gradient of {others[0]}"
-                more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
+                more = f", and {len(others) - 1} more are wrong" if len(others) > 1 else ""
                 return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=detail + more)
             found.append((place, replace(compare_gradients(got, want), worst=_largest_error(got, want))))
     except ReferenceNotFinite as error:
@@ -120,7 +120,7 @@ def _largest_error(got: Arrays, want: Arrays) -> str:
     return f"the gradient of {max(want, key=lambda name: float(np.abs(got[name] - want[name]).max(initial=0.0)))}"
 
 
-# What a rank held
+# Parameters of a rank
 
 
 def expected_parts(case: MeshCase, rank: int, whole: Facts) -> dict[str, tuple[int, ...]]:
@@ -160,7 +160,7 @@ def _check_parameters(case: MeshCase, ranks: Sequence[Facts], whole: Facts) -> M
         differing = [name for name in {**got, **want} if got.get(name) != want.get(name)]
         if differing:
             name = differing[0]
-            detail = f"rank {rank} holds {_shape(got.get(name))} of {name}, and its part is {_shape(want.get(name))}"
+            detail = f"rank {rank} holds {_shape(got.get(name))} of {name}, expected {_shape(want.get(name))}"
             wrong.append(f"{detail}; {len(differing)} differ" if len(differing) > 1 else detail)
     return MeshCheck(name=HELD, passed=not wrong, detail="; ".join(wrong[:4]))
 
@@ -178,22 +178,24 @@ def _check_damage(case: MeshCase, ranks: Sequence[Facts], masks: Arrays, limit: 
     wrong: list[str] = []
     least = math.inf
     copies = case.split.data
-    for listener in _last_stage(case):
-        before = ranks[listener]["out"]
-        for rank, after in enumerate(ranks[listener]["heard"]):
+    for reader in _last_stage(case):
+        before = ranks[reader]["out"]
+        for rank, after in enumerate(ranks[reader]["damaged"]):
             copy = rank // case.split.tensor % copies
             for share in range(copies):
                 moved = _output_change(before, after, masks, share, copies)
                 if share == copy:
                     # A rank with outputs of another part of a layer depends on this one only through the sums.
                     least = min(least, moved)
-                    if not moved > HEARD_BY * limit:
-                        wrong.append(f"rank {listener} doesn't hear rank {rank}: its outputs move by {moved:.1e}")
+                    if not moved > LEAST_EFFECT * limit:
+                        wrong.append(
+                            f"damage to rank {rank} changes the outputs of rank {reader} by {moved:.1e} only"
+                        )
                 elif moved > limit:
-                    wrong.append(f"rank {rank} is heard in the share of copy {share}, which isn't its own")
+                    wrong.append(f"damage to rank {rank} changes the share of copy {share}, which isn't its own")
     detail = "; ".join(list(dict.fromkeys(wrong))[:4])
     shown = None if math.isinf(least) else least
-    return MeshCheck(name=HEARD, passed=not wrong, error=shown, tolerance=HEARD_BY * limit, detail=detail)
+    return MeshCheck(name=EFFECT, passed=not wrong, error=shown, tolerance=LEAST_EFFECT * limit, detail=detail)
 
 
 def _output_change(before: Arrays, after: Arrays, masks: Arrays, share: int, copies: int) -> float:
@@ -219,13 +221,13 @@ def _output_change(before: Arrays, after: Arrays, masks: Arrays, share: int, cop
 def _check_traffic(case: MeshCase, ranks: Sequence[Facts]) -> MeshCheck:
     """Check the traffic: collectives along `tensor` and sends along `pipeline`, copies in the backward pass."""
     needed = {"tensor": "forward", "pipeline": "forward"} | ({"data": "backward"} if case.gradients else {})
-    silent = [
-        f"rank {rank} says nothing along {axis} in its {pass_} pass"
+    missing = [
+        f"rank {rank} doesn't communicate on {axis} in its {pass_} pass"
         for axis, pass_ in needed.items()
         for rank in sorted(itertools.chain(*groups_of(case.split.shape, axis)))
         if not any(name.endswith(f"on {axis}") for name in ranks[rank][pass_])
     ]
-    return MeshCheck(name=TALKED, passed=not silent, detail="; ".join(silent[:4]))
+    return MeshCheck(name=TRAFFIC, passed=not missing, detail="; ".join(missing[:4]))
 
 
 def _rank_facts(one: Facts, whole: Facts) -> RankFacts:

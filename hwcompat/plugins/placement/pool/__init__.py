@@ -2,7 +2,7 @@
 
 `pool.py` is the interface; `load_resource.py` runs one load, `pool_state.py` holds the tables, `account.py` decides
 what fits, `resource_sizes.py` and `device_memory.py` measure, `pool_models.py` loads models onto a device. Importing
-the package starts nothing.
+the package has no side effects.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Key:
 
 @dataclass(kw_only=True, eq=False)
 class Entry:
-    """One loaded resource. `leases` counts users by thread. `dismissed`: the last lease that ends releases it."""
+    """One loaded resource. `leases` counts users by thread. `dismissed`: it is released with its last lease."""
 
     key: Key
     resource: Any
@@ -73,10 +73,10 @@ class Entry:
 
 @dataclass(kw_only=True, eq=False)
 class PoolLoad:
-    """A request, and its load if the resource isn't there.
+    """A request, and its load if the resource isn't loaded.
 
-    `build` constructs it without a lock of the pool. `claimed` is the size in bytes by the caller or the files. Of a
-    load that has begun, `own` are the loads that it is a part of, `expected` its bytes if known or claimed,
+    `build` constructs it without a lock of the pool. `claimed` is the size in bytes by the caller or the files. When
+    the load has started, `own` are the loads that it is a part of, `expected` its bytes if known or claimed,
     `measured` whether an earlier load measured them, and `waiting` the threads that get a lease when it ends.
     """
 
@@ -104,10 +104,10 @@ class PoolLoad:
 class Account:
     """The bytes of one device, used under the pool's lock.
 
-    `held` are the loaded resources, `loads` the loads in progress, and `lingering` what left the pool while a part of
-    it is still referenced. `low_share` and `pressure_share` are the shares of the budget, and of the device's memory,
-    at which low-memory mode and memory pressure begin. Invariant: without one of the resources that are loaded or in
-    progress, all others fit the budget.
+    `held` are the loaded resources, `loads` the loads in progress, and `lingering` the parts of released resources
+    that are still referenced. `low_share` and `pressure_share` are the shares of the budget, and of the device's
+    memory, at which low-memory mode and memory pressure begin. Invariant: at most one resource, loaded or in
+    progress, is beyond the budget; all others fit it.
     """
 
     device: str
@@ -137,7 +137,7 @@ class Account:
 
     @property
     def lingering_bytes(self) -> int:
-        """Bytes of what left the pool and is still referenced."""
+        """Bytes of released resources that are still referenced."""
         if self.lingering:
             self.lingering = [part for part in self.lingering if part.is_alive()]
         return sum(part.bytes for part in self.lingering)
@@ -146,22 +146,22 @@ class Account:
         """Return the loads in progress of unmeasured size, except those that this load is a part of."""
         return [one for one in self.loads if not one.measured and one.number not in load.own]
 
-    def is_turn_of(self, load: PoolLoad) -> bool:
-        """Whether no other load of unknown size is in progress, if that matters."""
+    def is_only_unknown(self, load: PoolLoad) -> bool:
+        """Whether the size of the load is known, or no other load of unknown size is in progress."""
         return load.measured or self.budget is None or not self.unknown_beside(load)
 
     def may_start(self, load: PoolLoad) -> bool:
         """Whether a load may start now.
 
-        A load of measured size may start if it fits. Any other, and one that doesn't fit, may be the one beyond the
-        budget: then everything else has to fit, and no second load of unknown size may be in progress.
+        A load of measured size may start if it fits. Any other may be the one beyond the budget: then everything else
+        must fit, and no second load of unknown size may be in progress.
         """
         if self.budget is None or (load.measured and self.fits(load)):
             return True
         return not self.unknown_beside(load) and self.total <= self.budget
 
     def fits(self, load: PoolLoad) -> bool:
-        """Whether the budget holds it too, as far as its size is known."""
+        """Whether the load fits the budget, as far as its size is known."""
         return self.budget is None or self.total + load.reserved <= self.budget
 
     def start(self, load: PoolLoad) -> None:
@@ -175,8 +175,8 @@ class Account:
         self.peak = max(self.peak, self.total)
 
     def remove(self, count: int, left: list[SizePart]) -> None:
-        """Subtract a resource except for the parts that are still referenced. The machine's figures are as old as its
-        last reading, so that later releases are subtracted from them."""
+        """Subtract a resource except for the parts that are still referenced. The bytes are also subtracted from the
+        machine's figures, which are as old as its last reading."""
         self.held -= count
         self.lingering += left
         self.machine_excess = max(0, self.machine_excess - count)
@@ -215,7 +215,7 @@ class Account:
         share, total = self.reading.used_share, self.reading.total_bytes
         if share is not None and total is not None:
             parts.append(f"{share:.0%} of the {_megabytes(total)} of the device")
-        return ", ".join(parts).replace("%", " %") or "how full it is isn't known"
+        return ", ".join(parts).replace("%", " %") or "memory use unknown"
 
     def to_dict(self) -> dict[str, Any]:
         """Return its statistics as JSON values."""

@@ -49,7 +49,7 @@ def read_device(device: str) -> MemoryReading:
 def _host() -> MemoryReading:
     memory = read_memory()
     if memory.usable_bytes is None or memory.available_bytes is None:
-        return MemoryReading(reason=memory.reason or "the system doesn't report how much memory is free")
+        return MemoryReading(reason=memory.reason or "the system doesn't report its free memory")
     free = memory.available_bytes
     if memory.cgroup_limit_bytes is not None and memory.cgroup_used_bytes is not None:
         left = memory.cgroup_limit_bytes - memory.cgroup_used_bytes + cgroup_files_bytes()
@@ -60,14 +60,14 @@ def _host() -> MemoryReading:
 def _of_torch(device: str) -> MemoryReading:
     module, index = _torch_module(device)
     if module is None:
-        return MemoryReading(reason=f"the runtime of {device} doesn't report how much memory it has")
+        return MemoryReading(reason=f"the runtime of {device} doesn't report its memory")
     if hasattr(module, "mem_get_info"):
         free, total = module.mem_get_info(index)
         return MemoryReading(total_bytes=int(total), free_bytes=int(free))
     if hasattr(module, "recommended_max_memory"):  # mps
         total = int(module.recommended_max_memory())
         return MemoryReading(total_bytes=total, free_bytes=max(0, total - int(module.driver_allocated_memory())))
-    return MemoryReading(reason=f"torch doesn't report how much memory {device} has")
+    return MemoryReading(reason=f"torch doesn't report the memory of {device}")
 
 
 def _torch_module(device: str) -> tuple[Any, int]:

@@ -1,4 +1,4 @@
-"""One load: wait for memory, build, measure, and give the resource to all who wait."""
+"""One load: wait for memory, build, measure, and give the resource to all waiting threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .resource_sizes import Size, size_of
 
 _LOOKED_AGAIN_S = 1.0
 _OUTSIDERS_LOOKED_AGAIN_S = 0.05
-"""Seconds between two looks of a waiting load: no event reports that the last reference is dropped."""
+"""Seconds between two checks of a waiting load: no event reports that the last reference is dropped."""
 _LONGEST_MESSAGE = 500
 
 _under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozenset())
@@ -26,9 +26,9 @@ _under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozen
 
 
 def acquire(state: PoolState, load: PoolLoad) -> Entry:
-    """Return the resource with a lease for this thread; loaded by this thread, or by the one that loads it already.
+    """Return the resource with a lease for this thread. If another thread loads it already, wait for that load.
 
-    Raises what the constructor raised, in all waiting threads; `OutOfMemory` and `WouldDeadlock`.
+    Raises the constructor's exception in all waiting threads; `OutOfMemory` and `WouldDeadlock`.
     """
     me = threading.get_ident()
     account = state.account(load.key.device)
@@ -65,18 +65,18 @@ def acquire(state: PoolState, load: PoolLoad) -> Entry:
 
 
 def _wait_for_load(state: PoolState, load: PoolLoad, me: int) -> Entry:
-    """Return what another thread's load gives, with the lease that this thread got when the load ended."""
+    """Return the result of another thread's load, with the lease that this thread got when the load ended."""
     by_itself = load.number in _under_way.get()
     load.waiting[me] += 1
     try:
         while not load.is_done:
             if by_itself or not state.waits.can_end(me, {load.owner}):
                 raise WouldDeadlock(
-                    f"{load.key} can't be waited for",
-                    why="it is asked for while it is being loaded, by its own constructor"
+                    f"waiting for {load.key} would never end",
+                    why="its own constructor requests it"
                     if by_itself
-                    else "the thread that loads it waits for what this one loads or has a lease on",
-                    fix="Ask for what a constructor needs before its load, or release leases first.",
+                    else "the thread that loads it waits for a resource that this thread loads or leases",
+                    fix="Request the resources that a constructor needs before its load, or release leases first.",
                 )
             with state.waits.waiting(me, lambda: set() if load.is_done else {load.owner}):
                 state.changed.wait(_LOOKED_AGAIN_S)
@@ -96,12 +96,12 @@ def _wait_for_load(state: PoolState, load: PoolLoad, me: int) -> Entry:
 
 
 def _admit(state: PoolState, load: PoolLoad, account: Account) -> None:
-    """Return when the load may start, with its bytes reserved. Idle resources are evicted for it, the least recently
+    """Wait until the load may start, and reserve its bytes. Idle resources are evicted for it, the least recently
     used first."""
     deadline: float | None = None
     thorough = False
     while True:
-        if account.is_turn_of(load):
+        if account.is_only_unknown(load):
             state.make_room(account, load.reserved, thorough=thorough)
         if account.may_start(load):
             break
@@ -110,9 +110,9 @@ def _admit(state: PoolState, load: PoolLoad, account: Account) -> None:
             deadline = at + state.wait_s
         if _wait_for_room(state, load, account, deadline):
             continue
-        if not thorough:  # a reference circle may be collected still
+        if not thorough:  # a garbage collection may still free reference cycles
             thorough = True
-        elif load.own:  # a part of another load, which has memory or was the one beyond the budget
+        elif load.own:  # a part of another load, which reserved memory or is the one beyond the budget
             state.counts["nested_beyond_budget"] += 1
             break
         else:
@@ -122,14 +122,14 @@ def _admit(state: PoolState, load: PoolLoad, account: Account) -> None:
 
 
 def _wait_for_room(state: PoolState, load: PoolLoad, account: Account, deadline: float) -> bool:
-    """Wait until something changed; return false if no thread can free memory, or none did in time."""
+    """Wait for a change; return false if no thread can free memory, or none did in time."""
 
     def blockers() -> set[int]:
         return state.blockers(account, load)
 
     left = deadline - state.now()
     has_outsiders = bool(account.lingering) or any(entry.is_idle for entry in state.entries.values())
-    outside = has_outsiders and account.is_turn_of(load)
+    outside = has_outsiders and account.is_only_unknown(load)
     may_end = state.waits.can_end(load.owner, blockers()) or (outside and threading.active_count() > 1)
     if not may_end or left <= 0:
         return False
@@ -143,15 +143,14 @@ def _no_room(state: PoolState, load: PoolLoad, account: Account, *, waited: bool
     entries = state.all_on(account.device)
     leased = sum(not one.is_idle for one in entries)
     why = (
-        f"{account.fullness()}: {leased} of {len(entries)} resources have leases, and the others are still referred "
-        "to"
+        f"{account.fullness()}: {leased} of {len(entries)} resources have leases, and the others are still referenced"
     )
     if waited:
         why += f"; none was released in {state.wait_s:g} s"
     return OutOfMemory(
-        f"there is no room for {load.key}",
+        f"not enough memory for {load.key}",
         why=why,
-        fix="Release leases and drop references to what isn't needed, use fewer models at a time, or give the pool "
+        fix="Release leases and drop references to unused resources, use fewer models at a time, or give the pool "
         f"a larger budget (ResourcePool(budgets={{'{account.device}': BYTES}})).",
     )
 
@@ -174,14 +173,14 @@ def _built_or_retried(state: PoolState, load: PoolLoad, account: Account) -> Ent
     except Exception as error:
         if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
             raise
-        traceback.clear_frames(error.__traceback__)  # what was built halfway is referenced by them
+        traceback.clear_frames(error.__traceback__)  # frames reference partly built objects
         with state.lock:
             full = account.fullness()
         raise OutOfMemory(
-            f"memory ran out while {load.key} was loaded, and again after {gone} idle resources were released",
+            f"out of memory while loading {load.key}, also after releasing {gone} idle resources",
             why=f"{one_line(f'{type(error).__name__}: {error}', longest=_LONGEST_MESSAGE)}; {full}",
-            fix="Use a smaller model or half precision, release what has leases, close other programs that use the "
-            "device, or name another device.",
+            fix="Use a smaller model or half precision, release leases, close other programs that use the device, or "
+            "choose another device.",
         ) from error
 
 
@@ -200,7 +199,7 @@ def _built(state: PoolState, load: PoolLoad) -> Entry:
     seconds = state.now() - began
     with state.lock:
         alone = alone and serial == state.counts["builds"]
-    # If others were loaded meanwhile, the changes aren't this one's.
+    # If others were loaded at the same time, the change isn't due to this load alone.
     resident_change = _change(resident, resident_bytes()) if alone else None
     allocator_change = _change(allocated, allocated_bytes(device)) if alone else None
     size = size_of(resource, device, names_on(device).name_of, load.claimed)
@@ -212,9 +211,9 @@ def _built(state: PoolState, load: PoolLoad) -> Entry:
             size = Size(bytes_by_device={device: growth}, measured_by="process")
     if load.key.kind == "model" and size.parts and not size.bytes_by_device.get(device):
         raise BackendUnavailable(
-            f"{load.key} isn't there",
-            why=f"what its constructor gave lies on {', '.join(sorted(size.bytes_by_device))}",
-            fix="Have the constructor take `device` and use it, or give a module whose `to` moves it.",
+            f"{load.key} is on another device",
+            why=f"its constructor created it on {', '.join(sorted(size.bytes_by_device))}",
+            fix="Give the constructor a parameter `device` and use it, or return a module whose `to` moves it.",
         )
     return Entry(
         key=load.key,
@@ -259,7 +258,7 @@ def _failed(state: PoolState, load: PoolLoad, error: BaseException) -> None:
     with state.lock:
         load.error = error
         state.counts["failures"] += 1
-        text = f"{load.key} wasn't loaded: {what}"
+        text = f"{load.key} failed to load: {what}"
         state.remember("failed_load", load.key.device, text, key=load.key, error=what, error_type=kind)
         _end(state, load)
 

@@ -56,7 +56,7 @@ class Lease(Generic[T]):
         """The leased resource. Raises `UsageError` after the release."""
         entry = self._entry
         if entry is None:
-            raise UsageError("the lease has ended", fix="Use the resource inside of its `with` block.")
+            raise UsageError("the lease has ended", fix="Use the resource inside its `with` block.")
         resource: T = entry.resource
         return resource
 
@@ -73,7 +73,7 @@ class Lease(Generic[T]):
         self.release()
 
     def __del__(self) -> None:
-        # May run at any moment, under the pool's lock too: the pool ends the lease at its next call.
+        # May run at any moment, also under the pool's lock: the pool ends the lease at its next call.
         if self._entry is not None:
             self._pool._forgotten.append((self._entry, self._thread))
 
@@ -82,12 +82,12 @@ class ResourcePool:
     """Resources by kind and id, loaded once for any number of threads.
 
     `budgets` are bytes by device (`cpu`, `cuda:1`; `cuda` is each of its kind); any other device gets `fraction` of
-    its memory, and no budget if its size is unknown. Invariant, for each device: without one of the resources that
-    are loaded or being loaded, all others fit its budget. Idle resources are evicted, the least recently used first,
-    from the share `low_memory` of a budget or of the device's memory on.
+    its memory, and no budget if its size is unknown. Invariant, for each device: at most one resource, loaded or
+    being loaded, is beyond the budget; all others fit it. Above the share `low_memory` of a budget or of the device's
+    memory, idle resources are evicted, the least recently used first.
 
-    A load without memory waits `wait_s` seconds for others to release theirs, then raises `OutOfMemory`; one that
-    could only wait for ever raises at once. `memory` and `clock` are for tests.
+    A load without memory waits `wait_s` seconds for others to release theirs, then raises `OutOfMemory`; a wait that
+    can't end raises at once. `memory` and `clock` are for tests.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class ResourcePool:
     ) -> None:
         for device, count in (budgets or {}).items():
             if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
-                raise UsageError(f"{echo(str(count))} is no budget for {echo(device)}", why="bytes are asked for")
+                raise UsageError(f"{echo(str(count))} isn't a budget for {echo(device)}", why="it must be in bytes")
         own = {str(resolve_target(device)): count for device, count in (budgets or {}).items()}
         shares = {"fraction": fraction, "low_memory": low_memory, "pressure": pressure}
         for name, share in shares.items():
             if not 0 < share <= 1:
-                raise UsageError(f"{name} is {share}", why="it is a share, above 0 and at most 1")
+                raise UsageError(f"{name} is {share}", why="it must be a share, above 0 and at most 1")
         if low_memory > pressure or not wait_s >= 0:
-            raise UsageError("low_memory comes before pressure, and wait_s isn't negative")
+            raise UsageError("low_memory must not exceed pressure, and wait_s must not be negative")
         self._state = PoolState(
             budgets=own,
             fraction=fraction,
@@ -122,7 +122,7 @@ class ResourcePool:
         )
         self._forgotten: deque[tuple[Entry, int]] = deque()
 
-    # Asking
+    # Requests
 
     def get_resource(
         self,
@@ -135,9 +135,9 @@ class ResourcePool:
     ) -> T:
         """Return the resource of that type and id, made by `constructor` if it isn't loaded.
 
-        It stays in the pool as long as the caller references it; for types without weak references (numbers, texts,
+        It stays in the pool as long as the caller references it; for types without weak references (numbers, strings,
         plain lists and mappings) use `lease`. `expected_bytes` is its size on `device`: memory is freed for it, and
-        it counts if the resource holds no tensors and no arrays. Raises what the constructor raises.
+        it counts if the resource has no tensors or arrays. Raises the constructor's exception.
         """
         with self.lease(
             resource_type, resource_id, constructor, device=device, expected_bytes=expected_bytes
@@ -158,7 +158,7 @@ class ResourcePool:
 
         A constructor with a parameter `device` gets it, and a module is moved there; without a constructor
         transformers loads `model_name`, a local folder or a cached name. It stays as with `get_resource`. Raises
-        `BackendUnavailable` if the device can't be used: nothing runs elsewhere instead.
+        `BackendUnavailable` if the device can't be used: no other device is used instead.
         """
         with self.lease_model(
             model_type, model_name, constructor, hardware_preferences, device=device, expected_bytes=expected_bytes
@@ -202,8 +202,8 @@ class ResourcePool:
         if constructor is None:
             if not place.torch_type:
                 raise UsageError(
-                    f"{place.device} runs no modules of torch, and that is what is loaded by name",
-                    fix="Give a constructor that makes the model for it.",
+                    f"{place.device} doesn't run torch modules, and models loaded by name are torch modules",
+                    fix="Give a constructor that creates the model for this device.",
                 )
             constructor = partial(load_model, model_type, model_name)
             if expected_bytes is None and key not in self._state.entries:
@@ -212,7 +212,7 @@ class ResourcePool:
 
     def _lease(self, wanted: PoolLoad) -> Lease[Any]:
         if wanted.claimed is not None and (isinstance(wanted.claimed, bool) or wanted.claimed < 0):
-            raise UsageError(f"expected_bytes is {wanted.claimed}", why="bytes are asked for, 0 or more")
+            raise UsageError(f"expected_bytes is {wanted.claimed}", why="it must be 0 or more")
         self._take_up_forgotten()
         return Lease(self, acquire(self._state, wanted))
 
@@ -222,7 +222,7 @@ class ResourcePool:
         self._state.tend_all(entry.size.bytes_by_device)
 
     def _take_up_forgotten(self) -> None:
-        """Release leases whose objects were dropped without it."""
+        """Release leases whose objects were dropped without a release."""
         while self._forgotten:
             try:
                 entry, thread = self._forgotten.popleft()
@@ -230,12 +230,12 @@ class ResourcePool:
                 return
             self._release(entry, thread)
 
-    # Letting go
+    # Releases
 
     def cleanup_unused_resources(self, max_age_minutes: float = 30) -> int:
-        """Release what was unused for this many minutes. Return how many were released."""
+        """Release resources that were unused for this many minutes. Return how many were released."""
         if not (isinstance(max_age_minutes, int | float) and max_age_minutes >= 0):
-            raise UsageError(f"max_age_minutes is {echo(str(max_age_minutes))}", why="it is in minutes, 0 or more")
+            raise UsageError(f"max_age_minutes is {echo(str(max_age_minutes))}", why="it must be 0 or more")
         self._take_up_forgotten()
         state = self._state
         with state.lock:
@@ -245,8 +245,8 @@ class ResourcePool:
         return gone
 
     def clear(self) -> None:
-        """Forget everything: idle resources now, leased ones with their last lease, loads when those who wait for
-        them are done. Memory that is still referenced stays counted until it is freed."""
+        """Release everything: idle resources now, leased ones with their last lease, loads when the waiting threads
+        are done. Memory that is still referenced stays counted until it is freed."""
         self._take_up_forgotten()
         state = self._state
         with state.lock:
@@ -259,17 +259,17 @@ class ResourcePool:
             state.release(list(state.entries.values()), forced=True)
         state.tend_all()
 
-    # Working and telling
+    # Calls and statistics
 
     def execute_concurrent(
         self, calls: Iterable[Callable[[], Any]], max_workers: int | None = None
     ) -> list[CallOutcome]:
-        """Run calls at once, which may use this pool and run more calls. Return their outcomes in the order of the
-        calls, each with its value or the error that it raised."""
+        """Run calls concurrently; they may use this pool and run more calls. Return their outcomes in the order of
+        the calls, each with its value or the error that it raised."""
         if max_workers is not None and max_workers < 1:
-            raise UsageError(f"max_workers is {max_workers}", why="at least one thread is needed")
+            raise UsageError(f"max_workers is {max_workers}", why="it must be 1 or more")
         outcomes = _run_all(self._state, list(calls), max_workers or _MOST_WORKERS)
-        # What its threads referenced isn't referenced any more.
+        # The threads' references are gone now.
         self._state.tend_all()
         return outcomes
 
@@ -293,12 +293,12 @@ class ResourcePool:
 
 
 def _refuse(key: Key) -> Any:
-    raise UsageError(f"{key} isn't there", why="no constructor was given that makes it", fix="Give one.")
+    raise UsageError(f"{key} isn't loaded", why="there is no constructor for it", fix="Give one.")
 
 
 def _run_all(state: PoolState, calls: Sequence[Callable[[], Any]], max_workers: int) -> list[CallOutcome]:
-    """Run the calls in threads of their own, so that calls may start more runs. Returns when all have ended; what
-    isn't an `Exception` (an interruption) is raised then."""
+    """Run the calls in new threads, so that calls may start more runs. Returns when all have ended, then raises an
+    exception that isn't an `Exception` (an interruption)."""
     if not calls:
         return []
     workers: set[int] = set()
@@ -310,7 +310,7 @@ def _run_all(state: PoolState, calls: Sequence[Callable[[], Any]], max_workers: 
             workers.add(thread)
         try:
             return CallOutcome(value=call())
-        except Exception as error:  # whatever a call raises is its outcome
+        except Exception as error:  # a call may raise anything, which is its outcome
             return CallOutcome(error=error)
         finally:
             with state.lock:
@@ -327,7 +327,7 @@ _global: list[ResourcePool] = []
 
 
 def get_global_resource_pool() -> ResourcePool:
-    """Return the pool that all parts of a process share, created at the first call."""
+    """Return the pool that the whole process shares, created by the first call."""
     with global_lock:
         if not _global:
             _global.append(ResourcePool())

@@ -1,7 +1,7 @@
 """Models for the pool: choose a device, move the model there, and load models by name.
 
-The requested device is used, or an error is raised. transformers loads a local folder or a cached name: nothing is
-fetched, no code of a checkpoint runs, weights are safetensors.
+Loading uses the requested device or raises an error. transformers loads a local folder or a cached name: nothing is
+downloaded, no code of a checkpoint runs, weights are safetensors.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def names_on(device: str | Target) -> Names:
 
 
 def place_for(device: str | Target | None, preferences: Mapping[str, Any] | None = None) -> ModelPlace:
-    """Return the place that a caller means: `device`, else the preferences, else the best available.
+    """Return the place of a model: on `device`, otherwise by the preferences, otherwise on the best available device.
 
     Preferences are `device`, `priority_list` (the first that can be used), `preferred_index` and `precision`. Raises
     `UsageError` for unknown ones, `BackendUnavailable` if the named device can't be used.
@@ -87,7 +87,7 @@ def place_for(device: str | Target | None, preferences: Mapping[str, Any] | None
     for name in wishes:
         if name not in PREFERENCES:
             raise UsageError(
-                f"{echo(str(name))} is no preference of the resource pool",
+                f"the resource pool has no preference {echo(str(name))}",
                 fix=f"{did_you_mean(str(name), PREFERENCES)} Known: {', '.join(PREFERENCES)}.".strip(),
             )
     named = device if device is not None else wishes.get("device")
@@ -112,7 +112,7 @@ def _first_of(names: list[str], index: Any) -> BaseBackend:
 
 @functools.lru_cache(maxsize=64)
 def _usable(named: str, index: int | None) -> BaseBackend:
-    """Return the backend of a usable device. A usable one is asked once; another is asked again each time."""
+    """Return the backend of a usable device. A device is checked until it is usable, then no more."""
     target = resolve_target(detect_best_backend() if named.strip().lower() == "auto" else named)
     if index is not None and target.index is None and class_of(target).INDEXED:
         target = replace(target, index=index)
@@ -131,7 +131,7 @@ def _precision(wish: Any) -> str:
     try:
         torch_dtype(name)
     except Unsupported as error:
-        raise UsageError(f"the pool doesn't load models in {echo(str(wish))}", why=str(error)) from error
+        raise UsageError(f"the pool can't load models in {echo(str(wish))}", why=str(error)) from error
     return name
 
 
@@ -159,9 +159,9 @@ def built_on(place: ModelPlace, constructor: Callable[..., Any]) -> Any:
     move = getattr(model, "to", None)
     if not callable(move):
         raise UsageError(
-            f"what the constructor made can't be brought to {place.device}",
-            why=f"it takes no `device`, and a {type(model).__name__} has no `to`",
-            fix=f"Give it a parameter `device`: it is called with {place.argument!r}.",
+            f"the constructor's result can't be moved to {place.device}",
+            why=f"the constructor has no parameter `device`, and a {type(model).__name__} has no `to`",
+            fix=f"Give the constructor a parameter `device`: it is called with {place.argument!r}.",
         )
     moved = move(place.argument)
     return model if moved is None else moved
@@ -199,7 +199,7 @@ def load_model(model_type: str, model_name: str) -> Any:
     if model_type in types and config.model_type != model_type:
         raise ModelError(
             f"{echo(model_name)} is a {echo(str(config.model_type))}, not a {echo(model_type)}",
-            fix="Ask for it by its own type.",
+            fix="Request it by its own type.",
         )
     named = [getattr(transformers, str(name), None) for name in (getattr(config, "architectures", None) or ())]
     known = [one for one in named if isinstance(one, type) and issubclass(one, transformers.PreTrainedModel)]
@@ -213,9 +213,9 @@ def load_model(model_type: str, model_name: str) -> Any:
     )
     if missing := sorted(map(str, info["missing_keys"])):
         raise BrokenInput(
-            f"the checkpoint {echo(model_name)} is not complete",
+            f"the checkpoint {echo(model_name)} is incomplete",
             why=f"{len(missing)} weights of {type(model).__name__} are missing, the first is {echo(missing[0])}",
-            fix="Fetch the whole checkpoint.",
+            fix="Download the whole checkpoint.",
         )
     return model.eval()
 
@@ -230,7 +230,7 @@ def _transformers() -> Any:
         import transformers
     except ImportError as error:
         raise UsageError(
-            "the resource pool can't load this by itself",
+            "the resource pool can't load models by name",
             why="transformers isn't installed",
             fix="pip install -r requirements.txt, or give a constructor.",
         ) from error
@@ -241,8 +241,8 @@ def _read(loader: Any, model_name: str, what: str, **options: Any) -> Any:
     folder = Path(model_name)
     local = is_folder(folder)
     if local:
-        weight_files(folder)  # raises if one is no file of its own
-        refuse_foreign(folder, read_config(folder) or {})  # a tokenizer needs none; a model's loader says so
+        weight_files(folder)  # raises for links out of the folder
+        refuse_foreign(folder, read_config(folder) or {})  # a tokenizer needs no config; a model's loader raises
     try:
         return loader.from_pretrained(
             str(folder.absolute()) if local else model_name,
@@ -250,9 +250,9 @@ def _read(loader: Any, model_name: str, what: str, **options: Any) -> Any:
             trust_remote_code=False,
             **options,
         )
-    except Exception as error:  # loaders raise their own classes; each means that the files can't be used
+    except Exception as error:  # loaders raise many classes; each means that the files can't be used
         if isinstance(error, HwCompatError) or is_out_of_memory(error):
             raise
         reason = one_line(f"{type(error).__name__}: {error}", longest=_LONGEST_REASON)
-        fix = "Fetch it again." if local else f"Fetch it first: `hf download {model_name}`, or name a local folder."
+        fix = "Download it again." if local else f"Download it: `hf download {model_name}`, or pass a local folder."
         raise ModelError(f"the {what} {echo(model_name)} can't be loaded", why=reason, fix=fix) from error

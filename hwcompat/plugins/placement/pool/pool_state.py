@@ -1,7 +1,7 @@
 """State of a pool: loaded resources, loads in progress, users, and waiting threads.
 
 Everything here is used under `PoolState.lock`, except for constructors and readings of the machine. Memory counts as
-free when it is unreferenced: a resource is dropped, and taken back if it is still referenced.
+free when it is unreferenced: a resource is dropped, and restored if it is still referenced.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ COUNTS = {
     "hits": "requests that found their resource",
     "misses": "requests that loaded it",
     "waits": "requests that waited for another's load",
-    "loads": "loads that ended well",
+    "loads": "loads that succeeded",
     "failures": "loads that raised",
     "evictions": "resources that were released",
-    "found_in_use": "times that a resource without a lease was still referred to, and stayed",
-    "kept_in_part": "released resources of which somebody kept tensors",
-    "waits_for_room": "times that a load waited for memory, or for its turn",
-    "refused": "loads that found no room",
-    "out_of_memory": "loads tried once more because memory ran out",
-    "underestimated": "loads that took more than was expected",
-    "nested_beyond_budget": "loads for another's constructor that had no room and couldn't wait",
+    "found_in_use": "times that a resource without a lease was still referenced, and stayed",
+    "kept_in_part": "released resources with tensors that are still referenced",
+    "waits_for_room": "times that a load waited for memory or for another load",
+    "refused": "loads without enough memory",
+    "out_of_memory": "loads tried again because memory ran out",
+    "underestimated": "loads that took more memory than expected",
+    "nested_beyond_budget": "loads inside of another's constructor that exceeded the budget",
 }
 """Names of the counts, and what they mean."""
 
@@ -73,7 +73,7 @@ Blockers = Callable[[], set[int]]
 
 
 class Waits:
-    """Which thread waits for which, so that a wait without an end becomes an error."""
+    """The threads that wait, and for which threads, so that a deadlock becomes an error."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self._lock = lock
@@ -81,7 +81,7 @@ class Waits:
 
     @contextmanager
     def waiting(self, thread: int, blockers: Blockers) -> Iterator[None]:
-        """Record that `thread` waits. A thread can wait in two places: a signal handler may use the pool too."""
+        """Record that `thread` waits. A thread can wait twice, because a signal handler may use the pool too."""
         with self._lock:
             self._of.setdefault(thread, []).append(blockers)
         try:
@@ -93,9 +93,9 @@ class Waits:
                     del self._of[thread]
 
     def can_end(self, thread: int, blockers: set[int]) -> bool:
-        """Whether a running thread can be reached from those that `thread` would wait for.
+        """Whether `thread` would wait, directly or through waiting threads, for one that runs.
 
-        A waiting thread is followed to those that it waits for; one that waits for no thread in particular runs.
+        A thread that waits for no thread in particular counts as running.
         """
         met = {thread}
         to_see = list(blockers - met)
@@ -110,7 +110,7 @@ class Waits:
         return False
 
     def forget_others(self, thread: int) -> None:
-        """Keep the waits of one thread: after a fork there is no other."""
+        """Keep the waits of one thread: after a fork there are no others."""
         self._of = {one: waits for one, waits in self._of.items() if one == thread}
 
 
@@ -119,8 +119,7 @@ class PoolState:
 
     `budgets` are in bytes by device (`cuda` is all of its kind), else a device has `fraction` of its memory;
     `low_memory` and `pressure` are shares of it, `wait_s` is how long a load waits for others, `now` returns seconds.
-    `outgoing` are resources that the pool gives to no caller any more and that still have a lease, `leaving` are
-    being dropped.
+    `outgoing` are resources with a lease that the pool gives to no new caller, `leaving` are being dropped.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class PoolState:
         self.budgets, self.fraction, self.wait_s = budgets, fraction, wait_s
         self.low_memory, self.pressure = low_memory, pressure
         self.read_memory, self.now = read_memory, now
-        self.lock = threading.RLock()  # the end of a resource may call the pool, and comes under the lock
+        self.lock = threading.RLock()  # finalizers of resources may call the pool under the lock
         self.changed = Condition(self.lock)
         self.entries: dict[Key, Entry] = {}
         self.outgoing: set[Entry] = set()
@@ -191,7 +190,7 @@ class PoolState:
                 self.release([entry], forced=True)
             self.changed.notify_all()
 
-    # Letting go
+    # Releases
 
     def idle_on(self, device: str) -> list[Entry]:
         """Return resources without a lease that hold memory of a device, the least recently used first."""
@@ -199,14 +198,14 @@ class PoolState:
         return sorted(idle, key=lambda one: one.order)
 
     def release(self, entries: Sequence[Entry], *, forced: bool = False, thorough: bool = False) -> int:
-        """Drop idle resources, and take back those that are still referenced: that counts as a use. Return how many
+        """Drop idle resources, and restore those that are still referenced, which counts as a use. Return how many
         were dropped.
 
-        `forced` takes nothing back: memory that is still referenced stays counted until it is freed. An object
-        without weak references counts as freed. A reference circle is freed by a garbage collection, which takes long
-        and isn't run each time; `thorough` runs one.
+        `forced` restores none: memory that is still referenced stays counted until it is freed. An object without
+        weak references counts as freed. Reference cycles are freed by a garbage collection, which is slow and isn't
+        run each time; `thorough` runs one.
         """
-        own = [entry for entry in entries if entry not in self.leaving]  # the end of a resource may need memory too
+        own = [entry for entry in entries if entry not in self.leaving]  # finalizers of resources may need memory too
         self.leaving.update(own)
         references = [(weak(entry.resource), whole(entry.resource, entry.size)) for entry in own]
         for entry in own:
@@ -236,21 +235,21 @@ class PoolState:
         return len(gone)
 
     def _collect(self, *, now: bool) -> None:
-        """Collect garbage if `now`, or if it takes a tenth of all time at most."""
+        """Run a garbage collection if `now`, or if collections take at most a tenth of all time."""
         began = self.now()
         if now or began >= self.collected_again:
             gc.collect()
             self.collected_again = self.now() + _COLLECTED_AGAIN * (self.now() - began)
 
     def take_out(self, entry: Entry) -> None:
-        """Give a resource to no caller any more."""
+        """Give a resource to no new caller."""
         self.outgoing.discard(entry)
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
 
     def make_room(self, account: Account, coming: int = 0, *, thorough: bool = False) -> None:
-        """Release idle resources, the least recently used first, until `excess` is 0; `thorough` collects garbage
-        too."""
+        """Release idle resources, the least recently used first, until `excess` is 0; `thorough` also runs a garbage
+        collection."""
         asked = set[Entry]()
         while (wanted := account.excess(coming)) > 0:
             chosen = []
@@ -264,10 +263,10 @@ class PoolState:
             self.release(chosen, thorough=thorough)
 
     def tend(self, account: Account, *, thorough: bool = False) -> None:
-        """Free memory until a device is below the start of low-memory mode, and record how full it is."""
+        """Free memory until a device is below the start of low-memory mode, and record its use."""
         at = self.now()
         if account.read_at is None or at - account.read_at >= _ASKED_AGAIN_S:
-            account.read_at = at  # others need not ask too
+            account.read_at = at  # so that other threads don't read it too
             reading = self.read_memory(account.device)
             with self.lock:
                 account.read(reading, at)
@@ -278,7 +277,7 @@ class PoolState:
             pressed = account.fullest() >= account.pressure_share
             if pressed and not account.under_pressure:
                 text = f"memory is nearly used up on {account.device}: {account.fullness()}"
-                self.remember("memory_pressure", account.device, f"{text}, and nothing idle is left to release")
+                self.remember("memory_pressure", account.device, f"{text}, and no idle resource is left to release")
             account.under_pressure = pressed
 
     def _note_low_memory(self, account: Account) -> None:
@@ -289,7 +288,7 @@ class PoolState:
         account.low_memory = low
 
     def tend_all(self, devices: Iterable[str] | None = None) -> None:
-        """Do so for these devices (without, all) if releasing an unused resource changes anything."""
+        """Run `tend` for these devices (None: all) that have idle resources to release."""
         for device in list(self.accounts) if devices is None else devices:
             account = self.accounts[device]
             with self.lock:
@@ -305,7 +304,7 @@ class PoolState:
 
     def blockers(self, account: Account, load: PoolLoad) -> set[int]:
         """Return the threads that may free memory on a device: those that load or hold a lease."""
-        if not account.is_turn_of(load):
+        if not account.is_only_unknown(load):
             return {one.owner for one in account.unknown_beside(load)}
         leases = (entry.leases for entry in self.all_on(account.device))
         return {one.owner for one in self.loads_beside(account, load)}.union(*leases)
@@ -314,12 +313,12 @@ class PoolState:
         """Return the resources that hold memory of a device."""
         return [one for one in (*self.entries.values(), *self.outgoing) if device in one.size.bytes_by_device]
 
-    # Telling
+    # Reports
 
     def remember(
         self, kind: str, device: str, text: str, *, key: Key | None = None, error: str = "", error_type: str = ""
     ) -> None:
-        """Record an incident for reports; the same one (by `key`) is counted."""
+        """Record an incident for reports; repeated ones (by `key`) are counted."""
         about = (kind, device, str(key or ""))
         found = self.incidents.pop(about, None)
         self.incidents[about] = Incident(
@@ -352,7 +351,7 @@ class PoolState:
             }
 
 
-# Forks: in a child locks are free, and nothing waits for a thread that isn't there.
+# Forks: in a child locks are free, and nothing waits for a thread of the parent.
 
 _states: weakref.WeakSet[PoolState] = weakref.WeakSet()
 _held = ExitStack()
@@ -360,7 +359,7 @@ _left_alone: list[Entry] = []
 """Objects on accelerators that were copied by a fork: the child can't use their runtime, not even to free them."""
 
 global_lock = threading.Lock()
-"""The lock of the pool that all parts of a process share."""
+"""The lock of the pool that the whole process shares."""
 
 
 def _before_fork() -> None:
@@ -371,7 +370,7 @@ def _before_fork() -> None:
 
 
 def _in_child() -> None:
-    """Undo what other threads were about to do; the child has none of them."""
+    """Undo unfinished changes of other threads, which the child doesn't have."""
     me = threading.get_ident()
     for state in _states:
         state.waits.forget_others(me)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 _DEEPEST = 4
-"""How many levels of attributes, lists and mappings are followed from a resource to its tensors."""
+"""The number of levels of attributes, lists and mappings searched for the tensors of a resource."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Size:
     parts: tuple[SizePart, ...] = ()
 
     def at_least(self, device: str, bytes: int | None) -> Size:
-        """Return the same with at least `bytes` on `device`, if that is known."""
+        """Return the size with at least `bytes` on `device`, if that is known."""
         if bytes is None or bytes <= self.bytes_by_device.get(device, 0):
             return self
         return replace(self, bytes_by_device={**self.bytes_by_device, device: bytes})
@@ -55,14 +55,14 @@ def size_of(resource: object, device: str, name_of: Callable[[Any], str], declar
 
 
 def whole(resource: object, size: Size) -> tuple[SizePart, ...]:
-    """Return the resource itself as the only piece, for one of which nothing else is known."""
+    """Return the resource itself as the only piece, for one without known parts."""
     if size.parts or weak(resource) is None:
         return size.parts
     return tuple(_weakly_held(resource, device, count) for device, count in size.bytes_by_device.items())
 
 
 def weak(resource: object) -> weakref.ref[Any] | None:
-    """Return a weak reference; `None` for types that have none (numbers, texts, plain lists and mappings)."""
+    """Return a weak reference; `None` for types that have none (numbers, strings, plain lists and mappings)."""
     try:
         return weakref.ref(resource)
     except TypeError:
@@ -70,8 +70,8 @@ def weak(resource: object) -> weakref.ref[Any] | None:
 
 
 def _leaves_of(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
-    """Yield tensors and arrays of a resource. Reads attributes and calls nothing of the resource's own but what torch
-    gives every module."""
+    """Yield tensors and arrays of a resource. Reads attributes, and calls no methods but those of every torch
+    module."""
     if id(resource) in met:
         return
     met.add(id(resource))

@@ -1,4 +1,4 @@
-"""Expired cells of a folder of evidence, and how they were run."""
+"""Expired cells of a folder of evidence, and their runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hwcompat.hardware.target import Target
 
 @dataclass(frozen=True, kw_only=True)
 class Duration:
-    """Seconds that a cell takes, and the run that they are from; None if unknown."""
+    """The seconds that a cell takes, and the run in which they were measured; None if unknown."""
 
     checks_s: float | None = None
     overhead_s: float | None = None
@@ -34,11 +34,11 @@ class Duration:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpiredCell:
-    """A cell whose evidence no longer holds: the level that it showed and why it doesn't count.
+    """A cell with expired evidence: its last level and why the evidence doesn't count.
 
     `runs` planned the cell, the newest first; `lines` are all their lines of it. `why_not` says why it can't be
-    measured again here, empty if it can: first of all because it was measured here already under the same conditions,
-    and another run would show the same. `duration` is what measuring it takes.
+    measured again here, empty if it can. The first reason is that a run here under the same conditions exists, and
+    another one would show the same. `duration` is the time to measure it.
     """
 
     cell: Cell
@@ -55,8 +55,8 @@ class ExpiredCell:
         return _plan_in(self.runs[0], self.cell) if self.runs else None
 
     @property
-    def subject(self) -> str:
-        """What ran: tiny, config or checkpoint."""
+    def weights(self) -> str:
+        """The weights that ran: tiny, config or checkpoint."""
         return self.plan.subject if self.plan else next((line.subject for line in self.lines), "tiny")
 
     @property
@@ -104,7 +104,7 @@ def expired_cells(
                 reasons=why_expired(verdict),
                 runs=runs,
                 lines=lines,
-                why_not=_settled(cell, runs, lines, inventory, redact(machine), own_limits.get(cell.id)),
+                why_not=_measured_here(cell, runs, lines, inventory, redact(machine), own_limits.get(cell.id)),
             )
         )
     return tuple(found)
@@ -120,7 +120,7 @@ def as_run_before(cell: Cell, evidence: Evidence | None, asked: str = "") -> Exp
     return ExpiredCell(cell=cell, level=Level.UNKNOWN, reasons=(), runs=tuple(newest), lines=tuple(lines))
 
 
-def _settled(
+def _measured_here(
     cell: Cell,
     runs: Sequence[RunLine],
     lines: Sequence[CheckLine],
@@ -128,7 +128,7 @@ def _settled(
     machine: str,
     own_limit: float | None,
 ) -> tuple[Reason, ...]:
-    """Return the reason of the newest run on this machine, if it still holds and was whole."""
+    """Return the reason of the newest run on this machine, if its results still hold and are complete."""
     run = next((run for run in runs if run.machine == machine), None)
     plan = _plan_in(run, cell) if run is not None else None
     if run is None or plan is None:

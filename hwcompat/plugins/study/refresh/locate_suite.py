@@ -1,7 +1,7 @@
 """Find the suite that measures an expired cell again: its model's name or path, and whether it is here.
 
 A cell names a model type, or a user's model by a slug. The path behind a slug is in the commands of its runs, or on
-the current command line. A file of evidence never decides which code runs: a module has to be named.
+the current command line. Evidence never decides which code runs: you must pass a module on the command line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def why_not_here(one: ExpiredCell, inventory: HardwareInfo, names: Sequence[str]
     if target.name not in known_targets():
         return (Reason.of("text", text=f"no backend for {target} is installed"),)
     if absent := why_absent(target, inventory):
-        return (Reason.of("text", text=f"{target} isn't here: {absent}"),)
+        return (Reason.of("text", text=f"{target} isn't available here: {absent}"),)
     try:
         name_of(one, names)
     except HwCompatError as error:
@@ -54,17 +54,17 @@ def name_of(one: ExpiredCell, names: Sequence[str]) -> str:
     """
     cell = one.cell
     is_module = cell.task == MODULE_TASK
-    if one.subject == "tiny" or (one.subject == "config" and not is_module and not _in_commands(one)):
+    if one.weights == "tiny" or (one.weights == "config" and not is_module and not _in_commands(one)):
         return _type_of(cell)
     for name in (*names, *_in_commands(one)):
         if _may_mean(name, cell.model) and (name in names or not is_module) and _is_here(name):
             return name
-        if one.subject == "config" and not is_module and _is_here(name) and cell.model in models_in_cells(name):
+        if one.weights == "config" and not is_module and _is_here(name) and cell.model in models_in_cells(name):
             return name  # the type, or the folder with the configuration, whose real widths ran
     raise ModelError(
-        f"what {cell.model} stands for is not known here",
+        f"the path of {cell.model} is unknown here",
         why=_why_unnamed(one),
-        fix=f"Name it: --model {'package.module:factory' if is_module else 'PATH'}.",
+        fix=f"Pass it: --model {'package.module:factory' if is_module else 'PATH'}.",
     )
 
 
@@ -77,7 +77,7 @@ def plan_again(
     *,
     template_folder: Path | None = None,
 ) -> PlannedSuite:
-    """Return the suite of an expired cell as it would be rendered now; a missing recipe is derived.
+    """Return the suite of an expired cell, rendered with the current version; a missing recipe is derived.
 
     `devices` are those that the command line names: one of the cell's target is used and required. Raises
     `ModelError` or `BrokenInput` if there is none.
@@ -88,19 +88,19 @@ def plan_again(
     choice = PlanChoice(target=named or one.device, required=named is not None)
     planned = plan_suite(profile, choice, one.cell.precision, rules, inventory, template_folder=template_folder)
     if planned.cell != one.cell:
-        raise ModelError(f"{echo(name)} is {planned.cell} now", why="it was another model when it was measured")
+        raise ModelError(f"{echo(name)} is {planned.cell} now", why="another model was measured under this name")
     return planned
 
 
 def _profile(one: ExpiredCell, name: str) -> Profile:
     cell = one.cell
     primary = is_known(name) and classify_type(name).task == cell.task
-    dims = "real" if one.subject == "config" and cell.task != MODULE_TASK else "tiny"
+    dims = "real" if one.weights == "config" and cell.task != MODULE_TASK else "tiny"
     profile = profile_of(name, None if primary else cell.task, dims=dims)
-    if profile.recipe.subject != one.subject:
+    if profile.recipe.subject != one.weights:
         raise ModelError(
-            f"{echo(name)} would run as {profile.recipe.subject}, not as {one.subject}",
-            why=profile.note or "its weights are not here",
+            f"{echo(name)} would run as {profile.recipe.subject}, not as {one.weights}",
+            why=profile.note or "its weights aren't available here",
         )
     return profile
 
@@ -110,7 +110,7 @@ def _type_of(cell: Cell) -> str:
         raise ModelError(f"no installed library has the model type {cell.model}")
     primary = classify_type(cell.model).task == cell.task
     if refusal := refusal_of(cell.model, None if primary else cell.task):
-        raise ModelError(f"{cell.model} has no suite any more", why=f"{refusal.obstacle}: {refusal.reason}")
+        raise ModelError(f"{cell.model} no longer has a suite", why=f"{refusal.obstacle}: {refusal.reason}")
     if missing := lacking(catalog_of(cell.model).library):
         raise ModelError(missing)
     return cell.model
@@ -136,7 +136,7 @@ def _named_in(command: str) -> Iterator[str]:
 
 
 def _may_mean(name: str, model: str) -> bool:
-    """Whether a name, of something present or gone, is called `model` in a cell."""
+    """Whether a name, of an existing or deleted model, is called `model` in a cell."""
     with contextlib.suppress(HwCompatError):  # a missing graph file, or no name at all
         if _slug_of(name) == label_of(model):
             return True
@@ -154,11 +154,11 @@ def _why_unnamed(one: ExpiredCell) -> str:
     commands = [run.command for run in one.runs]
     gone = [name for name in _in_commands(one) if _may_mean(name, one.cell.model)]
     if gone and one.cell.task == MODULE_TASK:
-        return f"it is code of somebody's own ({echo(gone[0])}), which isn't run on the word of a file of evidence"
+        return f"it is code ({echo(gone[0])}), and code named only in evidence isn't run"
     if gone:
-        return f"its run names {echo(gone[0])}, and nothing like it lies here"
+        return f"its run names {echo(gone[0])}, which doesn't exist here"
     if any("--config" in command for command in commands):
-        return "its run took it from a project file, which --config names"
+        return "its run took it from a project file; pass that file with --config"
     if not commands:
         return "its run line is missing"
     return f"the command of its run doesn't name it: {one_line(commands[0])}"
@@ -167,7 +167,7 @@ def _why_unnamed(one: ExpiredCell) -> str:
 def models_in_cells(name: str) -> frozenset[str]:
     """Return possible models in a cell for a user's `name`: its type, or the slug.
 
-    Raises `ModelError` or `BrokenInput` for a name of no model.
+    Raises `ModelError` or `BrokenInput` if no model has the name.
     """
     if is_known(name):
         return frozenset({name})
@@ -178,5 +178,5 @@ def models_in_cells(name: str) -> frozenset[str]:
 
 
 def _slug_of(name: str) -> str:
-    """Return the model in the cells of a checkpoint, a module or a file; only a folder is read for it."""
+    """Return the model in the cells of a checkpoint, a module or a file. Only reads folders."""
     return checkpoint_slug(Path(name).name if kind_of(name) == "graph" else name)

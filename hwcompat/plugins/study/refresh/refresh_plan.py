@@ -30,7 +30,7 @@ _ANY_DEVICE = ("auto", "all", "known")
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshPlan:
-    """Expired cells in the order of their ids, the number of checked cells, and the time for those that can run.
+    """Expired cells in the order of their ids, the number of examined cells, and the time for those that can run.
 
     `names` are the models and `devices` those that the command line names.
     """
@@ -69,9 +69,9 @@ def plan_refresh(
     measured = measured_cells(evidence)
     if not measured:
         raise NothingMatched(
-            "nothing was measured yet",
-            why=f"no run of {options.evidence} got as far as a device that was asked for",
-            fix="Measure something with hwcompat run first.",
+            "no cell was measured yet",
+            why=f"no run of {options.evidence} reached a requested device",
+            fix="Run suites first: hwcompat run.",
         )
     limits: Mapping[str, float] = {}
     names: tuple[str, ...] = ()
@@ -84,8 +84,8 @@ def plan_refresh(
         if not chosen:
             raise NothingMatched(
                 f"none of the {len(planned)} cell(s) of {project.project.name} was measured yet",
-                why=f"there is no evidence of them in {options.evidence}",
-                fix="Measure them for the first time with hwcompat run.",
+                why=f"{options.evidence} has no evidence of them",
+                fix="Run them first: hwcompat run.",
             )
     costs = run_costs(evidence)
     cells = tuple(
@@ -109,7 +109,7 @@ def plan_refresh(
 def suites_of(
     plan: RefreshPlan, options: Options, inventory: HardwareInfo, project: ProjectRun | None
 ) -> tuple[tuple[PlannedSuite, ...], dict[str, str]]:
-    """Return the suites of the cells that can run here, and why others can't after all, by id. Derives recipes."""
+    """Return the suites of the cells that can run here, and by id why others can't. Derives recipes."""
     if project is not None:
         wanted = {one.cell.id for one in plan.runnable}
         return tuple(suite for suite in project.kept if suite.cell.id in wanted), {}
@@ -164,9 +164,9 @@ def _chosen_cells(
     kept = [cell for cell in kept if not options.tasks or "all" in options.tasks or cell.task in options.tasks]
     if not kept:
         raise NothingMatched(
-            f"nothing that was asked for is among {len(cells)} measured cell(s)",
-            why="hwcompat evidence refresh measures again what was measured before",
-            fix="Leave options out, or measure it for the first time with hwcompat run.",
+            f"your options match none of {len(cells)} measured cell(s)",
+            why="hwcompat evidence refresh only repeats earlier measurements",
+            fix="Remove options, or measure new cells with hwcompat run.",
         )
     shard = Shard.parse(options.shard) if options.shard else None
     return choose_cells([cell.id for cell in kept], select=options.select, skip=options.skip, shard=shard), names

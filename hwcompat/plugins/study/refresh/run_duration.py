@@ -15,7 +15,7 @@ from hwcompat.hardware.testing.suite_file import SuiteFile
 from .expired_cells import Duration, ExpiredCell
 
 _LONGEST_S = 30 * 24 * 3600.0
-"""Longer than any check: a larger number in a file is no duration."""
+"""Longer than any check: a larger number in a file isn't a duration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +77,9 @@ def _seconds(line: CheckLine) -> float:
 def duration_of(one: ExpiredCell, costs: Mapping[str, RunCost], machine: str) -> Duration:
     """Return the duration of a cell in its newest run on this machine, else on another.
 
-    The overhead is that of its own run, or of the newest that ended if its own was cut off.
+    The overhead is that of its own run, or of the newest finished run if its own was interrupted.
     """
-    for run in sorted(one.runs, key=lambda run: run.machine != machine):  # a stable order: the newest stay first
+    for run in sorted(one.runs, key=lambda run: run.machine != machine):  # stable: the newest stay first
         lines = [line for line in one.lines if line.run_id == run.run_id and line.outcome is not Outcome.NOT_RUN]
         if lines:
             cost = costs.get(run.run_id) or next(iter(costs.values()), None)
@@ -104,7 +104,8 @@ def total_of(cells: Sequence[ExpiredCell], costs: Iterable[RunCost], asked_jobs:
 
 
 def _scheduled(suites: Sequence[SuiteFile], known: Mapping[str, float], jobs: int) -> float:
-    """Return when the last of the suites is done, if each takes its time and the runner's own rules schedule them."""
+    """Return when the last suite ends, in seconds, if the suites take their `known` time and the runner schedules
+    them."""
     waiting = groups_of(suites, ())
     running: list[tuple[float, frozenset[str]]] = []
     now = 0.0
@@ -122,6 +123,6 @@ def _scheduled(suites: Sequence[SuiteFile], known: Mapping[str, float], jobs: in
 
 
 def _unwritten_suite(one: ExpiredCell) -> SuiteFile:
-    """Return what the schedule has to know of a suite that isn't written yet."""
-    plain = SuiteFile(path=Path(f"{one.cell.slug}.py"), cell=one.cell, subject=one.subject, checks=(), suite_hash="")
-    return replace(plain, model_revision=one.cell.model) if one.subject == "checkpoint" else plain
+    """Return the facts that the schedule needs of a suite that isn't written yet."""
+    plain = SuiteFile(path=Path(f"{one.cell.slug}.py"), cell=one.cell, subject=one.weights, checks=(), suite_hash="")
+    return replace(plain, model_revision=one.cell.model) if one.weights == "checkpoint" else plain

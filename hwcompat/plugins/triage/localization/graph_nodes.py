@@ -1,8 +1,8 @@
 """Compare a converted graph node by node.
 
-Two questions are separate. Is the graph itself right: its values on the runtime's own CPU in float32 are searched
-among the tensors that torch computes in float64. Does a device compute it: there every node gets the CPU's values, so
-that an error doesn't reach the next one.
+There are two separate questions. Is the graph right? Its values on the runtime's own CPU in float32 are searched for
+among the tensors that torch computes in float64. Does the device compute it? On the device every node gets the CPU's
+values, so that an error doesn't reach the next node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hwcompat.hardware.compare import Array
 
 FOUND = 1e-4
-"""The largest error at which a value of a graph counts as one of torch's: what an export may be off by."""
+"""The largest error at which a value of a graph counts as one of torch's: the tolerance of an export."""
 
 Values = Mapping[str, "Array"]
 Errors = Mapping[str, float]
@@ -46,13 +46,13 @@ class GraphNode:
 
 class GraphRuns(ABC):
     """A converted graph and the ways to run it. Values are arrays by the name of the tensor; integers may be missing
-    if a device gives none."""
+    if a device returns none."""
 
     nodes: Sequence[GraphNode]
 
     @abstractmethod
     def on_cpu(self) -> Values:
-        """Return the values of all nodes on the runtime's own CPU in float32, of the graph as it was converted."""
+        """Return the values of all nodes of the converted graph on the runtime's own CPU in float32."""
 
     @abstractmethod
     def on_device(self) -> Values:
@@ -60,7 +60,7 @@ class GraphRuns(ABC):
 
     @abstractmethod
     def apart(self, given: Values) -> Values:
-        """Return the same, with these values as the inputs of each node instead of what other nodes give."""
+        """Return the values of all nodes on the device, with `given` as the inputs of each node."""
 
     @abstractmethod
     def outputs(self, values: Values) -> dict[str, Array]:
@@ -83,7 +83,7 @@ def localize_graph(
     padding: Sequence[Array] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Localization:
-    """Return the first node that is wrong by itself: `want` are the outputs in float64, `traced` all tensors."""
+    """Return the first wrong node: `want` are the model's outputs in float64, `traced` all its tensors."""
     values = runs.on_cpu()
     numbers = {name: array for name, array in values.items() if array.dtype.kind == "f"}
     matched = {name for name, array in numbers.items() if traced.has(array)}
@@ -94,7 +94,7 @@ def localize_graph(
         finding=LocalizationOutcome.AGREES,
         granularity="node",
         reference="the same graph on the runtime's own CPU in float32; "
-        f"of its {len(nodes)} nodes with numbers, {vouched} give a tensor of torch's in float64",
+        f"{vouched} of its {len(nodes)} nodes with numbers match a float64 tensor of torch",
         tolerance=tolerance,
         outputs_error=outputs_error(runs.outputs(values), want, masks),
         left_out=len(runs.nodes) - len(nodes),
@@ -117,8 +117,8 @@ def localize_graph(
 def _in_the_graph(
     found: Localization, nodes: Sequence[GraphNode], computed: Sequence[GraphNode], numbers: Values, matched: set[str]
 ) -> Localization:
-    """The conversion is wrong: return the first node whose value, and that of anything computed from it, isn't
-    torch's, though its inputs are right."""
+    """Return the node at which the conversion goes wrong: the first one with right inputs whose value, and everything
+    computed from it, differs from torch."""
     sound = set(matched)  # tensors that are torch's, or from which such a tensor is computed
     for node in reversed(nodes):
         if not sound.isdisjoint(node.gives):
@@ -128,7 +128,7 @@ def _in_the_graph(
     broken = [n for n in computed if sound.isdisjoint(n.gives) and sound.issuperset(made.intersection(n.takes))]
     if not broken:
         return replace(found, finding=LocalizationOutcome.UNNAMED)
-    # Its value may be that of an operator which the runtime has fused: its parts belong to it.
+    # The runtime may have fused several operators: then the wrong value belongs to all of its parts.
     first, *others = (_place(node, numbers, numbers, {}, {}) for node in broken)
     within = tuple(one.name for one in computed if one.module == first.module and one is not broken[0])
     return replace(
@@ -146,7 +146,7 @@ def _on_the_device(
     own: Errors,
     place: Callable[[GraphNode], ErrorPlace],
 ) -> Localization:
-    """Return what the device computes differently, from errors in an ordinary run and with separate nodes."""
+    """Return the node that the device computes wrongly, from errors in an ordinary run and with separate nodes."""
     alone = [(node, error) for node in nodes if (error := _worst(own, node.gives)) is not None]
     together = [(node, error) for node in nodes if (error := _worst(ordinary, node.gives)) is not None]
     largest = max(together, key=lambda one: one[1], default=None)
@@ -165,7 +165,7 @@ def _on_the_device(
     grown = next((node for node, error in together if not error <= found.tolerance), None)
     if grown:
         return replace(found, finding=LocalizationOutcome.GROWS, place=place(grown))
-    why = "with all nodes watched the device agrees: what it does with several nodes at once is wrong"
+    why = "the device agrees while all nodes are observed, so the fault is in nodes that it fuses"
     return replace(found, finding=LocalizationOutcome.UNNAMED, notes=(why,))
 
 
@@ -211,7 +211,7 @@ class TracedValues:
             self._by_size.setdefault(one.size, []).append(one)
 
     def has(self, values: Array) -> bool:
-        """Whether the reference has a tensor with these values in this order, whatever its axes are."""
+        """Whether the reference has a tensor with these values in this order, of any shape."""
         how: dict[str, Any] = {"precision": "float32", "tolerance": FOUND, "padding": self._padding}
         wanted = (one.reshape(values.shape) for one in self._by_size.get(values.size, ()))
         errors = (error_of(values, one, **how) for one in wanted)
@@ -221,8 +221,8 @@ class TracedValues:
 def traced_values(
     model: torch.nn.Module, inputs: Mapping[str, Array], padding: Sequence[Array]
 ) -> tuple[TracedValues, dict[str, Array]]:
-    """Run a reference (as `as_reference` makes it) and keep every floating tensor that an operator gives, and the
-    outputs. Attention is computed step by step, as converted graphs often do. Raises `ReferenceNotFinite`."""
+    """Run a reference (as `as_reference` makes it), and keep the outputs and every floating-point tensor that an
+    operator returns. Attention is computed step by step, as in many converted graphs. Raises `ReferenceNotFinite`."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -243,8 +243,8 @@ def traced_values(
 
 
 def _inner(func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> list[Any]:
-    """Yield what converted graphs compute in several nodes and torch in one: products before their bias, and the
-    input of a norm's scale."""
+    """Yield tensors that torch computes inside of one operator and converted graphs in several nodes: products before
+    their bias, and the input of a norm's scale."""
     import torch
 
     aten = torch.ops.aten

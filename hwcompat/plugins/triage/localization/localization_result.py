@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 MOST_OTHERS = 20
-"""The most further places that are listed, and nodes that can't be told apart from one."""
+"""The largest number of further places listed, and of nodes that can't be distinguished from one."""
 
 
 class LocalizationOutcome(StrEnum):
@@ -19,19 +19,19 @@ class LocalizationOutcome(StrEnum):
     """The outputs are within tolerance, and so is every place."""
 
     NAMED = "named"
-    """One place is wrong by itself: given the reference's values, it gives others."""
+    """One place is wrong by itself: with the reference's inputs its result differs from the reference."""
 
     PRECISION = "precision"
-    """A place is beyond tolerance, and as far in the same precision on the CPU: rounding, no fault of a device."""
+    """A place exceeds the tolerance, and by as much in the same precision on the CPU: rounding, no device fault."""
 
     GROWS = "grows"
-    """No place is wrong by itself, and the outputs are: `place` is where errors first add up beyond tolerance."""
+    """The outputs are wrong, no place by itself is: `place` is where the errors first add up beyond tolerance."""
 
     UNNAMED = "unnamed"
-    """The outputs are wrong, and no place that can be watched is."""
+    """The outputs are wrong, and no place that can be observed is."""
 
     BROKE = "broke"
-    """The device crashed, hung or raised; `place` is what was computing, where that is known."""
+    """The device crashed, hung or raised; `place` is what was being computed, if known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class ErrorPlace:
     `name` is its path in the model (the empty string is the model itself), `kind` its class or operator, `call`
     counts its calls from 0. `tensor` names one of its results. Errors are relative to the scale of that tensor in the
     reference: `own_error` with the reference's values as inputs, `error` and `input_error` in the ordinary run; None
-    if nothing could be compared. `within` lists nodes of a graph that can't be told apart.
+    if nothing could be compared. `within` lists nodes of a graph that can't be distinguished from it.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Localization:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the localization of what `to_dict` gave."""
+        """Return the localization from the values of `to_dict`."""
         known = {
             **values,
             "finding": LocalizationOutcome(values["finding"]),

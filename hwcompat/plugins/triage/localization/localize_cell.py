@@ -1,6 +1,6 @@
 """Localize a cell in a child process: build its tiny model and its reference, and compare them place by place.
 
-Run as a module, this is the child. If it ends without an answer, the parent reports where it was.
+Run as a module, this is the child. If it ends without an answer, the parent reports what it was computing.
 """
 
 from __future__ import annotations
@@ -70,29 +70,29 @@ def checked_cell(text: str) -> Cell:
     if cell.target.name not in (*MODULES, *GRAPHS):
         raise NothingMatched(
             f"{cell.target} can't be localized",
-            why="what it computes inside can be watched neither as torch's modules nor as nodes of a graph",
-            fix=f"Cells of these targets can: {', '.join((*MODULES, *GRAPHS))}.",
+            why="it exposes neither torch modules nor nodes of a graph",
+            fix=f"Choose a cell of one of these targets: {', '.join((*MODULES, *GRAPHS))}.",
         )
     known = backend_class(cell.target.name).PRECISIONS
     if cell.precision not in known:
         fix = f"{did_you_mean(cell.precision, known)} {cell.target} computes in {', '.join(known)}."
-        raise NothingMatched(f"there is no cell {echo(cell.id)}", why="its target has no such precision", fix=fix)
+        raise NothingMatched(f"cell {echo(cell.id)} doesn't exist", why="its target has no such precision", fix=fix)
     if cell.precision == "int8":
         raise NothingMatched(
             "cells in int8 can't be localized",
-            why="a quantised graph has other nodes than the one it is held against",
+            why="a quantized graph has other nodes than its reference",
         )
     if not load_catalog().config_class(cell.model) and load_recipe(cell.model) is None:
         classify(cell.model)  # raises with similar names
         raise NothingMatched(
             f"{echo(cell.model)} can't be localized",
-            why="only model types are built anew, module by module; checkpoints, own modules and files aren't yet",
+            why="only model types are supported yet, not checkpoints, your own modules or files",
         )
     recipe = load_recipe(cell.model, cell.task)
     primary = load_recipe(cell.model)
     if recipe is None and primary is not None:
         raise NothingMatched(
-            f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
+            f"no recipe of {cell.model} for {echo(cell.task)} is stored",
             fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
         )
     return cell
@@ -104,7 +104,7 @@ def broke(cell: Cell, ended: str, place: str) -> Localization:
         cell=cell.id,
         finding=LocalizationOutcome.BROKE,
         granularity="module" if cell.target.name in MODULES else "node",
-        reference="none: it didn't come so far",
+        reference="none: the device ended before the comparison",
         tolerance=tolerance_for(cell.target, cell.precision).limit,
         outputs_error=None,
         place=ErrorPlace(name=place, kind="") if place else None,
@@ -116,14 +116,14 @@ def broke(cell: Cell, ended: str, place: str) -> Localization:
 
 
 def localize(cell: Cell, progress: Callable[[str], None]) -> Localization:
-    """Return the localization of a cell whose target is here.
+    """Return the localization of a cell whose target is available.
 
     Raises `BackendUnavailable`, `NothingMatched` if no graph can be made of the model, and what the device raises.
     """
     tolerance = tolerance_for(cell.target, cell.precision).limit
     with get_backend(requested_device(cell.target)) as backend:
         if reason := backend.unavailable():
-            raise BackendUnavailable(f"{cell.target} isn't here", why=reason)
+            raise BackendUnavailable(f"{cell.target} isn't available here", why=reason)
         recipe = recipe_for(cell.model, cell.task)
         inputs = dict(make_inputs(recipe.inputs, 0))
         exact = reference.as_reference(built(recipe))
@@ -161,7 +161,7 @@ def localize(cell: Cell, progress: Callable[[str], None]) -> Localization:
                 )
             except Unsupported as error:  # QNN accepts some nodes only as part of others
                 raise NothingMatched(
-                    f"{cell.id} has no graph that can be watched", why=one_line(str(error), longest=500)
+                    f"{cell.id} has no graph whose nodes can be read", why=one_line(str(error), longest=500)
                 ) from error
 
 
@@ -186,8 +186,8 @@ def subject_of(recipe: Recipe) -> ModelInput:
 
 
 def _openvino_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any, cell: Cell, folder: Path) -> Any:
-    """Return the runs of the forward pass as OpenVINO's own converter traces it: it keeps the names of modules, and
-    has one graph. A conversion that gives other numbers than torch is localized as well."""
+    """Return the runs of the forward pass as OpenVINO's own converter traces it: one graph with names of modules. A
+    conversion that differs from torch is localized too."""
     from hwcompat.hardware.backends._openvino_model import OPENVINO_OPTIONS, open_model
     from hwcompat.hardware.export.convert_model import with_convert_model
     from hwcompat.hardware.export.exported import FORWARD
@@ -230,7 +230,7 @@ def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
         return localize(cell, progress).to_dict()
     except HwCompatError:
         raise
-    except Exception as error:  # whatever a device raises is how it ended
+    except Exception as error:  # a device may raise anything, which is the result
         return broke(cell, f"{type(error).__name__}: {one_line(str(error), longest=500)}", last[0]).to_dict()
 
 

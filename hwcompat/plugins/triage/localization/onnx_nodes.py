@@ -82,14 +82,14 @@ class OnnxRuns(GraphRuns):
         return dict(self._compute(self._write_model(self.device_model), self._inputs))
 
     def _info(self, name: str, prefix: str = "") -> Any:
-        """Return the description of a known tensor that a graph reads or gives."""
+        """Return the description of a known input or output of a graph."""
         import onnx
 
         kind = onnx.helper.np_dtype_to_tensor_dtype(self._known[name].dtype)
         return onnx.helper.make_tensor_value_info(f"{prefix}{name}", kind, list(self._known[name].shape))
 
     def _exposed(self, model: Any, known: Mapping[str, Any]) -> Path:
-        """Return the graph with what all nodes give as outputs, as far as they are known."""
+        """Write the graph with the known results of all nodes as outputs, and return the file."""
         found = copy.deepcopy(model)
         there = {one.name for one in found.graph.output}
         names = [name for name in _given_by(found.graph) if name in known and name not in there]
@@ -116,8 +116,8 @@ def compute_on_cpu(file: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def module_of(name: str) -> str:
-    """Return the module that torch's exporter names a node after: `/model/encoder/layer.0/MatMul` is of
-    `encoder.layer.0`."""
+    """Return the module after which torch's exporter named a node: `encoder.layer.0` for
+    `/model/encoder/layer.0/MatMul`."""
     parts = name.split("/")
     if len(parts) < 3 or parts[0]:
         return ""

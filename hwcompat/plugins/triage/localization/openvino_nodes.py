@@ -15,13 +15,13 @@ from .graph_nodes import GraphNode, GraphRuns, Values
 if TYPE_CHECKING:
     from hwcompat.hardware.compare import Array
 
-_SILENT = ("Parameter", "Result", "Constant", "ReadValue", "Assign")
+_NOT_COMPUTED = ("Parameter", "Result", "Constant", "ReadValue", "Assign")
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 
 class OpenVINORuns(GraphRuns):
-    """One `.xml` file, of one graph without a state. `device_file` is what runs on the device: the same, or another
-    one. `inputs` are all of the graph's, by name."""
+    """One `.xml` file with one graph without state. `device_file` runs on the device: the same file or another one.
+    `inputs` are all inputs of the graph, by name."""
 
     def __init__(self, file: Path, inputs: Mapping[str, Array], device: str, options: Mapping[str, str]) -> None:
         import openvino
@@ -90,13 +90,13 @@ class OpenVINORuns(GraphRuns):
 
 
 def module_of(name: str) -> str:
-    """Return the module in a node's name: `__module.model.encoder/aten::add/Add` is of `encoder`."""
+    """Return the module in a node's name: `encoder` for `__module.model.encoder/aten::add/Add`."""
     head = name.partition("/")[0]
     return head.removeprefix("__module.").removeprefix("model.") if head.startswith("__module.") else ""
 
 
 def _readable_nodes(model: Any) -> list[Any]:
-    return [node for node in model.get_ordered_ops() if node.get_type_name() not in _SILENT]
+    return [node for node in model.get_ordered_ops() if node.get_type_name() not in _NOT_COMPUTED]
 
 
 def _is_constant(port: Any) -> bool:

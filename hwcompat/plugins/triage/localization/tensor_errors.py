@@ -10,7 +10,7 @@ import numpy as np
 from hwcompat.hardware.compare import Array, ReferenceNotFinite, compare, is_whole, scale_of
 
 _ROUNDINGS = 4
-"""Units in the last place, of the largest number that takes part, that a sum may be off by."""
+"""The tolerance of a sum, in units in the last place of its largest term."""
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "tf32": 2.0**-10, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
@@ -42,10 +42,10 @@ def error_of(
 ) -> float | None:
     """Return the largest difference over the scale of `want`; infinite for another shape, NaN and other integers.
 
-    If the spread of `want` is below the rounding error of the numbers that take part (`largest` is the largest of
-    those that it was computed from), that error is the scale, so that cancellation is no fault. Positions of
-    `padding` are left out, but with `finite` NaN there is an error too: it spreads. None if the reference itself
-    isn't finite or nothing is left.
+    If the spread of `want` is below the rounding error of its terms (`largest` is the largest number that it was
+    computed from), that error is the scale, so that cancellation is no fault. Positions of `padding` are skipped;
+    with `finite` NaN there counts as an error too, because it spreads. None if the reference isn't finite or nothing
+    is left.
     """
     if got.shape != want.shape:
         return math.inf
@@ -74,7 +74,7 @@ def error_of(
 
 
 def _numbers(array: Array) -> Array:
-    """Return float64, with minus infinity for entries that rule something out: a dtype's smallest number."""
+    """Return float64, with minus infinity for a dtype's smallest number, which masks use."""
     if array.dtype.kind != "f":
         return np.asarray(array, dtype=np.float64)
     smallest = np.finfo(array.dtype).min

@@ -56,7 +56,7 @@ def localize_modules(
     """
     calls, want = _record(reference_model, inputs)
     how: dict[str, Any] = {"tolerance": tolerance, "padding": (), "finite": False}
-    # If the device breaks, this reports where.
+    # If the device crashes, this reports where.
     _compare(runnable, {}, inputs, corrected=False, progress=progress, **how)
     found = Localization(
         cell=cell,
@@ -113,7 +113,7 @@ class ModuleStep:
 
     @property
     def id(self) -> tuple[str, int, str]:
-        """What it has in common with the same comparison in another pass."""
+        """What the same comparison has in common in all passes."""
         return (*self.key, self.place.tensor)
 
     def is_beyond(self, tolerance: float) -> bool:
@@ -154,13 +154,13 @@ def _places(ordinary: Sequence[ModuleStep], corrected: Sequence[ModuleStep]) -> 
 
 
 def _notes(found: Localization, gave: Sequence[ModuleStep]) -> tuple[str, ...]:
-    """Return notes on the effect of hooks, which switch torch's fused paths off."""
+    """Return notes on the effect of hooks, which disable torch's fused kernels."""
     outputs = [step.place.error or 0.0 for step in gave if not step.place.name]
     watched = max(outputs, default=0.0)
     if outputs and found.is_whole is not (watched <= found.tolerance) and math.isfinite(watched):
         return (
             f"the outputs are off by {watched:.2e} with hooks, and by {found.outputs_error:.2e} without: "
-            "hooks switch off fused paths of torch",
+            "hooks disable fused kernels of torch",
         )
     return ()
 
@@ -217,7 +217,7 @@ def _compare(
     stack: list[Key] = []
 
     def hold(key: Key, got: Tensors, want: Tensors, call: ModuleCall, part: str | None) -> None:
-        label = "" if part is None else f" that it hands to {part.removeprefix(f'{key[0]}.')}"
+        label = "" if part is None else f" passed to {part.removeprefix(f'{key[0]}.')}"
         for name in (name for name in got if name in want):
             pair = to_arrays({"got": got[name], "want": want[name]}).values()
             error = error_of(*pair, precision=runnable.precision, largest=call.largest, **how)
@@ -299,7 +299,7 @@ def _hook(
     handles: list[Any] = []
     try:
         for module in model.modules():
-            # First of all before, and last of all after: what other hooks change belongs to the module.
+            # The first hook before and the last one after: changes by other hooks belong to the module.
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True))
             handles.append(module.register_forward_hook(after, with_kwargs=True))
         yield
@@ -338,8 +338,8 @@ def _replace(value: Any, name: str, change: Change, depth: int = 0) -> Any:
 
 
 def _pick(wanted: Mapping[str, torch.Tensor]) -> Change:
-    """Return a function that gives the reference's tensor instead of one of the same name and shape, on its device
-    and in its dtype."""
+    """Return a function that replaces a tensor by the reference's of the same name and shape, on its device and in
+    its dtype."""
     import torch
 
     def change(name: str, one: torch.Tensor) -> torch.Tensor:
@@ -347,7 +347,7 @@ def _pick(wanted: Mapping[str, torch.Tensor]) -> Change:
         if want is None or want.shape != one.shape or want.is_floating_point() != one.is_floating_point():
             return one
         made = want.to(one.dtype)
-        if want.is_floating_point():  # the smallest number of a dtype rules something out
+        if want.is_floating_point():  # masks use the smallest number of a dtype
             made = made.masked_fill(want == torch.finfo(want.dtype).min, torch.finfo(one.dtype).min)
         return made.to(one.device)
 
@@ -359,4 +359,4 @@ def _largest(tensor: torch.Tensor) -> float:
         return 0.0
     finite = tensor[tensor.isfinite()]
     found = float(finite.abs().max()) if finite.numel() else 0.0
-    return found if found < 1e30 else 0.0  # a mask's number is no value that is summed
+    return found if found < 1e30 else 0.0  # a mask's number takes no part in sums

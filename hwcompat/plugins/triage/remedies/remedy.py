@@ -23,7 +23,7 @@ _OTHER_TARGETS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CellRemedy:
-    """One change. `size` is smaller for a smaller change; `environment` sets variables, and unsets those whose value
+    """One change. `size` orders changes from the smallest; `environment` sets variables, and unsets those whose value
     is empty; `cost` is the loss in accuracy, speed and memory; `leaves_out` are checks of what it gives up. `write`
     is what a user writes to apply it."""
 
@@ -43,7 +43,7 @@ class CellRemedy:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedCell:
-    """Failures that have the same remedies; an empty field fits anything."""
+    """Failures that have the same remedies; an empty field matches anything."""
 
     id: str
     reason: str
@@ -117,7 +117,7 @@ def _with_tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure_of(cell: Cell, line: CheckLine, error_type: str, environment: Mapping[str, str]) -> FailedCell:
-    """Return the kind of failure of a cell's first failed check: the first that fits; the last fits all."""
+    """Return the kind of failure of a cell's first failed check: the first that matches; the last matches all."""
     return next(one for one in load_remedies().failures if one.fits(cell, line, error_type, environment))
 
 
@@ -126,8 +126,8 @@ def steps_for(
 ) -> tuple[RemedyStep, ...]:
     """Return what can be tried for a cell whose first failed check is `line`: likely ones first.
 
-    `here` are the targets of this machine, `environment` its variables. Remedies that mean nothing for the cell are
-    left out: one for other targets, a precision that it has or that the target lacks, a cache without decoding.
+    `here` are the targets of this machine, `environment` its variables. Remedies without effect on the cell are
+    skipped: one for other targets, a precision that it has or that the target lacks, a cache without decoding.
     """
     failure = failure_of(cell, line, error_type, environment)
     found: dict[str, RemedyStep] = {}

@@ -38,7 +38,7 @@ from hwcompat.reports.reason_text import reason_text
 
 from .remedy import RemedyStep, failure_of, steps_for
 
-AS_IT_IS = "as_it_is"
+BASELINE = "as_it_is"
 """The folder of the run without any change, with which each cell begins."""
 
 _EVIDENCE, _LOG = "evidence", "log.txt"
@@ -46,19 +46,29 @@ _WORKS = (Level.HIGH, Level.MEDIUM)
 
 
 class TrialState(StrEnum):
-    """The result of a try. `turned`: every check passed on the target that it ran on. `better`: a higher level than
-    without it, but not that. `not_applicable`: it would have changed nothing here."""
+    """The result of a try. `FIXED`: every check passed on the target that it ran on. `BETTER`: a higher level than
+    without the change, but not fixed. `NOT_APPLICABLE`: the change has no effect here."""
 
-    TURNED = "turned"
+    FIXED = "turned"  # stored results have this name
     BETTER = "better"
     FAILS = "fails"
     NOT_APPLICABLE = "not_applicable"
     NOT_RUN = "not_run"
 
 
+STATE_TEXT = {
+    TrialState.FIXED: "fixed",
+    TrialState.BETTER: "better, not fixed",
+    TrialState.FAILS: "still fails",
+    TrialState.NOT_APPLICABLE: "no effect here",
+    TrialState.NOT_RUN: "not measured",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RemedyRun:
-    """What a child wrote: the run's line, the plan of its one cell, and its check lines; empty if it wrote none."""
+    """Evidence that a child wrote: the run's line, the plan of its one cell, and its check lines; empty if it wrote
+    none."""
 
     run: RunLine | None = None
     plan: PlannedCell | None = None
@@ -140,14 +150,14 @@ def try_cell(
     known: RemedyRun | None = None,
     first_is_enough: bool = False,
 ) -> CellTried:
-    """Measure `cell` unchanged, then with each remedy that applies, until no smaller one is left to try.
+    """Measure `cell` unchanged, then with each remedy that applies, until no smaller remedy is left.
 
     `here` are the targets of this machine. `known` is an unchanged run of the cell that need not be repeated; with
     `first_is_enough` no smaller change is tried after one that fixed it. The environment and the files of the user
     stay unchanged.
     """
     started = time.monotonic()
-    run = known or _run_cell(cell, cell, place, place.folder / cell.slug / AS_IT_IS, {})
+    run = known or _run_cell(cell, cell, place, place.folder / cell.slug / BASELINE, {})
     verdict = verdict_of_run(cell, run)
     failure = run.first_failure
     if failure is None or verdict.level in _WORKS:
@@ -163,7 +173,7 @@ def try_cell(
         failure.error_message, recorded=failure.error_type, log=failure.traceback, around=around
     ).error_type
     why = reason_text(check_reason(failure))
-    on_note(f"{cell.id} as it is: {why} ({time.monotonic() - started:.0f} s)")
+    on_note(f"{cell.id} baseline: {why} ({time.monotonic() - started:.0f} s)")
     tried: list[TriedRemedy] = []
     left: list[str] = []
     for step in steps_for(cell, failure, error_type, here=here, environment=os.environ):
@@ -171,7 +181,7 @@ def try_cell(
             left.append(step.id)
             continue
         tried.append(_try(step, cell, place, verdict.level, failure.check_name))
-        on_note(f"{cell.id} {step.id}: {tried[-1].state} {tried[-1].why} ({tried[-1].seconds:.0f} s)")
+        on_note(f"{cell.id} {step.id}: {STATE_TEXT[tried[-1].state]} {tried[-1].why} ({tried[-1].seconds:.0f} s)")
     kind = failure_of(cell, failure, error_type, os.environ)
     return CellTried(
         cell=cell,
@@ -187,9 +197,9 @@ def try_cell(
 
 
 def smallest(tried: Sequence[TriedRemedy]) -> TriedRemedy | None:
-    """Return the smallest change that fixed the cell; of two alike the one that was tried first."""
-    turned = [one for one in tried if one.state is TrialState.TURNED]
-    return min(turned, key=lambda one: one.step.remedy.size, default=None)
+    """Return the smallest change that fixed the cell; of two equal ones the one that was tried first."""
+    fixed = [one for one in tried if one.state is TrialState.FIXED]
+    return min(fixed, key=lambda one: one.step.remedy.size, default=None)
 
 
 def worth_trying(step: RemedyStep, tried: Sequence[TriedRemedy]) -> bool:
@@ -210,7 +220,7 @@ def _try(step: RemedyStep, asked: Cell, place: Workplace, before: Level, check: 
 
 
 def _run_cell(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables: Mapping[str, str]) -> RemedyRun:
-    """Return what a child wrote that measured `cell`."""
+    """Measure `cell` in a child and return its evidence."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -229,10 +239,10 @@ def _run_cell(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables
     try:
         found = read_folder(folder / _EVIDENCE)
     except HwCompatError:
-        return RemedyRun(problem=problem or "it left no evidence")
+        return RemedyRun(problem=problem or "the child wrote no evidence")
     run = max((*found.runs, *found.other_runs), key=lambda one: one.started_at, default=None)
     if run is None:
-        return RemedyRun(problem=problem or "it left no evidence")
+        return RemedyRun(problem=problem or "the child wrote no evidence")
     plan = next((one for one in run.plan if one.cell_id == cell.id), None)
     lines = (line for line in (*found.checks, *found.other_checks) if line.run_id == run.run_id)
     return RemedyRun(
@@ -247,8 +257,8 @@ def child_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> d
 
 
 def run_child(task: Mapping[str, Any], environment: Mapping[str, str], log: Path, limit_s: float) -> str:
-    """Have a child `measure` a task, or end it and all its processes after `limit_s` seconds; return why it failed,
-    or empty."""
+    """Run `measure` in a child, which is killed with all its processes after `limit_s` seconds; return why it failed,
+    or an empty text."""
     try:
         ask(__name__, task, limit_s=limit_s, environment=environment, log=log)
     except (NoAnswer, HwCompatError) as error:
@@ -259,8 +269,8 @@ def run_child(task: Mapping[str, Any], environment: Mapping[str, str], log: Path
 def measure(*, cell: str, asked: str, evidence: str, folder: str, command: str, timeout_s: float | None) -> None:
     """Plan, write and run the suite of `cell` in `folder`, in the child.
 
-    The user's `evidence` (empty: none) names the path of the model of the requested cell `asked`. Raises `ModelError`
-    and the like if there is none.
+    The path of the model is that of the requested cell `asked` in the user's `evidence` (empty: none). Raises
+    `ModelError` and the like if there is none.
     """
     inventory = detect()
     known = as_run_before(Cell.parse(cell), read_folder(Path(evidence)) if evidence else None, asked)
@@ -319,18 +329,18 @@ def judge_try(
         state = TrialState.NOT_RUN
     elif verdict.level in _WORKS:
         is_stated = all(line.conditions.get(CHANGED, "") == step.changes.text for line in run.lines)
-        state = TrialState.NOT_RUN if not is_stated else TrialState.TURNED if check in planned else TrialState.BETTER
+        state = TrialState.NOT_RUN if not is_stated else TrialState.FIXED if check in planned else TrialState.BETTER
     elif failure is None and verdict.level is Level.UNKNOWN:
         state = TrialState.NOT_APPLICABLE if skipped is not None else TrialState.NOT_RUN
     elif (verdict.level.rank or 0) > (before.rank or 0):
         state = TrialState.BETTER
     why = run.problem
     if not why and state is TrialState.BETTER and failure is None:
-        why = f"{check} can't be asked there"
-    elif not why and state is not TrialState.TURNED:
+        why = f"{check} can't run there"
+    elif not why and state is not TrialState.FIXED:
         line = failure or skipped
         reasons = [check_reason(line)] if line else verdict.reasons
-        why = reason_text(reasons[0]) if reasons else "it left no line of evidence"
+        why = reason_text(reasons[0]) if reasons else "the child wrote no result"
     left_out = [name for name in step.remedy.leaves_out if name in planned]
     return TriedRemedy(
         step=step,

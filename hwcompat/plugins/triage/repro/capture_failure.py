@@ -1,5 +1,5 @@
-"""Run the checks of a suite in a child process until one fails, with a recorder beside them. After a crash, a hang or
-a lack of memory, the failure is what was written by then."""
+"""Run the checks of a suite in a child process until one fails, and record the failure. After a crash, a hang or a
+lack of memory, the failure is what was written by then."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def capture(
     """Run `checks` of the suite with this text one after the other in a child, and write the inputs and the expected
     outputs of the first failing one into `folder`.
 
-    Without `weights` they aren't copied. Raises `NothingCaptured` if none fails here.
+    Without `weights` the weights aren't copied. Raises `NothingCaptured` if no check fails here.
     """
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
         file, log = Path(work, "test_suite.py"), Path(work, "log.txt")
@@ -62,12 +62,12 @@ def capture(
         took = time.monotonic() - started
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if code == 0:
-        raise NothingCaptured("no check fails here now", why="the suite was run again, and it passes")
+        raise NothingCaptured("no check fails here now", why="the suite ran again and passed")
     if undecided:
-        raise NothingCaptured("the check was not decided here", why=undecided)
+        raise NothingCaptured("the check has no result here", why=undecided)
     if not (folder / ANSWER).is_file():
         last = " | ".join(said[-_LAST_LINES:]) or "nothing"
-        raise NothingCaptured("the check could not be run again", why=f"its process ended with {code}, saying {last}")
+        raise NothingCaptured("the check could not be run again", why=f"its process ended with {code}: {last}")
     return replace(CapturedFailure.read(folder), seconds=took, **how)
 
 

@@ -72,8 +72,8 @@ class CapturedFailure:
     """A failure as it was recorded in a child. `exception` and `message` are the innermost cause's.
 
     `error` is the largest difference relative to the scale of the output `worst`, compared with `tolerance`; None
-    without a comparison. `refused` says why no script can show it. `seconds` is how long a check took, or was given.
-    `signal` ended the child, or 0. `left` are the operators that a provider leaves to the host, if it reported them.
+    without a comparison. `refused` says why no script can show it. `seconds` is the duration of a check, or its time
+    limit. `signal` ended the child, or 0. `left` are operators that a provider leaves to the host, if reported.
     """
 
     check: str

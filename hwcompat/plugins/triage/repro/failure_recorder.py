@@ -65,7 +65,7 @@ class FailureRecorder:
     _graph: Path | None = None
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        """Start a check: forget another one's facts; what was loaded stays loaded."""
+        """Start a check: forget the facts of the check before, but keep the loaded model."""
         self.began(item.name.removeprefix("test_"))
 
     def pytest_runtest_makereport(self, call: Any) -> None:
@@ -87,7 +87,7 @@ class FailureRecorder:
         self.check, self.compared, self.refused = check, None, ""
 
     def try_(self, step: FailedStep, inputs: Mapping[str, Array], graph: Path | None = None) -> TriedStep:
-        """Record a step that is about to be tried. `graph` is copied, with the files that belong to it."""
+        """Record a step that is about to be tried. `graph` is copied with its files."""
         if graph is not None:
             self._copy(graph)
             step = replace(step, graph=graph.name)
@@ -112,11 +112,11 @@ class FailureRecorder:
         elif stage in ("export", "convert") and self.export is not None:
             tried = self.export
         elif isinstance(error, AssertionError):
-            self.refused = self.refused or "what it asserts is no comparison of outputs that a script could repeat"
+            self.refused = self.refused or "it asserts something else than a comparison of outputs"
         elif tried is None and stage == "build":
             tried = TriedStep(step=FailedStep(way=Way.TORCH, does=Does.BUILD, device="cpu"), inputs={})
         if tried is None:
-            self.refused = self.refused or "it failed before anything was asked of the model"
+            self.refused = self.refused or "it failed before the model ran"
         else:
             self._write_given(tried)
         dtype = str(getattr(self.case.__dict__.get("runnable"), "actual_dtype", "")) if self.case else ""
@@ -139,7 +139,7 @@ class FailureRecorder:
         return str(self.case.measured.stage) if self.case is not None else ""
 
     def _write_given(self, tried: TriedStep) -> None:
-        """Write the inputs of a step, and once the weights of a freshly built model if it has no graph."""
+        """Write the inputs of a step, and once the weights of a new model if it has no graph."""
         np.savez(self.folder / INPUTS, **tried.inputs)
         if tried.step.way.has_graph or self._weights or not self.with_weights or self.case is None:
             return
@@ -155,7 +155,7 @@ class FailureRecorder:
             self.case.measured.stage = stage
         size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
         if size > LARGEST_FILE:
-            self.refused = f"its weights take {size // 2**20} MiB, which is too much to copy"
+            self.refused = f"its weights are too large to copy ({size // 2**20} MiB)"
             return
         save_model(model, str(self.folder / WEIGHTS))
 
@@ -168,12 +168,12 @@ class FailureRecorder:
             self.refused = "its graph is too large to copy"
             return
         for one in parts:
-            # The name of external data stands inside an ONNX file; a .bin is found by its own .xml's name.
+            # An ONNX file contains the name of its external data; a .bin has the name of its .xml.
             shutil.copyfile(one, self.folder / one.name)
 
 
 def root_of(error: BaseException) -> BaseException:
-    """Return the innermost cause: what a runtime raised, not our exception about it."""
+    """Return the innermost cause: the runtime's exception instead of ours."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -187,7 +187,7 @@ def expected_of(want: Any, got: Mapping[str, Array], required: tuple[str, ...]) 
 
 
 def masks_for(masked_by: Mapping[str, str], inputs: Mapping[str, Array], names: Any) -> dict[str, Array]:
-    """Return the masks of outputs, under the names that they are written with."""
+    """Return the masks of outputs, by the names under which they are written."""
     return {f"{MASK}{name}": one for name, one in masks_of(masked_by, inputs).items() if name in names}
 
 

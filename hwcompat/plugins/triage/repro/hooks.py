@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from hwcompat.hardware.compare import Array
     from hwcompat.hardware.testing.model_test import ModelTest
 
-_BY_ONNX = "torch.onnx.export and folded by ONNX Runtime, on whose own CPU provider it agrees with torch"
+_BY_ONNX = "torch.onnx.export and folded by ONNX Runtime; on its CPU provider the graph agrees with torch"
 _RELATIVE = re.compile(r"(inf|\d\.\d+e[+-]\d+) of the output's scale")
 
 
 def watch(recorder: FailureRecorder) -> None:
-    """Record what suites ask of models, and models of runtimes, from here on."""
+    """Record the calls of suites to models, and of models to runtimes, from here on."""
     _watch_passes(recorder)
     _watch_gradients(recorder)
     _watch_decoding(recorder)
@@ -96,7 +96,7 @@ def _watch_passes(recorder: FailureRecorder) -> None:
     def recorded(before: Any, case: ModelTest, *args: Any) -> Any:
         error = before(case, *args)
         if not error <= case.tolerance:
-            recorder.refused = "it is held against numbers that were recorded with another version of the library"
+            recorder.refused = "it compares with numbers that were recorded with another version of the library"
         return error
 
     _around(ModelTest, "_run", run)
@@ -144,7 +144,7 @@ def _watch_decoding(recorder: FailureRecorder) -> None:
 
     def failed(case: ModelTest, logits: Any, tokens: Any, error: float | None, said: str = "") -> None:
         if not any(decoded):
-            recorder.refused = "it decodes with graphs in a loop of ours"
+            recorder.refused = "it decodes with graphs in a loop of hwcompat's own"
             return
         expected = {"tokens": tokens, "logits": logits}
         recorder.failed(decoded[0], expected, error=error, tolerance=case.tolerance, worst="logits", message=said)
@@ -153,7 +153,7 @@ def _watch_decoding(recorder: FailureRecorder) -> None:
         found = before(case, got, want)
         if found:
             place = tuple(int(one) for one in np.argwhere(got.tokens != want.tokens)[0])
-            said = f"at {place} {want.tokens[place]} is expected, {got.tokens[place]} was computed"
+            said = f"token {place} is {got.tokens[place]}, expected {want.tokens[place]}"
             failed(case, want.logits, want.tokens, None, said)
         return found
 
@@ -252,7 +252,7 @@ def _watch_openvino(recorder: FailureRecorder) -> None:
             recorder.try_(step, inputs, file)
         else:
             recorder.tried = None
-            recorder.refused = "its export is several graphs, between which Python of optimum-intel runs"
+            recorder.refused = "its export consists of several graphs, with Python code of optimum-intel between them"
         return before(model, inputs)
 
     _around(Graph, "__init__", opened)
@@ -269,7 +269,7 @@ def _watch_qnn(recorder: FailureRecorder) -> None:
         options = dict(settings["options"])
         facts = {"config": settings["config"], "optimisation": settings["optimisation"]}
         facts |= {"made_by": _BY_ONNX, "emulated": backend.emulated}
-        if options.pop("backend_path", ""):  # a folder of this machine: the wheel's libraries replace it
+        if options.pop("backend_path", ""):  # a path of this machine: the wheel's libraries replace it
             options["backend_type"] = "htp"
         step = FailedStep(way=Way.QNN_GRAPH, does=Does.FORWARD, device="htp", options=options, facts=facts)
         recorder.try_(step, arrays, file)

@@ -1,8 +1,8 @@
 """Render the script of a repro, and run it in a child process that can't import our packages.
 
-Rendering is pure, from the captured failure and the suite's text to text; whatever reaches the source is a literal,
-an identifier or a comment. The part of a suite that builds its model is copied unchanged, so that a person reads the
-same code in both.
+Rendering is pure, from the captured failure and the suite's text to text; every value in the source is a literal, an
+identifier or a comment. The part of a suite that builds its model is copied unchanged, so that both have the same
+code.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _PACKAGES: Mapping[Way, Sequence[str]] = {
     Way.ONNX_EXPORT: ("torch", "numpy", "safetensors", "onnx", "onnxruntime"),
     Way.QNN_GRAPH: ("numpy", "onnxruntime", "onnxruntime-qnn"),
 }
-"""What a script of each way needs, by the names of distributions; the model's library is added."""
+"""The distributions that a script of each way needs; the model's library is added."""
 
 _IMPORTED = ("onnxruntime", "onnxruntime-qnn", "openvino", "torch")
-"""Those that a script imports as a whole."""
+"""Modules that a script imports as a whole."""
 
 _INFINITE = "minus infinity"
 _FLOAT16_LARGEST = -65504.0
-"""HTP computes in float16: what is smaller than any of its numbers was ruled out."""
+"""HTP computes in float16: numbers below its range mean minus infinity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,9 @@ def model_source(text: str) -> ModelSource:
     for line in imports.values():
         if (package := line.split()[1].partition(".")[0]) not in (*_LIBRARIES, "copy", "torch"):
             raise UsageError(
-                "no script can stand alone for this model",
-                why=f"it is made by {package}, which isn't a public library of models",
-                fix="The failing suite itself is the shortest way to show it.",
+                "no stand-alone script can build this model",
+                why=f"it needs {package}, which isn't a public model library",
+                fix="Send the failing suite instead.",
             )
     code = [ast.get_source_segment(text, node) or "" for node in nodes if node not in imports]
     return ModelSource(imports=tuple(imports.values()), code="\n\n\n".join(code))
@@ -125,11 +125,11 @@ def script_text(
 
     `arrays` are the names of the arrays beside it, by file: those of the inputs decide which helpers it needs.
     `title` and `story` are its first lines. With `masks`, transformers' masks are those that optimum-intel registers
-    when it exports: a tracer can't follow the library's own. Raises `UsageError` without a step.
+    for its exports, since a tracer can't follow the library's own. Raises `UsageError` without a step.
     """
     step = captured.step
     if step is None or captured.refused:
-        raise UsageError("no script can show it", why=captured.refused or "nothing was tried")
+        raise UsageError("no script can show the failure", why=captured.refused or "no step was tried")
     way, is_graph, is_traced = step.way, step.way.has_graph, step.way in _TRACED
     source = ModelSource(imports=(), code="") if is_graph else source
     libraries = [name for name in _LIBRARIES if any(f"from {name} " in line for line in source.imports)]
@@ -185,7 +185,7 @@ def _normalized(text: str) -> str:
     try:
         ast.parse(tidy, feature_version=sys.version_info[:2])
     except SyntaxError as error:
-        raise UsageError("the script of this failure is no Python", why=str(error)) from error
+        raise UsageError("the script of this failure isn't valid Python", why=str(error)) from error
     return tidy
 
 
@@ -230,7 +230,7 @@ def run_script(
     memory_bytes: int = 0,
     arguments: tuple[str, ...] = (),
 ) -> Shown:
-    """Run the script in `folder` with `python`, isolated: no variable and no folder leads it to a package of ours."""
+    """Run the script in `folder` with `python`, isolated from this package: by environment and search path."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HWCOMPAT"))}
     environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "CI": "true"}
     environment |= {"ORT_DISABLE_TELEMETRY": "1"}

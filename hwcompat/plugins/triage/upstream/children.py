@@ -30,7 +30,7 @@ from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
 from .upstream_plugin import RECORD_VARIABLE, TARGET_VARIABLE
 
 MOST_BREAKDOWNS = 5
-"""After this many crashes and timeouts of one file the device is given up."""
+"""After this many crashes and timeouts in one file the device counts as lost."""
 
 LONGEST_START_S = 300.0
 """Seconds before the tests are collected, most of it for importing torch and transformers from a cold disk."""
@@ -84,7 +84,7 @@ class FileRun:
         if self.interrupted:
             kind, why = "interrupted", "the run was interrupted"
         elif self.given_up:
-            kind, why = "device_lost", f"left out after {MOST_BREAKDOWNS} tests that ended the process"
+            kind, why = "device_lost", f"skipped after {MOST_BREAKDOWNS} tests that ended the process"
         else:
             kind, why = "not_reached", "pytest ended before it"
         return UpstreamTest(name=name, outcome=Outcome.NOT_RUN, error_type=kind, message=why)
@@ -130,7 +130,7 @@ def run_file(
 
 
 def _check_device(run: FileRun, target: Target) -> None:
-    """Check that every test ran on the target; otherwise nothing of the run counts."""
+    """Check that every test ran on the target; otherwise the run doesn't count."""
     wanted = torch_backend(target).DEVICE_TYPE
     named = [
         run.session.get("torch_device", "nowhere"),
@@ -140,7 +140,8 @@ def _check_device(run: FileRun, target: Target) -> None:
     if run.names and seen != {wanted}:
         others = ", ".join(sorted(seen - {wanted}))
         raise BackendUnavailable(
-            f"transformers' tests ran on {others}, not on {wanted}", why="so they say nothing of it and are not kept"
+            f"transformers' tests ran on {others}, not on {wanted}",
+            why="so the results don't count and are discarded",
         )
 
 
@@ -177,7 +178,7 @@ class _Child:
                 if self._read_records():
                     alive = time.monotonic()
                 elif time.monotonic() - alive > (limit := self.timeout_s if self._collected else longest_start):
-                    return self._record_breakdown(Outcome.TIMEOUT, f"no sign of life for {limit:g} s")
+                    return self._record_breakdown(Outcome.TIMEOUT, f"no output for {limit:g} s")
                 else:
                     time.sleep(_MOMENT_S)
         finally:
@@ -186,7 +187,7 @@ class _Child:
         if not self._over:
             return self._record_breakdown(Outcome.CRASHED, f"ended by {_status_text(status)}")
         if not self.run.names:
-            raise self._nothing(self._last_log_line(), fix="See what follows the lone --.")
+            raise self._nothing(self._last_log_line(), fix="Check the arguments after --.")
         return True
 
     def _read_records(self) -> bool:
@@ -207,7 +208,7 @@ class _Child:
                 raise BackendUnavailable("transformers' tests were not run", why=str(record["reason"]))
             case "unreadable":
                 why = str(record["reason"]).strip().rpartition("\n")[2].removeprefix("E ").strip()
-                fix = "What the tests need beyond the library: pip install 'hwcompat[upstream]'"
+                fix = "Install the tests' requirements: pip install 'hwcompat[upstream]'"
                 raise NothingMatched(
                     f"{self.run.path.name} can't be collected", why=why, fix=fix if "No module named" in why else ""
                 )
@@ -252,7 +253,7 @@ class _Child:
     def _last_log_line(self) -> str:
         """Return the last line of the log that isn't empty."""
         lines = [line for line in self._tail().splitlines() if line.strip(" =")]
-        return lines[-1].strip(" =")[:300] if lines else "it said nothing"
+        return lines[-1].strip(" =")[:300] if lines else "it printed nothing"
 
 
 def _command(checkout: Path) -> list[str]:
@@ -276,7 +277,7 @@ def _environment(target: Target, record: Path) -> dict[str, str]:
 
 def _status_text(status: int) -> str:
     if status >= 0:
-        return f"exit code {status} before pytest was over"
+        return f"exit code {status} before pytest ended"
     with suppress(ValueError):
         return signal.Signals(-status).name
     return ending_of(status)

@@ -44,19 +44,19 @@ DEVICE_NAME = backend.torch_device().type
 _ACCELERATOR = '''
 
 def MANUAL_SEED_FN(seed):
-    """Seed every device that torch knows, this one among them."""
+    """Seed every device that torch knows, including this one."""
     import torch
 
     torch.manual_seed(seed)
 
 
 def EMPTY_CACHE_FN():
-    """Give memory back that torch keeps for later."""
+    """Free the memory that torch caches."""
     backend.empty_cache()
 
 
 def DEVICE_COUNT_FN():
-    """How many devices of this kind there are."""
+    """Return the number of devices of this kind."""
     return backend.device_count
 '''
 
@@ -64,8 +64,7 @@ def DEVICE_COUNT_FN():
 def torch_backend(target: Target) -> type[TorchBackend]:
     """Return the backend of a target that transformers' tests can run on; imports no torch.
 
-    Raises `UsageError` for a target that is no device of torch, and for one of several devices: the tests know a
-    device by its type.
+    Raises `UsageError` for a target that isn't a torch device, and for an index: the tests know a device by its type.
     """
     from hwcompat.hardware.backends._torch import TorchBackend
 
@@ -73,20 +72,20 @@ def torch_backend(target: Target) -> type[TorchBackend]:
     if not issubclass(found, TorchBackend):
         raise UsageError(
             f"transformers' tests can't run on {target}",
-            why="they move modules to a device of torch, and that is none",
-            fix="Targets such as cpu, cuda, rocm, mps, xpu and simulated are.",
+            why="the tests need a torch device",
+            fix="Choose a target such as cpu, cuda, rocm, mps, xpu or simulated.",
         )
     if target.index:
         raise UsageError(
             f"transformers' tests can't select {target}",
             why="they know a device by its type, without an index",
-            fix=f"Show the process that device alone, and name {target.kind}.",
+            fix=f"Make only that device visible to the process, and pass {target.kind}.",
         )
     return found
 
 
 def spec_name(target: Target) -> str:
-    """Return the name of a target's file: a module name that is unlikely elsewhere."""
+    """Return the name of a target's file, an unusual module name."""
     return f"hwcompat_{target.name}_spec.py"
 
 
@@ -94,7 +93,7 @@ def spec_text(target: Target) -> str:
     """Return the file for a target. Raises `UsageError` as `torch_backend` does."""
     device = torch_backend(target).DEVICE_TYPE
     head = _HEAD.format(target=target.name, device=device, file=spec_name(target))
-    # transformers counts accelerators: the host has none, and its own functions say so.
+    # transformers counts accelerators; its own functions return none for the host.
     return head if device == _HOST else head + _ACCELERATOR
 
 

@@ -45,7 +45,7 @@ _LONGEST_TRACEBACK = 12_000
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One report of a test: `when` is setup, call or teardown. A subtest has one of `call` too, before the test's."""
+    """One report of a test: `when` is setup, call or teardown. A subtest has a `call` report of its own."""
 
     when: str
     outcome: str
@@ -58,7 +58,7 @@ def outcome_of(phases: Sequence[Phase]) -> tuple[Outcome, str, Phase]:
     """Return the outcome of a test, the error type, and the report that shows it.
 
     A failure of any part is a failure, unless all are due to the missing network: then the device wasn't tested. A
-    test that was skipped, as a whole or in each of its subtests, is no pass.
+    test that was skipped, as a whole or in each of its subtests, isn't a pass.
     """
     failures = [phase for phase in phases if phase.outcome == "failed"]
     own = [phase for phase in failures if not phase.network]
@@ -74,12 +74,12 @@ def outcome_of(phases: Sequence[Phase]) -> tuple[Outcome, str, Phase]:
     if subtests and all(phase.outcome == "skipped" for phase in subtests):
         return Outcome.SKIPPED, SKIPPED, subtests[0]
     if not calls:
-        return Outcome.NOT_RUN, "not_reached", Phase(when="setup", outcome="", message="its body didn't run")
+        return Outcome.NOT_RUN, "not_reached", Phase(when="setup", outcome="", message="the test body didn't run")
     return Outcome.PASSED, "", calls[-1]
 
 
 def needs_network(error: BaseException) -> bool:
-    """Whether an exception is due to something that isn't in the cache and can't be fetched."""
+    """Whether the cause of an exception is a file that isn't in the cache and can't be fetched."""
     signs = data_file(_NETWORK)
     for one in _chain(error):
         if any(f"{base.__module__}.{base.__qualname__}" in signs["exceptions"] for base in type(one).__mro__):
@@ -90,7 +90,7 @@ def needs_network(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the exception and those that Python names above it."""
+    """Yield the exception and its chain of causes and contexts."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -189,7 +189,7 @@ def _prepared(target: str) -> dict[str, Any]:
     if reason := backend.unavailable():
         raise BackendUnavailable(f"{target} can't be used", why=reason)
     if not agrees(answer := backend.known_answer()):
-        raise BackendUnavailable(f"{target} can't be used", why=f"it computed {answer}, which is wrong")
+        raise BackendUnavailable(f"{target} can't be used", why=f"the known-answer test returned {answer}")
     import torch
     import transformers
     from transformers import testing_utils
@@ -209,12 +209,12 @@ def _prepared(target: str) -> dict[str, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Record the tests of this session; before any conftest, so that the installed library is tested."""
+    """Record the tests of this session. Runs before any conftest, so that the installed library is tested."""
     die_with_parent(os.getppid())
     recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]))
     try:
         recorder.write("session", **_prepared(os.environ[TARGET_VARIABLE]))
-    except Exception as error:  # a vendor's runtime may raise anything, which is the answer
+    except Exception as error:  # a vendor's runtime may raise anything, which is the result
         why = str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}"
         recorder.write("refused", reason=why)
         raise pytest.UsageError(why) from error

@@ -49,71 +49,71 @@ def model_of(model_type: str) -> Any:
     return build(recipe.config_class, recipe.model_class, recipe.config)
 
 
-def site_of(**layers: torch.nn.Module) -> Any:
-    """Return the only site of a model with one attention layer."""
-    (site,) = attention_layers(torch.nn.ModuleDict({"a": torch.nn.ModuleDict(layers)}))
-    return site
+def layer_of(**layers: torch.nn.Module) -> Any:
+    """Return the only layer of a model with one attention layer."""
+    (layer,) = attention_layers(torch.nn.ModuleDict({"a": torch.nn.ModuleDict(layers)}))
+    return layer
 
 
 def projections(width: int = 8) -> dict[str, torch.nn.Module]:
     return {name: torch.nn.Linear(width, width) for name in ("q_proj", "k_proj", "v_proj")}
 
 
-def moved(model: Any, site: Any, inputs: torch.Tensor) -> float:
+def moved(model: Any, layer: Any, inputs: torch.Tensor) -> float:
     before = model(inputs)
-    scale_attention(model, site, 1.1)
+    scale_attention(model, layer, 1.1)
     return float((model(inputs) - before).detach().abs().max())
 
 
-def test_sites_and_position_tables() -> None:
+def test_attention_layers_and_position_tables() -> None:
     for model_type, (count, kind, tables) in SITES.items():
         model, _, _ = tiny(model_type)
-        sites = attention_layers(model)
-        assert [site.kind for site in sites] == [kind] * count, model_type
-        assert all(site.key and site.output and (site.value or kind == "state-space") for site in sites)
+        layers = attention_layers(model)
+        assert [layer.kind for layer in layers] == [kind] * count, model_type
+        assert all(layer.key and layer.output and (layer.value or kind == "state-space") for layer in layers)
         assert len(position_tables(model)) == tables, model_type
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "t5", "clip", "mixtral", "mamba"])
-def test_a_fault_at_any_site_is_detected(model_type: str) -> None:
+def test_a_fault_at_any_layer_is_detected(model_type: str) -> None:
     model, inputs, recipe = tiny(model_type)
     masks, clean = masks_of(recipe.masked_by, inputs), run(model, inputs)
-    for site in attention_layers(model):
+    for layer in attention_layers(model):
         scaled, swapped = copy.deepcopy(model), copy.deepcopy(model)
-        scale_attention(scaled, site, 1.1)
-        swap_two(swapped, site)
+        scale_attention(scaled, layer, 1.1)
+        swap_two(swapped, layer)
         for broken in (scaled, swapped):
-            assert compare(run(broken, inputs), clean, masks=masks).max_rel_error > 50 * 2e-5, site
+            assert compare(run(broken, inputs), clean, masks=masks).max_rel_error > 50 * 2e-5, layer
 
 
 def test_scaling_touches_only_the_rows_named() -> None:
     model = model_of("gpt2")
     before = {name: p.detach().clone().numpy() for name, p in model.named_parameters()}
-    site = attention_layers(model)[0]
-    scale_slice(model, site.query, 2.0)
+    layer = attention_layers(model)[0]
+    scale_slice(model, layer.query, 2.0)
     after = {name: p.detach().numpy() for name, p in model.named_parameters()}
-    assert [n for n in before if not np.array_equal(before[n], after[n])] == [site.query.weight]
-    assert np.array_equal(after[site.query.weight][:, :48], 2 * before[site.query.weight][:, :48])
-    assert np.array_equal(after[site.query.weight][:, 48:], before[site.query.weight][:, 48:])
+    assert [n for n in before if not np.array_equal(before[n], after[n])] == [layer.query.weight]
+    assert np.array_equal(after[layer.query.weight][:, :48], 2 * before[layer.query.weight][:, :48])
+    assert np.array_equal(after[layer.query.weight][:, 48:], before[layer.query.weight][:, 48:])
 
 
 def test_a_normalized_query_is_scaled_after_its_normalization() -> None:
     """Scaling the projection itself changes nothing there, so that a mutant made of it would always live."""
     config = next(tiny_configs("qwen3", load_catalog()))
-    site = attention_layers(build("Qwen3Config", "Qwen3ForCausalLM", config))[0]
-    assert site.query_norm is not None
-    assert site.query_norm.weight == "model.layers.0.self_attn.q_norm.weight"
+    layer = attention_layers(build("Qwen3Config", "Qwen3ForCausalLM", config))[0]
+    assert layer.query_norm is not None
+    assert layer.query_norm.weight == "model.layers.0.self_attn.q_norm.weight"
 
 
 def test_latent_attention_tells_key_from_value() -> None:
     """Key and value of all heads are one matrix there: rows swapped as a block would be neither."""
-    site = attention_layers(model_of("deepseek_v3"))[0]
-    assert site.key is not None
-    assert site.value is not None
-    assert site.query.weight.endswith("q_b_proj.weight")
-    assert site.key.weight == site.value.weight
-    rows = [set(range(*one)) for part in (site.key, site.value) for one in part.ranges]
-    assert len(set().union(*rows)) == sum(map(len, rows)) == site.key.size + site.value.size
+    layer = attention_layers(model_of("deepseek_v3"))[0]
+    assert layer.key is not None
+    assert layer.value is not None
+    assert layer.query.weight.endswith("q_b_proj.weight")
+    assert layer.key.weight == layer.value.weight
+    rows = [set(range(*one)) for part in (layer.key, layer.value) for one in part.ranges]
+    assert len(set().union(*rows)) == sum(map(len, rows)) == layer.key.size + layer.value.size
 
 
 def test_a_state_space_that_normalizes_b_and_c_is_scaled_in_its_time_step() -> None:
@@ -125,14 +125,14 @@ def test_a_state_space_that_normalizes_b_and_c_is_scaled_in_its_time_step() -> N
 
 def test_swapping_twice_gives_the_model_back_and_other_shapes_are_refused() -> None:
     model = model_of("mixtral")
-    site = attention_layers(model)[0]
+    layer = attention_layers(model)[0]
     before = {name: p.detach().clone().numpy() for name, p in model.named_parameters()}
-    assert swap_two(model, site) == "key and value"
-    swap_two(model, site)
+    assert swap_two(model, layer) == "key and value"
+    swap_two(model, layer)
     assert all(np.array_equal(before[n], p.detach().numpy()) for n, p in model.named_parameters())
-    assert site.key is not None
+    assert layer.key is not None
     with pytest.raises(ValueError, match="shapes differ"):
-        swap_slices(model, site.query, site.key)
+        swap_slices(model, layer.query, layer.key)
 
 
 def fused(name: str, features: int = 24, **attributes: int) -> Any:
@@ -149,7 +149,7 @@ def test_fused_projections_are_told_apart() -> None:
     shared = attention_layers(fused("query_key_value", 24, head_dim=6))[0]
     assert shared.key is not None
     assert (shared.query.ranges, shared.key.ranges) == (((0, 12),), ((12, 18),))
-    assert [site.kind for site in attention_layers(fused("query_key_value", 23))] == ["weight"]
+    assert [layer.kind for layer in attention_layers(fused("query_key_value", 23))] == ["weight"]
     value = attention_layers(fused("qkv"))[0].value
     assert value == WeightSlice(weight="a.qkv.weight", bias="a.qkv.bias", ranges=((16, 24),), axis=0)
 
@@ -162,19 +162,19 @@ def test_a_normalized_query_of_a_fused_projection_is_scaled_after_its_normalizat
     )
 
 
-def test_a_model_without_attention_or_convolutions_has_its_largest_matrix_as_site() -> None:
+def test_a_model_without_attention_or_convolutions_has_its_largest_matrix_as_layer() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Conv2d(4, 9, 1), torch.nn.Linear(9, 2))
-    sites = attention_layers(model)
-    assert [(site.kind, site.query.weight) for site in sites] == [("weight", "1.weight")]
+    layers = attention_layers(model)
+    assert [(layer.kind, layer.query.weight) for layer in layers] == [("weight", "1.weight")]
 
 
 def test_a_convolution_is_scaled_in_half_its_channels_so_that_a_normalization_does_not_undo_it() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.GroupNorm(1, 8), torch.nn.Conv2d(8, 2, 1))
-    sites = attention_layers(model)
-    assert [(site.module, site.kind, site.query.ranges) for site in sites] == [("0", "convolution", ((0, 4),))]
-    assert moved(model, sites[0], torch.randn(1, 3, 6, 6)) > 1e-2
-    assert swap_two(model, sites[0]) == "query and key"
+    layers = attention_layers(model)
+    assert [(layer.module, layer.kind, layer.query.ranges) for layer in layers] == [("0", "convolution", ((0, 4),))]
+    assert moved(model, layers[0], torch.randn(1, 3, 6, 6)) > 1e-2
+    assert swap_two(model, layers[0]) == "query and key"
 
 
 def test_a_query_that_is_normalized_without_weights_is_scaled_in_half_of_each_head() -> None:
@@ -195,8 +195,8 @@ def test_a_query_that_is_normalized_without_weights_is_scaled_in_half_of_each_he
 
     model = fill(Cosine())
     inputs: dict[str, Array] = make_inputs({"past_values": {"kind": "features", "shape": [5, 8]}}, 0)
-    (site,) = attention_layers(model)
-    assert half_of_heads(site).query.ranges == ((0, 2), (4, 6))
+    (layer,) = attention_layers(model)
+    assert half_of_heads(layer).query.ranges == ((0, 2), (4, 6))
     with torch.no_grad():
         reference = {"logits": model(torch.as_tensor(inputs["past_values"]))["logits"].numpy()}
     found, faults = sensitivity_of(model, inputs, reference, {}, None)
@@ -212,8 +212,8 @@ def test_rows_of_equal_number_are_swapped_only_where_their_inputs_are_equal_too(
             self.query, self.key, self.value = torch.nn.Linear(6, 8), torch.nn.Linear(4, 8), torch.nn.Linear(4, 8)
 
     model = Across()
-    (site,) = attention_layers(model)
-    assert swap_two(model, site) == "key and value"
+    (layer,) = attention_layers(model)
+    assert swap_two(model, layer) == "key and value"
 
 
 def test_a_convolution_that_standardizes_its_weight_is_scaled_in_half_of_its_inputs() -> None:
@@ -225,22 +225,22 @@ def test_a_convolution_that_standardizes_its_weight_is_scaled_in_half_of_its_inp
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(StandardizedConvolution(4, 8, 3))
-    (site,) = attention_layers(model)
-    assert (site.query.axis, site.query.ranges, site.query.bias) == (1, ((0, 2),), "")
-    assert moved(model, site, torch.randn(1, 4, 6, 6)) > 1e-2
+    (layer,) = attention_layers(model)
+    assert (layer.query.axis, layer.query.ranges, layer.query.bias) == (1, ((0, 2),), "")
+    assert moved(model, layer, torch.randn(1, 4, 6, 6)) > 1e-2
 
 
 def test_cosine_attention_is_scaled_in_its_temperature() -> None:
     config = next(tiny_configs("swinv2", load_catalog()))
-    site = attention_layers(build("Swinv2Config", "Swinv2Model", config))[0]
-    assert site.query_norm is not None
-    assert site.query_norm.weight.endswith("logit_scale")
-    assert site.query_norm.size == config["num_heads"][0]
+    layer = attention_layers(build("Swinv2Config", "Swinv2Model", config))[0]
+    assert layer.query_norm is not None
+    assert layer.query_norm.weight.endswith("logit_scale")
+    assert layer.query_norm.size == config["num_heads"][0]
 
 
 def test_a_projection_in_a_module_that_clips_it_is_found() -> None:
-    site = site_of(**{name: torch.nn.ModuleDict({"linear": one}) for name, one in projections().items()})
-    assert (site.kind, site.query.weight) == ("attention", "a.q_proj.linear.weight")
+    layer = layer_of(**{name: torch.nn.ModuleDict({"linear": one}) for name, one in projections().items()})
+    assert (layer.kind, layer.query.weight) == ("attention", "a.q_proj.linear.weight")
 
 
 def test_a_normalized_weight_is_scaled_where_the_normalization_does_not_undo_it() -> None:
@@ -250,29 +250,29 @@ def test_a_normalized_weight_is_scaled_where_the_normalization_does_not_undo_it(
     model = torch.nn.Sequential(weight_norm(torch.nn.Conv1d(3, 8, 3)), weight_norm(torch.nn.ConvTranspose1d(8, 2, 4)))
     sound = torch.randn(1, 3, 9)
     before = model(sound)
-    sites = attention_layers(model)
-    assert [site.module for site in sites] == ["0", "1"]
-    for site in sites:
-        scale_attention(model, site, 1.5)
+    layers = attention_layers(model)
+    assert [layer.module for layer in layers] == ["0", "1"]
+    for layer in layers:
+        scale_attention(model, layer, 1.5)
         assert (model(sound) - before).abs().max() > 1e-2
-        scale_attention(model, site, 1 / 1.5)
+        scale_attention(model, layer, 1 / 1.5)
         assert torch.allclose(model(sound), before, atol=1e-5)
 
 
 def test_a_gate_of_inputs_is_scaled_where_the_state_is_divided_by_what_the_query_finds() -> None:
     layer = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q", "k", "v", "igate_preact")})
-    site = attention_layers(torch.nn.ModuleDict({"mlstm_layer": layer}))[0]
-    assert site.query_norm is not None
-    assert site.query_norm.weight == "mlstm_layer.igate_preact.weight"
+    layer = attention_layers(torch.nn.ModuleDict({"mlstm_layer": layer}))[0]
+    assert layer.query_norm is not None
+    assert layer.query_norm.weight == "mlstm_layer.igate_preact.weight"
 
 
 def test_a_normalization_without_weights_stands_for_half_of_each_head() -> None:
     attention = torch.nn.ModuleDict(projections())
     attention["q_norm"] = torch.nn.RMSNorm(4, elementwise_affine=False)
     attention.num_heads = 2  # type: ignore[assignment]
-    site = attention_layers(torch.nn.ModuleDict({"attention": attention}))[0]
-    assert site.query_norm is not None
-    assert site.query_norm.ranges == ((0, 2), (4, 6))
+    layer = attention_layers(torch.nn.ModuleDict({"attention": attention}))[0]
+    assert layer.query_norm is not None
+    assert layer.query_norm.ranges == ((0, 2), (4, 6))
 
 
 def test_a_normalization_whose_weights_are_constants_is_no_place_for_a_fault() -> None:
@@ -287,10 +287,10 @@ def test_a_normalization_whose_weights_are_constants_is_no_place_for_a_fault() -
         {"x_proj": torch.nn.Linear(8, 12), "dt_proj": torch.nn.Linear(4, 8), "c_layernorm": Ones()}
     )
     mixer.ssm_state_size = 4  # type: ignore[assignment]
-    (site,) = attention_layers(torch.nn.ModuleDict({"mixer": mixer}))
-    assert site.kind == "state-space"
-    assert site.query_norm is not None
-    assert site.query_norm.weight == "mixer.dt_proj.weight"
+    (layer,) = attention_layers(torch.nn.ModuleDict({"mixer": mixer}))
+    assert layer.kind == "state-space"
+    assert layer.query_norm is not None
+    assert layer.query_norm.weight == "mixer.dt_proj.weight"
 
 
 def test_a_convolution_whose_weight_a_function_takes_is_reached_where_no_module_is_called() -> None:
@@ -302,5 +302,5 @@ def test_a_convolution_whose_weight_a_function_takes_is_reached_where_no_module_
         def forward(self, states: Any) -> Any:
             return {"out": torch.nn.functional.conv1d(states, self.used.weight, self.used.bias)}
 
-    sites = layers_reached(Handed(), {"states": np.zeros((2, 4, 8), dtype=np.float32)})
-    assert [site.module for site in sites] == ["used"]
+    layers = layers_reached(Handed(), {"states": np.zeros((2, 4, 8), dtype=np.float32)})
+    assert [layer.module for layer in layers] == ["used"]

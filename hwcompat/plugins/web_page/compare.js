@@ -1,8 +1,8 @@
-// How far outputs are from the reference. The twin of hardware/compare.py and hardware/output_masks.py;
-// test/unit/test_web_page_script.py holds both against the same arrays.
+// Compares outputs with the reference, like hardware/compare.py and hardware/output_masks.py;
+// test/unit/test_web_page_script.py tests both with the same arrays.
 
 const SMALLEST_SCALE = 1e-12;
-const RULED_OUT = -3.4028234663852886e38; // float32's smallest number stands for minus infinity
+const RULED_OUT = -3.4028234663852886e38; // float32's smallest number means minus infinity
 
 class ReferenceNotFinite extends Error {}
 
@@ -10,8 +10,8 @@ function infinite(worst) {
   return { rel: Infinity, abs: Infinity, worst };
 }
 
-// Whether a place in an array of these dims means something, by a mask of dims (batch, length); behind the mask's last
-// position all do.
+// Returns whether an element of an array of these dims counts, by a mask of dims (batch, length); all elements after
+// the mask's last position do.
 function keeper(mask, dims) {
   if (!mask) return () => true;
   if (dims.length < 2 || mask.dims.length !== 2 || mask.dims[0] !== dims[0] || mask.dims[1] > dims[1]) {
@@ -26,7 +26,7 @@ function keeper(mask, dims) {
   };
 }
 
-// What errors are relative to: the standard deviation of the reference, or the magnitude of a number alone.
+// The scale of errors: the standard deviation of the reference, or the magnitude of a single number.
 function scaleOf(values) {
   let [low, high, largest, sum] = [Infinity, -Infinity, 0, 0];
   for (const value of values) {
@@ -45,11 +45,11 @@ function compareOne(name, got, want, mask) {
   if (got.dims.join() !== want.dims.join()) return infinite(`${name} (shape ${got.dims.join(", ")})`);
   const keep = keeper(mask, want.dims);
   if (want.type === "int64") {
-    let others = 0;
+    let wrong = 0;
     for (let place = 0; place < want.data.length; place++) {
-      if (keep(place) && Number(want.data[place]) !== Number(got.data[place])) others += 1;
+      if (keep(place) && Number(want.data[place]) !== Number(got.data[place])) wrong += 1;
     }
-    return others ? infinite(`${name} (${others} of ${want.data.length} are others)`) : { rel: 0, abs: 0, worst: name };
+    return wrong ? infinite(`${name} (${wrong} of ${want.data.length} differ)`) : { rel: 0, abs: 0, worst: name };
   }
   const kept = [];
   let absolute = 0;
@@ -66,7 +66,7 @@ function compareOne(name, got, want, mask) {
     absolute = Math.max(absolute, Math.abs(actual - reference));
   }
   if (odd) return infinite(`${name} (${odd})`);
-  if (!kept.length) throw new ReferenceNotFinite(`the reference is empty in ${name}: nothing can be concluded`);
+  if (!kept.length) throw new ReferenceNotFinite(`the reference is empty in ${name}`);
   return { rel: absolute / scaleOf(kept), abs: absolute, worst: name };
 }
 
@@ -83,7 +83,7 @@ function compare(got, want) {
   return worst;
 }
 
-// Single elements against numbers that were recorded with the recipe, relative to the scale of then.
+// Compares single elements with numbers recorded with the recipe, relative to the recorded scale.
 function recordedError(got, step) {
   const output = got[step.output];
   if (!output) return infinite(step.output);
