@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 import click
 
@@ -30,24 +31,7 @@ _CLASS = re.compile(
     r"^(?:[\w-]+: )?(?:\w+\.)*(\w*(?:Error|Exception|Expired|Warning|Fail|NotImplemented|Invalid\w*))\b"
 )
 
-_HEAD = """# Diagnosis
-
-In the held-out half, the diagnosis names the right error type for {right} of {number} failures.
-
-Made by `python -m benchmarks.diagnosis`. It counts how often the diagnosis gives the error type, the severity and the
-operator of a person's label. The label was made from the failure alone, before any fix was tried. The failures, the
-labels' meaning and the split are in [test/fixtures/failures](../../test/fixtures/failures): check lines that real
-sweeps wrote, failures provoked on purpose, and messages that other software printed.
-
-The halves are split by a hash of the root cause, so that nothing in the held-out half repeats what patterns may be
-written from. Of that half only counts are printed, here and everywhere.
-
-A check line is scored by the finding that it ends in when all lines of its half are diagnosed together, which is what
-a report shows; a log by what its text alone shows. An operator is right if all that is named is among those that the
-label names. Two baselines stand beside: the error type that is most frequent among seen failures, and the last
-exception class in the text, with the type that is most frequent for that class among seen failures (of the seen half,
-that baseline knows the answers).
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,20 +48,7 @@ _CLASSES = (
 )
 """Patterns of messages in order, and the class of failure that each gives."""
 
-_HEAD = """# Target openvino
-
-{result}
-
-Made by `python -m benchmarks.openvino_table` from the evidence of `make openvino-all`, which lies in
-`{kept}`, with runs from {dates}. Versions: {versions}.
-Where several versions of hwcompat stand there, exports were fixed between runs: each cell's last run counts, and
-cells that passed before a fix weren't all run again.
-
-Everything here was computed by OpenVINO's CPU plug-in on {device}. The models are tiny,
-with random weights: they show operators and numerics, not size. An export is made at one shape (two rows of 16
-tokens, or the recipe's pictures and sounds), held against torch at that shape and another, and then against float64
-for other batches, lengths and values. A cell passes where its level is high, or medium under a condition.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,16 +217,7 @@ def _ratio(found: Mapping[str, Any]) -> str:
     return f"**{by_processor:.2f}** (by the clock {by_clock:.2f}; {found['compared_on']})"
 
 
-_HEAD = """# Profiles
-
-{seconds:.0f} s of processor time is the most that an action takes ({slowest}).
-
-Made by `make profiles` (`benchmarks/profiles.py`). A share is the part of py-spy's samples, of the command and its
-children, whose stack contains the cost (pyinstrument for the report and for writing all suites). Times are medians
-without a profiler. A ratio compares this version with the one before, in turns on the same machine; read that of
-processor time, because other work was running.
-
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 _LESS = """Measured to know which are the slowest; matrix and coverage over 10,000 made-up checks. What reads
 evidence grows by the row: the report above stands for all of it, and [Evidence at scale](evidence-at-scale.md) has

@@ -37,16 +37,7 @@ HERE = Path(__file__).parent
 _LIMIT_S = 300
 _HONEST = 60
 """Models of a run without plants: all of high priority, and the first ones of medium priority."""
-_HEAD = """# Silent fallbacks
-
-{result}
-
-Made by `python -m benchmarks.fallbacks` on {date} with {versions}.
-
-Each plant of [plants.toml](../../benchmarks/fallbacks/plants.toml) is put into a real run of the product, and is
-caught where the cell isn't `high`. *Not planted* is what can't take effect on this machine, or has no target yet; it
-counts as missed.
-"""
+_HEAD = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "linear", "convolution_overrideable")
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm")
 _BACKWARD = (

@@ -22,18 +22,7 @@ from .stages import PRECISIONS
 
 CELLS, SESSION = Path("docs/evidence/cuda.jsonl.gz"), Path("docs/evidence/cuda-session.json")
 _PACKAGES = ("torch", "transformers", "numpy", "nvidia-cublas", "nvidia-cudnn-cu13")
-_HEAD = """# Measured on a GPU
-
-On an {device}, {passed} of {cells} cells passed every check. The tables say which didn't.
-
-Made by `python -m benchmarks.gpu_session.page page` from `docs/evidence/cuda.jsonl.gz` and
-`docs/evidence/cuda-session.json`, of {dates}. Versions: {versions}. Several sessions ran there: of a cell, the last
-result counts. Memory, products and most operators are of the first one, which had the later transformers.
-
-`make gpu-session` runs these stages on a machine with one GPU, without a network, and stops after 25 minutes;
-`make gpu-session ARGS="--backend cpu"` rehearses it. The operators' stage needs the package `expecttest`. Weights are
-random, and models tiny unless it says otherwise. Not ended when the last session's time was over: {cut}.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 _HIGH, _OTHER = "high priority", "other types"
 _ON_HOST, _ON_CPU_TOO, _ON_GPU_ALONE = "part of it ran on the host", "a check fails on the CPU too", "the rest"

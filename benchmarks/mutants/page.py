@@ -18,22 +18,7 @@ from hardware.command_line import run_command_line
 from .results import KILLED, UNFIT, Outcome, read
 
 _HERE = Path(__file__).resolve().parent
-_HEAD = """# Mutants
-
-{rate} mutants are killed; {alarms} of {clean} clean runs raise an alarm.
-
-Made by `python -m benchmarks.mutants.page` on {date} with {versions}, from what four benches found:
-
-{benches}
-
-The lists of adversarial runs, of tampered evidence and of sites in our code were frozen before a check was changed
-for any of them. A mutant is killed if a check fails, a verdict doesn't say that the cell works, a test fails, or the
-tests hang. One that changes nothing or took no effect counts as not killed. Faults of code that is gone don't count.
-
-Each break of each of 49 kinds of model has [a table of its own](mutants-models.md), as have
-[silent fallbacks](fallbacks.md).
-
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 _BENCHES = (
     ("models", "the model under test, where its outputs depend on it", "the checks of its suite", "`make mutants`"),
     (

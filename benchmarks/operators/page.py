@@ -8,19 +8,7 @@ from generators.compatibility.operators import Section, coverage, known_tables, 
 from generators.models.recipe import Recipe
 from hardware.target import Target
 
-_HEAD = """# Operators of targets
-
-{result}
-
-Made by `python -m benchmarks.operators page`. The tables lie in `generators/compatibility/operators/tables`, one file
-for each target, and `generators.compatibility.operators.coverage(target, operators)` answers from them without
-importing torch. Each section of a table names its source, versions, date and the command that makes it again.
-
-The first source that knows an operator decides: runs, then trials, then lists. Sections from runs leave out every
-model type that is held out (`generators/compatibility/prediction_scores.py`), so that no prediction is scored on
-its own evidence. What nothing knows is unknown. `native_functions.yaml` says nothing of dtypes, so that an operator
-may lack one on a device that has it; a trial says which dtypes and ranks failed.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 _COMMANDS = {
     "torch": "cpu, simulated, cuda, rocm, mps: dispatch keys in the `native_functions.yaml` of torch's wheel, "

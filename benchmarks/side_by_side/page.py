@@ -19,15 +19,7 @@ SCRIPTS = Path(__file__).with_name("scripts.toml")
 IMAGES = Path("images/benchmarks")
 """Below docs/."""
 
-_HEAD = """# Other tools
-
-{result}
-
-Made by `make bench` (`python -m benchmarks.side_by_side page`). Each figure was measured beside the
-other tool's, in turns on the same machine: read the ratio, not the seconds. A ratio under 1 means that hwcompat took
-less. The other tools come from the package index, each in its own environment (`make setup-rivals`).
-
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 _SCRIPTS_HEAD = """## Every script of benchmarks/
 
