@@ -48,8 +48,11 @@ def varying_sections(inventory: HardwareInfo) -> str:
 
 
 def main() -> None:
-    print(_HEAD.format(date=datetime.now(UTC).date(), shown=_DEVICES_SHOWN, count=len(MACHINES)))
-    print(f"## This machine\n\n```\n{list_text(detect(), everything=True).rstrip()}\n```\n")
+    here = list_text(detect(), everything=True).rstrip()
+    expected = len(re.findall(r"(?m)^  [\w:-]+ +yes  ", here))
+    date = datetime.now(UTC).date()
+    print(_HEAD.format(date=date, shown=_DEVICES_SHOWN, count=len(MACHINES), expected=expected))
+    print(f"## This machine\n\n```\n{here}\n```\n")
     for place, title in MACHINES.items():
         shown = varying_sections(detect(ReplayedMachine(FIXTURES / place)))
         print(f"## {title}\n\n`hwcompat devices list --all --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")

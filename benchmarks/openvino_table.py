@@ -34,17 +34,17 @@ _VERSIONS = ("openvino", "optimum-intel", "nncf", "torch", "transformers", "hwco
 _PASSES = (Level.HIGH, Level.MEDIUM)
 
 _CLASSES = (
-    (r"doesn't compile the model", "the plug-in doesn't compile it"),
-    (r"(?:doesn't|failed to) run (?:on|for)|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
+    (r"doesn't compile the model", "the plugin doesn't compile it"),
+    (r"(?:doesn't|failed to) run (?:on|for)|Exception from src/|Can't set the input", "the plugin doesn't run it"),
     (r"no conversion rule|conversion rule fails", "no conversion rule"),
     (r"Couldn't get TorchScript|by tracing", "torch can't trace it"),
-    (r"(?:decodes with|gives) (?:other|different) numbers", "the conversion computes something else"),
-    (r"in a way of its own|a custom decoding loop", "decodes in a way of its own"),
+    (r"(?:decodes with|gives) (?:other|different) numbers", "the conversion changes numbers"),
+    (r"in a way of its own|a custom decoding loop", "custom decoding"),
     (
         r"cannot generate|doesn't (?:support generate|decode)|decoding with the \S+ export failed",
         "no graphs that decode",
     ),
-    (r"^off by", "other numbers than float64"),
+    (r"^off by", "differs from float64"),
 )
 """Patterns of messages in order, and the class of failure that each gives."""
 
@@ -88,7 +88,7 @@ class Row:
             limit = conditions.get("exporter_limit")
             return f"optimum-intel beyond its limit ({limit})" if limit else "optimum-intel"
         shapes = ", static" if "shapes" in conditions else ", dynamic"
-        constants = ", sizes of pictures as constants" if "held" in conditions else ""
+        constants = ", image sizes as constants" if "held" in conditions else ""
         return "traced" + shapes + constants
 
 
@@ -176,9 +176,10 @@ def _precisions(rows: Sequence[Row]) -> Iterator[str]:
     yield "\n## What a precision costs\n"
     yield (
         "The largest error of all checks that compare against float64 with the weights as they were, relative to the "
-        "output's scale, with the precision that the plug-in says it computed products in. With int8, NNCF's weight "
-        "compression (asymmetric, a scale a row) leaves the other side of each product in float32. A plug-in without "
-        "arithmetic of a precision computes in another without a word: then the level is low, and that is said.\n"
+        "output's scale, with the precision in which the plugin reports that it computed products. With int8, NNCF's "
+        "weight compression (asymmetric, one scale per row) keeps the other factor of each product in float32. A "
+        "plugin without arithmetic of a precision silently computes in another one: then the level is low, with "
+        "that reason.\n"
     )
     for name in asked:
         stated = tolerance_for(Cell.parse(f"bert/fill-mask/openvino/{name}").target, name)
@@ -202,11 +203,11 @@ def _variants(rows: Sequence[Row]) -> Iterator[str]:
     if not found:
         return
     yield "\n## Devices\n"
-    yield "What was asked for, and what `EXECUTION_DEVICES` said or why nothing ran there.\n"
-    yield "| asked for | model | level | executed on |\n|---|---|---|---|"
+    yield "The requested device, and the value of `EXECUTION_DEVICES` or why it couldn't run.\n"
+    yield "| requested | model | level | executed on |\n|---|---|---|---|"
     for row in sorted(found, key=lambda row: (str(row.cell.target), row.cell.model)):
         first = next(iter(row.checks.values()))
-        elsewhere = f"not there, ran on {first.actual_target} instead: {one_line(first.substitution_reason)}"
+        elsewhere = f"not available, ran on {first.actual_target} instead: {one_line(first.substitution_reason)}"
         chosen = row.conditions.get("executed_on") or f"{row.cell.target.variant}, {first.accelerator}"
         where = elsewhere if first.substitution_reason else chosen
         yield f"| {row.cell.target} | {row.cell.model} | {row.level} | {where} |"

@@ -132,10 +132,9 @@ def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> str:
     over = [name for name, (_, levels) in found.items() if _breaks(levels)]
     kept = [name for name, (_, levels) in found.items() if levels["O2"].applied]
     return (
-        f"O2 left {len(found) - len(kept)} of {len(found)} models alone; on the others it takes "
-        f"{_range(ratios[name] for name in kept)} of the time of O0. More than {MOST_OVER:.0%} slower "
-        f"than O0 without having left it alone: {', '.join(over) or 'none'}. Beyond its tolerance: "
-        f"{', '.join(_beyond(found)) or 'none'}."
+        f"O2 takes {_range(ratios[name] for name in kept)} of the time of O0 for {len(kept)} of {len(found)} models, "
+        f"and leaves the others unchanged. More than {MOST_OVER:.0%} slower than O0 with a step applied: "
+        f"{', '.join(over) or 'none'}. Beyond its tolerance: {', '.join(_beyond(found)) or 'none'}."
     )
 
 

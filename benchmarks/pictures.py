@@ -1,7 +1,7 @@
 """Draw the picture of each measured page from the page's own figures: `python -m benchmarks.pictures [PAGE...]`.
 
-Run it after a command that made a page. `pictures.toml` says which table or lines of the page the bars show. The
-picture is docs/images/measured/PAGE.svg; the page shows it below its first sentence, with figures as alternative text.
+Run it after a command that made a page. `pictures.toml` says which table or lines of the page the bars show. The page
+shows its picture (docs/images/measured/PAGE.svg) below its first sentence, with the figures as alternative text.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _STYLE = """.p{fill:#fff} text{fill:#0f172a} .r{fill:#e2e8f0}
 class Picture:
     """What a picture shows: rows of the page's table number `table`, or counts of lines.
 
-    `label` and `parts` are columns, `rows` is a pattern of labels, and `whole` the column or number of which parts are
-    a share. `turned` swaps rows and columns first; `apart` gives each part its own bar. For lines, `count` has a
+    `label` and `parts` are columns, `rows` is a pattern of labels, `whole` the column or number of which parts are a
+    share. `turned` swaps rows and columns first; `apart` gives each part its own bar. For lines, `count` has a
     pattern for each part, and the last match of `by` names the bar.
     """
 

@@ -161,9 +161,9 @@ def page_text(
     turners = Counter(row.turner for row in counted if row.turner)
     used = ("torch", "transformers", "openvino", "optimum-intel", "onnx", "onnxruntime", "onnxruntime-qnn")
     shares = [
-        ["expected to be turned on their target", *_shares(here)],
-        ["expected to be turned by another target alone", *_shares(elsewhere)],
-        ["**all labelled fixable**", *_shares(counted)],
+        ["expected to be fixed on their target", *_shares(here)],
+        ["expected to be fixed only by another target", *_shares(elsewhere)],
+        ["**all labeled fixable**", *_shares(counted)],
     ]
     left = [row.entry["id"] for row in rows if not row.counts]
     turned = sum(bool(row.turner) for row in counted)
@@ -171,7 +171,7 @@ def page_text(
         result=f"`hwcompat fix` fixed {turned} of {len(counted)} failing cells that were labeled fixable.",
         today=today,
         versions=", ".join(f"{name} {versions[name]}" for name in used if name in versions),
-        labelled=len(entries),
+        labeled=len(entries),
         no=len(entries) - len(rows),
         seed=SEED,
         fixable=len(rows),
@@ -181,8 +181,8 @@ def page_text(
             [
                 "cells",
                 "how many",
-                "turned by the top remedy",
-                "turned by any that was tried",
+                "fixed by the top remedy",
+                "fixed by any remedy that was tried",
                 "of those, on their own target",
             ],
             shares,
@@ -191,7 +191,7 @@ def page_text(
         left=f"Not counted, since nothing was tried or it works as it is now: {', '.join(map(code, left))}.\n\n"
         if left
         else "",
-        cells=markdown_table(["cell", "failure", "labelled", "tried, in order"], [row.cells for row in rows]),
+        cells=markdown_table(["cell", "failure", "label", "tried, in order"], [row.cells for row in rows]),
         rest=markdown_table(
             ["cell", "why"],
             [[code(one["id"]), markdown(one["reason"])] for one in entries if one["fixable"] == "no"],
@@ -229,7 +229,9 @@ class Row:
     @property
     def cells(self) -> list[str]:
         """Return the row of the table."""
-        tried = "; ".join(f"{code(one['remedy'])} {one['state'].replace('_', ' ')}" for one in self.tried)
+        tried = "; ".join(
+            f"{code(one['remedy'])} {one['state'].replace('_', ' ').replace('turned', 'fixed')}" for one in self.tried
+        )
         if self.result and self.result["works"]:
             tried = "works as it is now"
         failure = f"{self.result['error_type']}, {self.result['check']}" if self.result else ""

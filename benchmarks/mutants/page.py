@@ -57,7 +57,7 @@ def page(found: Sequence[Outcome]) -> str:
             benches=tabulate(_BENCHES, headers=("bench", "breaks", "asks", "command"), tablefmt="github"),
         ),
         _table("By bench", ("bench",), mutants, lambda one: (one.bench,)),
-        _table("By side: whose fault it is", ("side", "bench"), mutants, lambda one: (one.side, one.bench)),
+        _table("By side of the fault", ("side", "bench"), mutants, lambda one: (one.side, one.bench)),
         _table("By operator", ("bench", "operator"), mutants, lambda one: (one.bench, one.operator)),
         _killers(mutants),
         _survivors(mutants),
@@ -94,7 +94,7 @@ def _killers(mutants: Iterable[Outcome]) -> str:
     rows = [
         (bench, by, number) for (bench, by), number in sorted(counts.items(), key=lambda pair: (pair[0][0], -pair[1]))
     ]
-    return f"## By what killed them\n\n{tabulate(rows, headers=('bench', 'by', 'mutants'), tablefmt='github')}\n\n"
+    return f"## By what detected them\n\n{tabulate(rows, headers=('bench', 'by', 'mutants'), tablefmt='github')}\n\n"
 
 
 def _survivors(mutants: Iterable[Outcome]) -> str:
@@ -113,7 +113,7 @@ def _survivors(mutants: Iterable[Outcome]) -> str:
     ]
     if not rows:
         return "## Survivors\n\nNone.\n"
-    headers = ("bench", "operator", "site", "", "why it lives")
+    headers = ("bench", "operator", "site", "", "reason")
     return f"## Survivors\n\n{tabulate(rows, headers=headers, tablefmt='github')}\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from generators.compatibility.operators import Section, coverage, known_tables, table_of
 from generators.models.recipe import Recipe
@@ -41,7 +42,7 @@ def _result(recipes: Sequence[Recipe]) -> str:
 def _counts(recipes: Sequence[Recipe]) -> Iterator[str]:
     operators = sorted({name for recipe in recipes for name in recipe.operators})
     yield f"\n## The {len(operators)} operators of {len(recipes)} recipes\n"
-    yield "| target | has | lacks | unknown | types that lack nothing | that lack something | what most types lack |"
+    yield "| target | has | lacks | unknown | types without a gap | types with a gap | most types lack |"
     yield "|---|---:|---:|---:|---:|---:|---|"
     for name in known_tables():
         target = Target(name=name)
@@ -60,7 +61,7 @@ def _counts(recipes: Sequence[Recipe]) -> Iterator[str]:
 
 def _sources() -> Iterator[str]:
     yield "\n## Sources\n"
-    yield "| target | rests on | names | runs | doesn't | source | versions | made on |"
+    yield "| target | basis | names | runs | doesn't run | source | versions | date |"
     yield "|---|---|---|---:|---:|---|---|---|"
     for name in known_tables():
         table = table_of(name)

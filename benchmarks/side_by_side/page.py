@@ -84,7 +84,7 @@ def _section(result: Result) -> str:
     parts = [f"## {result.title}\n\n", f"{result.date}, {result.machine}; {versions}.\n\n"]
     if result.comparisons:
         rows = [_row(one) for one in result.comparisons]
-        heads = ["what", "ratio", "ours", "rival", "runs", "what differs"]
+        heads = ["what", "ratio", "hwcompat", "other tool", "runs", "what differs"]
         parts.append(markdown_table(heads, rows) + "\n\n")
     parts += [f"{remark}\n\n" for remark in result.remarks]
     for curve in result.curves:

@@ -62,11 +62,11 @@ def test_the_page_of_optimizers_names_what_breaks_its_rules() -> None:
     names = ("command", "date", "machine", "threads", "torch", "transformers", "python", "target", "length")
     head = dict.fromkeys(names, "x") | {"rounds": "9", "calls": "2", "faster": "12", "tries": "15"}
     text = optimizers.page({n: (n, v) for n, v in (("a", alone), ("b", faster))}, head)
-    assert "left 1 of 2 models alone; on the others it takes 0.50 to 0.50" in text
-    assert "without having left it alone: none" in text
+    assert "O2 takes 0.50 to 0.50 of the time of O0 for 1 of 2 models" in text
+    assert "with a step applied: none" in text
     assert "Beyond its tolerance: none" in text
     text = optimizers.page({"a": ("a", slower), "b": ("b", beyond)}, head)
-    assert "without having left it alone: a." in text
+    assert "with a step applied: a." in text
     assert "Beyond its tolerance: b at O3." in text
 
 

@@ -34,8 +34,15 @@ from hwcompat.reports.reason_text import reason_text, texts
 from hwcompat.reports.text import text_table
 
 COLUMNS = (
-    *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),
-    *("agreement", "balanced", "caught", "wrong of yes", "abstained"),
+    *(
+        "",
+        "cells",
+        "works as predicted",
+        "works, predicted to fail",
+        "fails as predicted",
+        "fails, predicted to work",
+    ),
+    *("no prediction", "agreement", "balanced", "failures predicted", "wrong of yes", "abstained"),
 )
 
 
@@ -135,13 +142,13 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
     head = "## " if markdown else ""
     scores = found.scores
     yield (
-        f"{len(scores.cells)} predictions were stored before a run that settled their cell; {scores.unsettled} more "
-        f"cells weren't settled by their run, and {scores.without_prediction} had no stored prediction."
+        f"{len(scores.cells)} predictions were stored before a run that decided their cell; the run of "
+        f"{scores.unsettled} more cells decided nothing, and {scores.without_prediction} had no stored prediction."
     )
     if scores.first:
         yield (
-            f"{len(scores.first)} cells were predicted and settled more than once, and rules may have changed in "
-            "between: the newest counts, and a row of its own has the first."
+            f"{len(scores.first)} cells were predicted and decided more than once, and rules may have changed in "
+            "between: the newest prediction counts, and a separate row has the first."
         )
     for held_out, title in ((True, "Held-out types: no rule was tuned on them"), (False, "Types that rules saw")):
         yield f"\n{head}{title}\n"
@@ -153,7 +160,7 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
         cells = found.wrong(said=said)
         yield f"\n{head}{title} ({len(cells)})\n"
         if cells:
-            yield _table([("cell", "half", "said", "is", "rules", "because"), *map(_cell, cells)], markdown)
+            yield _table([("cell", "half", "predicted", "measured", "rules", "reason"), *map(_cell, cells)], markdown)
     if found.passing:
         yield f"\n{head}Accepted failures that pass now ({len(found.passing)})\n"
         yield _table([("cell", "what", "do"), *((one.cell, one.message, one.fix) for one in found.passing)], markdown)
