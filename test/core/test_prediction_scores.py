@@ -89,7 +89,7 @@ def test_a_later_run_replaces_an_earlier_one_with_its_own_prediction():
     half = is_held_out("nystromformer")
     assert found.as_first_predicted(held_out=half).false_supported == 1
     assert dict(found.half(held_out=half))["… as first predicted"].agreement == 0.0
-    assert "predicted and settled more than once" in calibration_text(found, "markdown")
+    assert "predicted and decided more than once" in calibration_text(found, "markdown")
 
 
 def test_only_predictions_of_tiny_models_that_their_runs_settle_are_scored():

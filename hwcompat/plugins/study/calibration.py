@@ -34,17 +34,10 @@ from hwcompat.reports.reason_text import reason_text, texts
 from hwcompat.reports.text import text_table
 
 COLUMNS = (
-    *(
-        "",
-        "cells",
-        "works as predicted",
-        "works, predicted to fail",
-        "fails as predicted",
-        "fails, predicted to work",
-    ),
-    *("no prediction", "agreement", "balanced", "failures predicted", "wrong of yes", "abstained"),
+    *("", "cells", "works as predicted", "works, predicted to fail", "fails as predicted"),
+    *("fails, predicted to work", "no prediction"),
+    *("agreement", "balanced", "failures predicted", "wrong of yes", "abstained"),
 )
-
 
 _FIGURES = (
     *("true_supported", "false_unsupported", "true_unsupported", "false_supported", "abstained_works"),
