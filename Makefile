@@ -192,6 +192,7 @@ setup-profiles: .venv-profiles/.ready
 
 # The documentation as a site, in hwcompat-out/site: nothing is fetched, links are checked.
 docs: .venv-docs/.ready $(VENV)/.ready .types
+	$(OWN) -m benchmarks.pictures # after commands that made pages anew
 	$(OWN) -m benchmarks.documentation links
 	@mkdir -p hwcompat-out
 	$(OWN) -m benchmarks.published_matrix html > hwcompat-out/matrix.html

@@ -6,6 +6,8 @@ and the evidence in docs/evidence.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from generators.models.recipe_store import stored_recipes
@@ -17,20 +19,7 @@ from hwcompat.plugins.study.backlog_command import backlog_markdown
 
 TARGETS = ("qnn", "openvino")
 
-_HEAD = """# Missing operators
-
-{result}
-
-Made by `python -m benchmarks.backlog_page`; each list is what
-`hwcompat backlog TARGET --format markdown` prints in a checkout without other evidence.
-
-An operator is *missing* where a table says so of a type that never ran, or of one whose failure names no operator;
-*failing* where a failed check names it; *offloaded* where it ran on the host, or a strict session refused to let it.
-A type counts as *unlocked* where nothing else is known to stand in its way: behind one obstacle there may be others,
-and a graph of one operator says nothing of how a compiler joins it with its neighbours. What computes with whole
-numbers that don't depend on a model's inputs is folded when a model is exported, and may be no obstacle there. Shapes
-are those of tiny models; `--dims real` adds those at the size of a type's defaults.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 @click.command()

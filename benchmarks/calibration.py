@@ -35,28 +35,7 @@ OF_CODE = (
 )
 """Facts that probing the code of a type in torch on this kind of machine gives."""
 
-_HEAD = """# Calibration
-
-Of {answered} predictions for held-out model types, {right} were right ({share:.1%}).
-
-Made by `python -m benchmarks.calibration` from the evidence in `docs/evidence`, with runs from {dates}. Versions:
-{versions}.
-
-Every prediction here was written into its run's first line before any model ran, and is held against what that run
-measured. "Works" is high or medium. The models are tiny, with random weights.
-
-Every third model type, by a hash of its name, is held out: the list was committed before the first rule was tuned
-(`generators/compatibility/held_out.txt`), and no shipped rule names a model type. A cell's own evidence, and its
-type's, never feed its prediction. What does is the type's recipe and facts of its modeling code
-(`generators/recipes/probe_code.py`): torch is asked on the CPU, in float64 and float32, whether padding changes the
-result, whether a cache gives other numbers, what can be traced, and what a pass would leave to the host of a device.
-On target cpu that is the same code on the same kind of processor; the score there, and in part on simulated, shows
-that recipes are right more than that rules can foresee. What today's rules would say without those facts stands at
-the end.
-
-qnn is HTP's emulator; simulated is torch's CPU kernels behind a device's interface; webgpu is a browser's software
-adapter, webnn its CPU context. No other device was at hand.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def _without_code(cells: Sequence[Scored], rules: RuleSet, inventory: HardwareInfo) -> PredictionTally:
@@ -109,7 +88,7 @@ def _page(found: Gathered) -> str:
         dates=dates_said(found.runs),
         versions=versions_said(found.runs, ("torch", "transformers", "openvino", "onnxruntime-qnn", "hwcompat")),
     )
-    rows = ["| all targets | agreement | balanced | wrong of yes | abstained |", "|---|---|---|---|---|"]
+    rows = ["| all targets | agreement | balanced | wrong of positive | abstained |", "|---|---|---|---|---|"]
     for name, held_out in (("held-out types", True), ("types that rules saw", False)):
         cells = [one for one in report.scores.cells if one.held_out is held_out]
         rows.append(f"| {name}, stored before the run | {_figures(tally((one.said, one.works) for one in cells))} |")

@@ -7,6 +7,7 @@ a wrong matrix product, then bert runs alone without the fault. Takes two minute
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -66,8 +67,7 @@ def _run(folder: Path, arguments: tuple[str, ...], more: Mapping[str, str]) -> s
     )
 
 
-def _page(folder: Path) -> Iterator[str]:
-    yield _HEAD
+def _runs(folder: Path) -> Iterator[str]:
     ids: list[str] = []
     seen: set[str] = set()
     commands = []
@@ -93,7 +93,11 @@ def _page(folder: Path) -> Iterator[str]:
 def main() -> None:
     """Print the page."""
     with tempfile.TemporaryDirectory() as folder:
-        click.echo("\n".join(_page(Path(folder))).rstrip())
+        text = "\n".join(_runs(Path(folder))).rstrip()
+    found = re.findall(r"(\d+) cells?, the only difference in (\d+)", text)
+    cells, named = (sum(map(int, column)) for column in zip(*found, strict=True))
+    result = f"`hwcompat compare` names the planted fault as the only cause of {named} of {cells} failures."
+    click.echo(f"{_HEAD.replace('{result}', result)}\n{text}")
 
 
 if __name__ == "__main__":

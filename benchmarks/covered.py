@@ -104,7 +104,7 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
         "# Test coverage",
         _result(files),
         f"Measured {kept['date']} with coverage.py {kept['coverage']} by `make coverage`: {kept['tests']}. "
-        "Children that the tests start are measured; code in other environments and on other machines isn't. "
+        "Child processes of the tests are included; code in other environments and on other machines isn't. "
         "[Mutants](mutants.md) shows whether tests fail when code is broken.",
         markdown_table(("folder", "files", "lines", "reached", "branches", "reached"), [_row("all", files), *rows]),
         "## Unreached code, with reasons",
@@ -116,7 +116,7 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
     listed = sum(f.missed for found in (*explained.values(), bare) for f in found)
     rest = sum(one.missed for one in files) - listed
     lines.append(
-        f"{rest:,} more stand in files of which at least {ENOUGH:.0%} is reached; docs/evidence/coverage.json has "
+        f"{rest:,} more are in files of which at least {ENOUGH:.0%} is reached; docs/evidence/coverage.json has "
         "the lines of each."
     )
     if gone := unused(reasons, files):

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 import click
 
@@ -30,24 +31,7 @@ _CLASS = re.compile(
     r"^(?:[\w-]+: )?(?:\w+\.)*(\w*(?:Error|Exception|Expired|Warning|Fail|NotImplemented|Invalid\w*))\b"
 )
 
-_HEAD = """# Diagnosis
-
-In the held-out half, the diagnosis names the right error type for {right} of {number} failures.
-
-Made by `python -m benchmarks.diagnosis`. It counts how often the diagnosis gives the error type, the severity and the
-operator of a person's label. The label was made from the failure alone, before any fix was tried. The failures, the
-labels' meaning and the split are in [test/fixtures/failures](../../test/fixtures/failures): check lines that real
-sweeps wrote, failures provoked on purpose, and messages that other software printed.
-
-The halves are split by a hash of the root cause, so that nothing in the held-out half repeats what patterns may be
-written from. Of that half only counts are printed, here and everywhere.
-
-A check line is scored by the finding that it ends in when all lines of its half are diagnosed together, which is what
-a report shows; a log by what its text alone shows. An operator is right if all that is named is among those that the
-label names. Two baselines stand beside: the error type that is most frequent among seen failures, and the last
-exception class in the text, with the type that is most frequent for that class among seen failures (of the seen half,
-that baseline knows the answers).
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,15 +173,15 @@ def _in_words_unseen(halves: dict[str, tuple[Failure, ...]], given: dict[str, di
     known = {words(one) for one in halves[SEEN]}
     new = [one for one in halves[HELD_OUT] if words(one) not in known]
     right = sum(right_type(one, given[HELD_OUT][one.id]) for one in new)
-    yield f"\nOf the held-out failures {len(new)} end in words that end no seen one, numbers aside. The error type of"
-    yield f"those is right for {_share(right, len(new))}. The others are mostly messages of our own."
+    yield f"\n{len(new)} of the held-out failures end in words that no seen failure ends in, except for numbers."
+    yield f"Their error type is right for {_share(right, len(new))}. The others are mostly messages of hwcompat."
 
 
 def _totals(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
     rules = baselines(halves[SEEN])
     names = [
-        *("failures", "root causes", "error type right", "severity right", "operator right, where one is labelled"),
-        *("pairs in one finding that are of one root cause", "pairs of one root cause kept apart"),
+        *("failures", "root causes", "error type right", "severity right", "operator right, where one is labeled"),
+        *("pairs in one finding that have one root cause", "pairs of one root cause in two findings"),
         *(f"baseline: {name}, error type right" for name in rules),
     ]
     columns = [_half_column(failures, given[half], rules) for half, failures in halves.items()]
@@ -207,7 +191,7 @@ def _totals(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, A
 
 
 def _by_type(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str, Answer]]) -> Iterator[str]:
-    yield "\n## By error type\n\nHow many are labelled so, and of how many the diagnosis says so.\n"
+    yield "\n## By error type\n\nFailures with this label, and how many the diagnosis gets right.\n"
     yield "| error type | seen | right | held out | right |\n|---|---|---|---|---|"
     for name in sorted({one.label.error_type for failures in halves.values() for one in failures}):
         cells = []
@@ -228,7 +212,7 @@ def _by_source(halves: dict[str, tuple[Failure, ...]], given: dict[str, dict[str
 
 
 def _wrong(failures: Sequence[Failure], given: dict[str, Answer]) -> Iterator[str]:
-    yield "\n## What was wrong in the seen half\n\n| failure | labelled | said |\n|---|---|---|"
+    yield "\n## What was wrong in the seen half\n\n| failure | label | diagnosis |\n|---|---|---|"
     for one in failures:
         answer, label = given[one.id], one.label
         pairs = [] if right_type(one, answer) else [(label.error_type, answer.error_type)]

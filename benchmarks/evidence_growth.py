@@ -221,9 +221,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## Growth"
     yield f"{facts['date']}, {versions}, {facts['cores']} cores. {facts['note']}".rstrip()
     yield ""
-    yield "The evidence is made up (`benchmarks/evidence_made_up.py`) and proves nothing. Each figure is one process"
-    yield "started anew: processor time, by the clock in brackets, and the largest memory; 131 to 161 MiB of that are"
-    yield "the measuring process's own. The runs are much alike: real evidence packs less."
+    yield "The evidence is synthetic (`benchmarks/evidence_made_up.py`) and proves nothing. Each figure is one new"
+    yield "process: processor time, wall-clock time in brackets, and peak memory, of which 131 to 161 MiB are the"
+    yield "measuring process itself. The runs are similar to each other; real evidence compresses less."
     yield ""
     yield f"| | {' | '.join(f'{int(rows) // 1_000_000} million lines' for rows in order)} |"
     yield f"|---|{'---|' * len(order)}"
@@ -237,7 +237,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         if set(cells) != {"–"}:
             yield f"| {shown} | {' | '.join(cells)} |"
     yield ""
-    yield "[Benchmarks](benchmarks.md#asking-evidence) asks the same of sqlite3 and pandas."
+    yield "[Other tools](benchmarks.md#asking-evidence) has the same queries with sqlite3 and pandas."
 
 
 def _result(largest: Mapping[str, Any], rows: str) -> str:

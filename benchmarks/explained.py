@@ -26,14 +26,7 @@ from reports.explain_command import chain_text
 
 _HOW_MANY = 10
 
-_HEAD = """# Predictions explained
-
-Of these {count} cells, {wrong} were predicted wrongly; of the others the prediction was right although most models of
-the family behave differently on that target.
-
-Made by `python -m benchmarks.explained` from the evidence in `docs/evidence`: the output of `hwcompat explain CELL`
-with today's rules.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def _surprising(cells: Sequence[Scored]) -> list[Scored]:

@@ -24,15 +24,7 @@ MACHINES = {
 }
 _ALWAYS = ("CPU", "Memory", "Targets")
 _DEVICES_SHOWN = 2
-_HEAD = """# Inventories
-
-The output of `hwcompat devices list` on this machine and on {count} recorded machines.
-
-Made by `python -m benchmarks.inventory_pages` on {date}. The first is complete. The others are recordings in
-`test/fixtures`, with their origin in `SOURCE.md`; shown are processor, memory, vendors with a device, and targets.
-Of many devices the first {shown} are shown. `--format json` and
-`--format markdown` give the same; the shape of the JSON is `hardware/schemas/inventory.json`.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def sections(text: str) -> dict[str, str]:
@@ -56,8 +48,11 @@ def varying_sections(inventory: HardwareInfo) -> str:
 
 
 def main() -> None:
-    print(_HEAD.format(date=datetime.now(UTC).date(), shown=_DEVICES_SHOWN, count=len(MACHINES)))
-    print(f"## This machine\n\n```\n{list_text(detect(), everything=True).rstrip()}\n```\n")
+    here = list_text(detect(), everything=True).rstrip()
+    expected = len(re.findall(r"(?m)^  [\w:-]+ +yes  ", here))
+    date = datetime.now(UTC).date()
+    print(_HEAD.format(date=date, shown=_DEVICES_SHOWN, count=len(MACHINES), expected=expected))
+    print(f"## This machine\n\n```\n{here}\n```\n")
     for place, title in MACHINES.items():
         shown = varying_sections(detect(ReplayedMachine(FIXTURES / place)))
         print(f"## {title}\n\n`hwcompat devices list --all --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")

@@ -42,13 +42,12 @@ def page(rows: list[Row], stamp: str) -> str:
         f"{len(rows)} of the {PLANNED} faults are measured. "
         * (len(rows) < PLANNED)
         + f"Measured by `python -m benchmarks.localization --kept FOLDER` on {stamp[:10]} with {versions}: "
-        "one fault each, drawn by seed. A fault that leaves the outputs within the float32 tolerance is drawn anew "
+        "one fault each, drawn by seed. A fault that leaves the outputs within the float32 tolerance is drawn again "
         f"({sum(row.unheard for row in rows)} were). Right is the module or node that was broken. A fault *in the "
-        "file* stands for a wrong conversion: the graph is wrong on any device, and nodes are looked for among "
-        "torch's by their values. One *on the device* is in the copy that the device runs. Another node of "
-        "the same module of torch counts as right for the module alone. The "
-        "baseline names the place with the largest error in "
-        "an ordinary run; it has nothing to go by where the graph itself is wrong.",
+        "file* is like a wrong conversion: the graph is wrong on any device, and its nodes are matched with torch's "
+        "by their values. One *on the device* is in the copy that the device runs. Another node of the same module "
+        "of torch counts as right only for the module. The baseline names the place with the largest error in an "
+        "ordinary run; it can't be used if the graph itself is wrong.",
         "",
         "| where | faults | right place | right module | baseline |",
         "|---|---|---|---|---|",
@@ -68,17 +67,17 @@ def page(rows: list[Row], stamp: str) -> str:
 
 
 _LIMITS = (
-    "## What it does not see",
+    "## Limits",
     "",
-    "- Functions between modules belong to the module that calls them: the scores of an attention to that attention.",
-    "- One forward pass is looked at, of the tiny model of a type: decoding with a cache and gradients are not, nor "
-    "are checkpoints, own modules, graph files, int8 and `tpu`.",
-    "- Hooks disable torch's fused kernels of whole encoder layers; a note reports it if the outputs differ then.",
-    "- A device that is wrong only where it computes several nodes as one agrees once each is watched; then the "
-    "finding is `unnamed`.",
-    "- QNN refuses some nodes once they are watched, which it takes only as part of others (Erf inside a Gelu): such "
-    "a cell can't be localized. No fault was planted on QNN: ONNX files ran on ONNX Runtime's CPU.",
-    "- OpenVINO's graph is the one that its own converter traces from the module, not optimum-intel's.",
+    "- Functions between modules belong to the module that calls them: attention scores belong to that attention.",
+    "- It examines one forward pass of the tiny model of a type, without a decoding cache or gradients. Checkpoints, "
+    "own modules, graph files, int8 and `tpu` aren't supported.",
+    "- Hooks turn off torch's fused paths of whole encoder layers; the finding says if the outputs then differ.",
+    "- If a device is wrong only when it fuses several nodes, observing each node hides the fault; then the finding "
+    "is `unnamed`.",
+    "- QNN supports some nodes only as part of others (Erf inside a Gelu) and refuses them when they are observed: "
+    "such a cell can't be localized. No fault was planted on QNN: ONNX files ran on ONNX Runtime's CPU.",
+    "- OpenVINO's graph comes from its own converter instead of optimum-intel.",
     "- The faults here are planted in float32 and above its tolerance; in half precision a fault below the wider "
-    "tolerance is not heard.",
+    "tolerance isn't detected.",
 )

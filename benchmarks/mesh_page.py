@@ -23,22 +23,6 @@ EXAMPLE = "hwcompat mesh pipeline=2,tensor=2 --model llama --device cpu"
 FIXTURES = Path(__file__).parents[1] / "test" / "fixtures"
 TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-FOUND = """
-What isn't equal is so by the library's code. Outputs, which a pass without DDP gives, were right in all of these but
-`clip`, and gradients weren't:
-- `qwen3`, `qwen3_moe`, `exaone4`: norms of queries and keys are whole on every rank, and transformers adds their
-  gradients up in a hook of the module, on what `.grad` holds by then. With one microbatch and no DDP they are right;
-  each further microbatch adds up what was added up before, and under DDP the hook and DDP write to the same gradient.
-- `apertus`: the parameters of its activation stand inside a split layer, and the tensor plan doesn't add their
-  gradients up.
-- `gemma3_text`: its module of rotary embeddings registers buffers in the order of a `set` of texts, which each
-  process has in its own order. DDP sends buffers by their order, so that copies learn with one another's frequencies.
-  The ranks of a check have fixed and different orders (`PYTHONHASHSEED`), so that this shows in every run. Its norms
-  are as those of `qwen3`.
-- `clip` compares all pictures with all texts: a copy that has a share of the batch can't, and its outputs are others.
-
-"""
-
 
 def mesh_page(kept: Mapping[str, Any], splits: Sequence[str]) -> str:
     """Return the page as Markdown."""
@@ -111,20 +95,20 @@ def _table(kept: Mapping[str, Any], splits: Sequence[str]) -> list[str]:
     tried = sum(1 for name in kept["with_plan"] if name in types)
     lines = [
         f"\n## Which types can be split\n{len(types)} types on four ranks of one CPU, {kept['date']}, {versions}: "
-        f"{tried} of the {len(kept['with_plan'])} that\nhave a tensor plan and a recipe, and some that have none; "
+        f"{tried} of the {len(kept['with_plan'])} that\nhave a tensor plan and a recipe, and some without a plan; "
         "`make mesh` tries the rest. Numbers are the error of the\noutputs against float64, relative to their scale: "
         "at most 2e-05 passes, and all other checks passed with it.\n\n"
     ]
     lines.append(f"| | {' | '.join(splits)} |\n|---|{'---|' * len(splits)}\n")
-    words = {"right": "equal to one device", "wrong": "something else", "broke": "raised", "no": "can't be"}
-    for word, said in (words | {"untried": "not tried: no tiny model that four divides"}).items():
+    words = {"right": "equal to one device", "wrong": "different", "broke": "raised an error", "no": "impossible"}
+    for word, said in (words | {"untried": "not tried: no tiny model for four ranks"}).items():
         lines.append(f"| {said} | {' | '.join(str(counts[split][word]) for split in splits)} |\n")
     lines.append(f"\n| type | {' | '.join(splits)} |\n|---|{'---|' * len(splits)}\n")
     notes: dict[str, int] = {}
     for name in sorted(types):
         cells = [_cell(types[name][split], notes) for split in splits]
         lines.append(f"| {name} | {' | '.join(cells)} |\n")
-    lines.append(FOUND)
+    lines.append(TEXTS["differences"])
     lines += [f"{number}. {_plain(note)}\n" for note, number in notes.items()]
     return lines
 

@@ -34,34 +34,21 @@ _VERSIONS = ("openvino", "optimum-intel", "nncf", "torch", "transformers", "hwco
 _PASSES = (Level.HIGH, Level.MEDIUM)
 
 _CLASSES = (
-    (r"doesn't compile the model", "the plug-in doesn't compile it"),
-    (r"(?:doesn't|failed to) run (?:on|for)|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
+    (r"doesn't compile the model", "the plugin doesn't compile it"),
+    (r"(?:doesn't|failed to) run (?:on|for)|Exception from src/|Can't set the input", "the plugin doesn't run it"),
     (r"no conversion rule|conversion rule fails", "no conversion rule"),
     (r"Couldn't get TorchScript|by tracing", "torch can't trace it"),
-    (r"(?:decodes with|gives) (?:other|different) numbers", "the conversion computes something else"),
-    (r"in a way of its own|a custom decoding loop", "decodes in a way of its own"),
+    (r"(?:decodes with|gives) (?:other|different) numbers", "the conversion changes numbers"),
+    (r"in a way of its own|a custom decoding loop", "custom decoding"),
     (
         r"cannot generate|doesn't (?:support generate|decode)|decoding with the \S+ export failed",
         "no graphs that decode",
     ),
-    (r"^off by", "other numbers than float64"),
+    (r"^off by", "differs from float64"),
 )
 """Patterns of messages in order, and the class of failure that each gives."""
 
-_HEAD = """# Target openvino
-
-{result}
-
-Made by `python -m benchmarks.openvino_table` from the evidence of `make openvino-all`, which lies in
-`{kept}`, with runs from {dates}. Versions: {versions}.
-Where several versions of hwcompat stand there, exports were fixed between runs: each cell's last run counts, and
-cells that passed before a fix weren't all run again.
-
-Everything here was computed by OpenVINO's CPU plug-in on {device}. The models are tiny,
-with random weights: they show operators and numerics, not size. An export is made at one shape (two rows of 16
-tokens, or the recipe's pictures and sounds), held against torch at that shape and another, and then against float64
-for other batches, lengths and values. A cell passes where its level is high, or medium under a condition.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +88,7 @@ class Row:
             limit = conditions.get("exporter_limit")
             return f"optimum-intel beyond its limit ({limit})" if limit else "optimum-intel"
         shapes = ", static" if "shapes" in conditions else ", dynamic"
-        constants = ", sizes of pictures as constants" if "held" in conditions else ""
+        constants = ", image sizes as constants" if "held" in conditions else ""
         return "traced" + shapes + constants
 
 
@@ -188,11 +175,11 @@ def _precisions(rows: Sequence[Row]) -> Iterator[str]:
     asked = [name for name in ("float32", "float16", "int8") if any(p == name for _, p in found)]
     yield "\n## What a precision costs\n"
     yield (
-        "The largest error of all checks that compare with float64 and the original weights, relative to the "
-        "output's scale, with the precision in which the plugin reports its products. With int8, NNCF's weight "
-        "compression (asymmetric, one scale per row) leaves the other factor of each product in float32. A plugin "
-        "without arithmetic for a precision silently computes in another one: then the level is low, with that "
-        "reason.\n"
+        "The largest error of all checks that compare against float64 with the weights as they were, relative to the "
+        "output's scale, with the precision in which the plugin reports that it computed products. With int8, NNCF's "
+        "weight compression (asymmetric, one scale per row) keeps the other factor of each product in float32. A "
+        "plugin without arithmetic of a precision silently computes in another one: then the level is low, with "
+        "that reason.\n"
     )
     for name in asked:
         stated = tolerance_for(Cell.parse(f"bert/fill-mask/openvino/{name}").target, name)
@@ -216,11 +203,11 @@ def _variants(rows: Sequence[Row]) -> Iterator[str]:
     if not found:
         return
     yield "\n## Devices\n"
-    yield "What was asked for, and what `EXECUTION_DEVICES` said or why nothing ran there.\n"
-    yield "| asked for | model | level | executed on |\n|---|---|---|---|"
+    yield "The requested device, and the value of `EXECUTION_DEVICES` or why it couldn't run.\n"
+    yield "| requested | model | level | executed on |\n|---|---|---|---|"
     for row in sorted(found, key=lambda row: (str(row.cell.target), row.cell.model)):
         first = next(iter(row.checks.values()))
-        elsewhere = f"not there, ran on {first.actual_target} instead: {one_line(first.substitution_reason)}"
+        elsewhere = f"not available, ran on {first.actual_target} instead: {one_line(first.substitution_reason)}"
         chosen = row.conditions.get("executed_on") or f"{row.cell.target.variant}, {first.accelerator}"
         where = elsewhere if first.substitution_reason else chosen
         yield f"| {row.cell.target} | {row.cell.model} | {row.level} | {where} |"

@@ -41,25 +41,7 @@ LONG = 1.0
 MOST_OVER = 0.05
 """The largest allowed slowdown of O2 compared with O0."""
 
-_HEAD = """# Optimizers
-
-{result}
-
-Made by `{command}` on {date}: {machine}, {threads} thread(s), torch {torch}, transformers {transformers}, Python
-{python}.
-
-{count} of the ten reference models at every level of `prepare_model` on target {target}, in float32, with seeded test
-weights, one row of {length} tokens (or one picture, one sound). A step is kept only if calls with it are faster than
-calls without it in {faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is
-kept is then measured once more as a whole against the model as it came, and taken back where that isn't faster.
-
-Times on one thread are those that the process had of a processor, else those on the wall. The ratio is the time of a
-call over that of O0 in the same round, the median of {rounds} rounds (the shortest of {calls} calls each) in which
-all levels take turns, measured after the decisions; a level that left the model alone shows how far noise goes.
-Errors are the largest of all outputs relative to their scale: against O0, and against float64. *allowed* is the
-tolerance that the steps in force state. *prepared* is the time on the wall that `prepare_model` took, compilation
-and measurements included.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +132,9 @@ def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> str:
     over = [name for name, (_, levels) in found.items() if _breaks(levels)]
     kept = [name for name, (_, levels) in found.items() if levels["O2"].applied]
     return (
-        f"O2 left {len(found) - len(kept)} of {len(found)} models alone; on the others it takes "
-        f"{_range(ratios[name] for name in kept)} of the time of O0. More than {MOST_OVER:.0%} slower "
-        f"than O0 without having left it alone: {', '.join(over) or 'none'}. Beyond its tolerance: "
-        f"{', '.join(_beyond(found)) or 'none'}."
+        f"O2 takes {_range(ratios[name] for name in kept)} of the time of O0 for {len(kept)} of {len(found)} models, "
+        f"and leaves the others unchanged. More than {MOST_OVER:.0%} slower than O0 with a step applied: "
+        f"{', '.join(over) or 'none'}. Beyond its tolerance: {', '.join(_beyond(found)) or 'none'}."
     )
 
 

@@ -50,16 +50,7 @@ def _problem(seed: int, count: int, devices: int, kind: str) -> Question:
     return workloads, places, WorkloadMode.TOGETHER if together else WorkloadMode.IN_TURN
 
 
-_HEAD = """# Placements beside their bound
-
-Where memory isn't scarce, the heuristic's placements take at most {worst:.1f} % longer than the bound, or the best,
-allows.
-
-Measured on {date} by `python -m benchmarks.placement run`; [Placement](../PLACEMENT.md) explains the method.
-Questions are drawn by seed; *drawn* says how times differ between devices: by speed alone (uniform, heavy-tailed),
-freely (unrelated), with six of ten devices forbidden (rules), with memory for a third more than needed (memory).
-
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 KINDS = ("uniform", "heavy-tailed", "unrelated", "rules", "memory")
 

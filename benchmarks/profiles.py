@@ -192,8 +192,8 @@ def page(kept: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[A
         ]
         for one in ordered
     ]
-    head = ["action", "command", "processor time", "by the clock", "worst cost", "its share", "what became of it"]
-    head += ["now to before"]
+    head = ["action", "command", "processor time", "wall-clock time", "largest cost", "its share", "what was done"]
+    head += ["ratio to before"]
     reasons = "".join(f"**{one.what[0].upper()}{one.what[1:]}.** {one.why}\n\n" for one in ordered)
     less = [
         [f"`{one.command}`", *(f"{found[one.command]['now'][kind]:.2f} s" for kind in ("processor_s", "seconds"))]
@@ -206,7 +206,7 @@ def page(kept: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[A
     title = _HEAD.format(slowest=slowest.what, seconds=seconds)
     return (
         f"{title}{about}\n\n{markdown_table(head, rows)}\n\n## Causes\n\n{reasons}"
-        f"## Faster commands\n\n{_LESS}{markdown_table(['command', 'processor time', 'by the clock'], less)}\n"
+        f"## Faster commands\n\n{_LESS}{markdown_table(['command', 'processor time', 'wall-clock time'], less)}\n"
     )
 
 
@@ -214,24 +214,15 @@ def _ratio(found: Mapping[str, Any]) -> str:
     if "ratio" not in found:
         return "not measured"
     by_clock, by_processor = found["ratio"]["seconds"], found["ratio"]["processor_s"]
-    return f"**{by_processor:.2f}** (by the clock {by_clock:.2f}; {found['compared_on']})"
+    return f"**{by_processor:.2f}** (wall-clock {by_clock:.2f}; {found['compared_on']})"
 
 
-_HEAD = """# Profiles
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
-{seconds:.0f} s of processor time is the most that an action takes ({slowest}).
-
-Made by `make profiles` (`benchmarks/profiles.py`). A share is the part of py-spy's samples, of the command and its
-children, whose stack contains the cost (pyinstrument for the report and for writing all suites). Times are medians
-without a profiler. A ratio compares this version with the one before, in turns on the same machine; read that of
-processor time, because other work was running.
-
-"""
-
-_LESS = """Measured to know which are the slowest; matrix and coverage over 10,000 made-up checks. What reads
-evidence grows by the row: the report above stands for all of it, and [Evidence at scale](evidence-at-scale.md) has
-times over a million. `doctor`, the nearest, imports torch in a process for each target that needs it: what crashes
-there is an answer.
+_LESS = """Measured to find the slowest commands; matrix and coverage read 10,000 synthetic checks. Commands that read
+evidence take longer with each line: the report above is an example, and [Evidence at scale](evidence-at-scale.md) has
+times for a million lines. `doctor` imports torch in a process for each target that needs it, so that a crash is an
+answer.
 
 """
 

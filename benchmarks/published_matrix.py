@@ -31,22 +31,7 @@ _RAN = (Basis.MEASURED, Basis.EXPIRED)
 _LEVELS = (Level.HIGH, Level.MEDIUM, Level.LOW, Level.UNSUPPORTED, Level.UNKNOWN)
 _PACKAGES = ("transformers", "torch", "openvino", "optimum-intel", "onnxruntime")
 
-_HEAD = """# The matrix, as measured
-
-{result}
-
-Made by `python -m benchmarks.published_matrix page` from the evidence in `docs/evidence`, with runs from {dates}.
-Versions they ran with: {versions}.
-
-The models are tiny, with random weights: they show operators and numerics, not size. qnn is HTP's emulator,
-webgpu a browser's software adapter, webnn its CPU context; simulated is torch's CPU kernels behind a device's
-interface. Levels of cuda, rocm, mps, xpu and tpu are predicted or assumed, and marked so; [CUDA](cuda.md) has the
-results of an H100. A cell whose suite would be generated differently today, or whose versions differ, is `expired`.
-
-[Reading the matrix](../MATRIX.md) explains the signs, and how to print the matrix of your own machine. On the site,
-this page has a searchable table of every cell.
-
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def published(inventory: HardwareInfo) -> tuple[Gathered, Matrix]:

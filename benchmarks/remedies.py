@@ -171,7 +171,7 @@ def page_text(
         result=f"`hwcompat fix` fixed {fixed} of {len(counted)} failing cells that were labeled fixable.",
         today=today,
         versions=", ".join(f"{name} {versions[name]}" for name in used if name in versions),
-        labelled=len(entries),
+        labeled=len(entries),
         no=len(entries) - len(rows),
         seed=SEED,
         fixable=len(rows),

@@ -76,10 +76,10 @@ def told(
     yield ""
     yield f"A report of {rows:,} check lines takes {html.wall_s:.1f} s as HTML."
     yield ""
-    yield "Made by `python -m benchmarks.report_page`; don't edit. The evidence is made up by"
-    yield f"`python -m benchmarks.evidence_made_up` and proves nothing: {rows:,} lines of checks, in {cells:,} cells."
+    yield "Made by `python -m benchmarks.report_page`. The evidence is synthetic and proves nothing"
+    yield f"(`python -m benchmarks.evidence_made_up`): {rows:,} lines of checks, in {cells:,} cells."
     yield ""
-    yield "| report | by the clock | processor time | largest memory | size |"
+    yield "| report | wall-clock time | processor time | peak memory | size |"
     yield "|---|---|---|---|---|"
     for name, one in made:
         size = one.path.stat().st_size / 1e6
@@ -87,10 +87,10 @@ def told(
     yield ""
     if note:
         yield from (note, "")
-    yield f"The last of them in Chromium {measured['version']}, medians of 5, with axe-core {measured['axe']} and one"
-    yield "cell open. Of the matrix' rows, which are all of one kind, axe is given the first 20."
+    yield f"The last report in Chromium {measured['version']}, medians of 5, with axe-core {measured['axe']} and one"
+    yield "cell open. axe checks only the first 20 rows of the matrix, because all rows are alike."
     yield ""
-    yield "| window | first paint | ready | beyond the window's width | violations that axe finds |"
+    yield "| window | first paint | ready | wider than the window | axe violations |"
     yield "|---|---|---|---|---|"
     for one in measured["views"]:
         width, _, scheme = one["view"]

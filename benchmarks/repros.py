@@ -23,21 +23,7 @@ from hardware.plain_text import one_line
 from hwcompat.plugins.triage.repro_command import failing_checks
 from reports.text import code, markdown, markdown_table
 
-_HEAD = """# Repro scripts
-
-For {yes} of {count} failing cells, the script of `hwcompat repro` fails the same way as the check.
-
-`hwcompat repro CELL` writes a script that doesn't need hwcompat, runs it in a child process, and says whether it
-fails the same way as the check. "No" means that the fault may be in how hwcompat calls the runtime: don't report it
-upstream. "Refused" says why no script can show the failure.
-
-The command ends with 0 where the script fails the same way, 1 where it doesn't or nothing fails any more, 4 where no
-script can show it, 5 where the evidence knows no failure of the cell. The same way is: the same class of exception
-with the same message but for numbers and folders, or the same operators named; or numbers beyond the tolerance and
-of the same order (neither error more than ten times the other). A graph that was exported is shown as a file; what
-fails while exporting is shown with the plain converter first, and then with the masks that optimum-intel registers.
-
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 _PACKAGES = ("torch", "transformers", "openvino", "optimum-intel", "onnx", "onnxruntime", "safetensors", "numpy")
 
 

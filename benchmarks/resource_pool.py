@@ -31,18 +31,7 @@ from hwcompat.plugins.placement.pool import ResourcePool
 from hwcompat.plugins.placement.pool.device_memory import MemoryReading
 
 MIB = 2**20
-HEAD = """# Models in a pool under load
-
-{result}
-
-Made by `make pool` (`benchmarks/resource_pool.py`) on {date} with {versions}.
-
-10,000 requests of 64 threads for 40 models of 1 to 8 MiB, in random order; one constructor in 20 fails, one in 20 is
-slow. Constructors and destructors notify an observer, which never asks the pool. The baseline is a dictionary with
-one lock, which gets the same requests and never releases anything. [The resource pool](../RESOURCE_POOL.md) says what
-it promises.
-
-"""
+HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def endless(device: str) -> MemoryReading:

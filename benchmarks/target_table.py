@@ -63,13 +63,16 @@ def _name(row: Row) -> str:
     return f"{row.cell.model} ({variant})" if variant else row.cell.model
 
 
+def _result(wording: Wording, rows: Sequence[Row]) -> str:
+    return f"{sum(row.works for row in rows)} of {len(rows)} cells pass every check on {wording.target}"
+
+
 def _head(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine], rows: Sequence[Row]) -> str:
     devices = sorted(
         {line.accelerator for line in lines if line.accelerator and line.actual_target == str(wording.target)}
     )
-    result = f"{sum(row.works for row in rows)} of {len(rows)} cells pass every check on {wording.target}."
     return wording.head.format(
-        result=result,
+        result=f"{_result(wording, rows)}.",
         dates=dates_said(runs),
         versions=versions_said(runs, wording.versions),
         device=" and ".join(devices),
@@ -89,7 +92,7 @@ def _section(wording: Wording, precision: str, rows: Sequence[Row]) -> Iterator[
         error = "-" if row.error is None else f"{row.error:.1e}"
         yield f"| {_name(row)} | {row.cell.task} | {row.passed} | {error} | {row.native} |"
     if wrong:
-        yield "\n| model | task | checks | what stands in the way |\n|---|---|---|---|"
+        yield "\n| model | task | checks | reason |\n|---|---|---|---|"
         for row in wrong:
             reason = _reason(wording, row.failed) if row.failed else ""
             yield f"| {_name(row)} | {row.cell.task} | {row.passed} of {row.checks} | {reason} |"
@@ -113,13 +116,16 @@ def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) 
 @click.option("--keep", "keeps", is_flag=True, help=f"Write the lines that count to {_KEPT}.")
 def main(names: tuple[str, ...], places: tuple[Path, ...], keeps: bool) -> None:
     """Print the page of TARGETs."""
+    made, results = [], []
     for name in names:
         wording = Wording(target=Target.parse(name), **_WORDINGS[name])
         kept = _KEPT / f"{wording.target.name}.jsonl.gz"
         if keeps:
             keep(gathered(places or (kept,)), wording.target, kept)
         found = gathered((kept,) if keeps else places or (kept,))
-        click.echo(wording.title + page(wording, found.runs, found.checks))
+        made.append(wording.title + page(wording, found.runs, found.checks))
+        results.append(_result(wording, list(rows_of(found.checks, wording.target))))
+    click.echo("\n".join(made).replace("{results}", ", and ".join(results)))
 
 
 if __name__ == "__main__":

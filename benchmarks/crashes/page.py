@@ -40,7 +40,7 @@ def page_text(found: Sequence[Kept], *, command: str) -> str:
 
 def _summary(by_part: dict[str, list[Kept]]) -> str:
     rows = [(name, len(own), _landed(own), _wrong(own)) for name, own in by_part.items()]
-    return _table(rows, ("part", "cases", "came about", "something didn't hold"))
+    return _table(rows, ("part", "cases", "took effect", "a promise was broken"))
 
 
 def _kills(found: Sequence[Kept]) -> str:
@@ -64,10 +64,10 @@ def _kills(found: Sequence[Kept]) -> str:
             )
         )
     rows.append(("all", *(sum(row[column] for row in rows) for column in range(1, 9))))
-    heads = ("killed", "kills", "lines acknowledged", "lost", "half lines, named", "cells taken over by `--resume`")
-    heads = (*heads, "ended green", "kept a crash as a result", "something didn't hold")
+    heads = ("killed", "kills", "lines acknowledged", "lost", "cut-off lines, reported", "cells kept by `--resume`")
+    heads = (*heads, "passed after `--resume`", "kept a crash as a result", "a promise was broken")
     left = sum(one.facts.get("left at once", 0) for one in landed)
-    said = f"\nKilled processes left {left} temporary folders or parts of files behind, which nobody reads.\n"
+    said = f"\nKilled processes left {left} temporary folders or parts of files behind, which are never read.\n"
     return f"{text}\n{_table(rows, heads)}{said}"
 
 
@@ -83,7 +83,7 @@ def _disks(found: Sequence[Kept]) -> str:
         resumed = sum(one.facts["resumed"] == 0 for one in came)
         rows.append((kind, len(own), len(came), codes, resumed, _wrong(own)))
     sizes = [size for some in SIZES_K.values() for size in some]
-    heads = ("fault", "cases", "came about", "exit codes", "`--resume` ended green", "something didn't hold")
+    heads = ("fault", "cases", "took effect", "exit codes", "passed after `--resume`", "a promise was broken")
     return f"{_text('disks').format(sizes=f'{min(sizes)} to {max(sizes)}')}\n{_table(rows, heads)}"
 
 
@@ -93,7 +93,7 @@ def _together(found: Sequence[Kept]) -> str:
         own = [one for one in found if one.kind == kind]
         counted = [sum(one.facts.get(name, 0) for one in own) for name in ("passed", "not_run")]
         rows.append((kind, len(own), *counted, _wrong(own)))
-    heads = ("two of", "times", "lines passed", "not_run, with the reason", "something didn't hold")
+    heads = ("two of", "times", "lines passed", "not_run, with the reason", "a promise was broken")
     return f"{_text('together')}\n{_table(rows, heads)}"
 
 
@@ -101,29 +101,29 @@ def _deaths(found: Sequence[Kept]) -> str:
     rows = []
     for death in deaths():
         results = [one.facts["deaths"].get(death.name) for one in found]
-        text = "not tried" if None in results else "as it has to be" if all(results) else "WRONG"
+        text = "not tried" if None in results else "as promised" if all(results) else "WRONG"
         rows.append((death.title, death.outcome, death.after, text))
     runs = " and ".join(one.kind for one in found)
-    heads = ("what the second check does", "its outcome", "the third", "told")
+    heads = ("what the second check does", "its outcome", "the third", "results")
     return f"{_text('deaths').format(runs=runs)}\n{_table(rows, heads)}"
 
 
 def _writers(found: Sequence[Kept]) -> str:
     rows = [(one.kind, one.facts["kills"], one.facts["parts left"], _wrong([one])) for one in found]
-    heads = ("what was written", "kills", "parts left behind", "something didn't hold")
+    heads = ("what was written", "kills", "parts left behind", "a promise was broken")
     return f"{_text('writers')}\n{_table(rows, heads)}"
 
 
 def _exports(found: Sequence[Kept]) -> str:
     green = sum(one.facts.get("exit") == 0 for one in found)
     rows = [("bert on openvino", len(found), _landed(found), green, _wrong(found))]
-    heads = ("run", "cases", "kills", "`--resume` ended green", "something didn't hold")
+    heads = ("run", "cases", "kills", "passed after `--resume`", "a promise was broken")
     return f"{_text('exports')}\n{_table(rows, heads)}"
 
 
 def _sabotage(found: Sequence[Kept]) -> str:
     rows = [(one.kind, "found" if one.facts["found"] else "NOT FOUND", one.facts["said"]) for one in found]
-    return f"{_text('sabotage')}\n{_table(rows, ('what was made worse', '', 'in these words'))}"
+    return f"{_text('sabotage')}\n{_table(rows, ('what was made worse', '', 'message'))}"
 
 
 _PARTS = {
@@ -139,7 +139,7 @@ _PARTS = {
 
 def _what_was_wrong(found: Sequence[Kept]) -> str:
     wrong = [f"- `{one.id}` ({one.kind}): {text[:300]}" for one in found for text in one.wrong]
-    return "\n## What didn't hold\n\n" + ("\n".join(wrong) if wrong else "Nothing.") + "\n"
+    return "\n## Broken promises\n\n" + ("\n".join(wrong) if wrong else "Nothing.") + "\n"
 
 
 def _landed(found: Sequence[Kept]) -> int:

@@ -37,16 +37,7 @@ HERE = Path(__file__).parent
 _LIMIT_S = 300
 _HONEST = 60
 """Models of a run without plants: all of high priority, and the first ones of medium priority."""
-_HEAD = """# Silent fallbacks
-
-{result}
-
-Made by `python -m benchmarks.fallbacks` on {date} with {versions}.
-
-Each plant of [plants.toml](../../benchmarks/fallbacks/plants.toml) is put into a real run of the product, and is
-caught where the cell isn't `high`. *Not planted* is what can't take effect on this machine, or has no target yet; it
-counts as missed.
-"""
+_HEAD = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "linear", "convolution_overrideable")
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm")
 _BACKWARD = (
@@ -256,17 +247,21 @@ def _honest_runs(bench: Bench, target: str) -> Honesty:
 def _page(found: Sequence[Found], honesty: Sequence[Honesty]) -> str:
     here = {one.name: one.version for one in metadata.distributions()}
     versions = ", ".join(f"{name} {here[name]}" for name in ("torch", "transformers", "openvino") if name in here)
-    result = f"{sum(one.is_caught for one in found)} of {len(found)} planted fallbacks were caught."
+    result = f"{sum(one.is_caught for one in found)} of {len(found)} planted fallbacks were detected."
     parts = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions, result=result)]
     if found:
         rows = [tuple(_row(one).values()) for one in found]
         parts.append("## Planted fallbacks\n")
-        parts.append(tabulate(rows, headers=("plant", "target", "", "level", "first reason"), tablefmt="github"))
+        parts.append(
+            tabulate(rows, headers=("plant", "target", "result", "level", "first reason"), tablefmt="github")
+        )
     if honesty:
-        parts.append("\n## Honest runs\n")
+        parts.append("\n## Runs without a fallback\n")
         honest = [(one.target, one.cells, len(one.alarms), "; ".join(one.alarms)) for one in honesty]
         total = (sum(one.cells for one in honesty), sum(len(one.alarms) for one in honesty))
-        parts.append(f"{total[0]} runs without a plant whose numbers were right, {total[1]} false alarms.\n")
+        parts.append(
+            f"{total[0]} runs without a planted fallback whose numbers were right, {total[1]} false alarms.\n"
+        )
         parts.append(tabulate(honest, headers=("target", "runs", "false alarms", "cells"), tablefmt="github"))
     return "\n".join(parts) + "\n"
 

@@ -22,18 +22,7 @@ from .stages import PRECISIONS
 
 CELLS, SESSION = Path("docs/evidence/cuda.jsonl.gz"), Path("docs/evidence/cuda-session.json")
 _PACKAGES = ("torch", "transformers", "numpy", "nvidia-cublas", "nvidia-cudnn-cu13")
-_HEAD = """# Measured on a GPU
-
-On an {device}, {passed} of {cells} cells passed every check. The tables say which didn't.
-
-Made by `python -m benchmarks.gpu_session.page page` from `docs/evidence/cuda.jsonl.gz` and
-`docs/evidence/cuda-session.json`, of {dates}. Versions: {versions}. Several sessions ran there: of a cell, the last
-result counts. Memory, products and most operators are of the first one, which had the later transformers.
-
-`make gpu-session` runs these stages on a machine with one GPU, without a network, and stops after 25 minutes;
-`make gpu-session ARGS="--backend cpu"` rehearses it. The operators' stage needs the package `expecttest`. Weights are
-random, and models tiny unless it says otherwise. Not ended when the last session's time was over: {cut}.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 _HIGH, _OTHER = "high priority", "other types"
 _ON_HOST, _ON_CPU_TOO, _ON_GPU_ALONE = "part of it ran on the host", "a check fails on the CPU too", "the rest"
@@ -194,16 +183,16 @@ def _cells(fails_on_cpu: Mapping[str, list[str]]) -> str:
     return "\n".join(
         [
             "## Model types\n",
-            "Of other types as many ran as time was left for. The largest errors are of checks that passed.\n",
+            "Of other types, as many ran as time allowed. The largest errors are of checks that passed.\n",
             tabulate(rows, headers=head, tablefmt="github"),
-            "\nCells in which a check failed, each for the last of these that holds:\n",
+            "\nCells in which a check failed, counted in the last row that applies:\n",
             tabulate(counts, headers=("what failed", *PRECISIONS), tablefmt="github"),
             "\n### Part of it ran on the host\n",
-            "The numbers are right. These models' code makes tensors without a device, as MPNet's "
-            "`torch.arange(qlen)`, or steers by copies on the host.\n",
+            "The numbers are right. These models' code creates tensors without a device, such as MPNet's "
+            "`torch.arange(qlen)`, or copies values to the host.\n",
             _by_type(failed[_ON_HOST]),
             "\n### A check fails on the CPU too\n",
-            "In the same precision: the model's code lacks it, ignores a mask, or makes rounding too large.\n",
+            "In the same precision: the model's code lacks a feature, ignores a mask, or amplifies rounding.\n",
             _by_type(failed[_ON_CPU_TOO]),
             "\n### On the GPU alone\n",
             tabulate(
@@ -214,7 +203,7 @@ def _cells(fails_on_cpu: Mapping[str, list[str]]) -> str:
                 headers=("cell", "checks that failed", "first reason"),
                 tablefmt="github",
             ),
-            "\nCauses that are known; the others are open:\n",
+            "\nKnown causes; the others are open:\n",
             *(f"- {types}: {cause}." for types, cause in _CAUSES.items()),
             "",
         ]
@@ -283,12 +272,12 @@ def _proof(session: Mapping[str, Any]) -> str:
     caught = sum(one["outcome"] == "caught" for one in session["plants"])
     return "\n".join(
         [
-            "## Would a failure be seen?\n",
+            "## Would a failure be detected?\n",
             f"Models broken in ten ways on the device, {len(last)} mutants of {len({m for m, _ in last})} types: "
             + ", ".join(f"{count} {status}" for status, count in statuses.most_common())
             + ".\n",
-            f"Not counted, since the unbroken model failed a check there: {', '.join(others) or 'none'}.\n",
-            f"Silent fallbacks planted on the device: {caught} of {len(plants)} are caught.\n",
+            f"Not counted, because the unbroken model failed a check: {', '.join(others) or 'none'}.\n",
+            f"Silent fallbacks planted on the device: {caught} of {len(plants)} are detected.\n",
             tabulate(plants, headers=("plant", "outcome", "level", "first reason"), tablefmt="github"),
             "",
         ]
@@ -320,10 +309,10 @@ def _memory(points: list[dict[str, Any]]) -> str:
             "## Memory\n",
             f"{len(known)} of {len(points)} requests, of {len({one['model_type'] for one in known})} model types at "
             f"their default sizes, with peaks up to {largest:.1f} GiB, beside the estimate that is made without the "
-            "device. What stays on the device after a request, such as cuBLAS's workspace, is taken off the measured "
-            "peak first; in training the gradients that were still there were reckoned from the parameters. An error "
-            "is relative to what was measured. Training takes more than the estimate where weights are large, which "
-            "is open. Beside what torch's allocator reserves, a process takes "
+            "device. Memory that stays on the device after a request, such as cuBLAS's workspace, is subtracted from "
+            "the measured peak first; remaining gradients of a training are calculated from the parameters. Errors "
+            "are relative to the measurement. Training needs more than the estimate if weights are large; the reason "
+            "is unknown. In addition to the memory that torch's allocator reserves, a process takes "
             f"{beside / 2**20:.0f} MiB on the device (median).\n",
             tabulate(rows, headers=head, tablefmt="github"),
             f"\nNot measured: {', '.join(f'{name} {count}' for name, count in reasons.most_common())}.\n",
@@ -351,10 +340,10 @@ def _operators(rows: list[dict[str, Any]]) -> str:
     return "\n".join(
         [
             "## Operators\n",
-            f"The first {names} operators of torch's own table of samples (`op_db`), as many as time was left for, "
+            f"The first {names} operators of torch's own table of samples (`op_db`), as many as time allowed, "
             "beside float64 on the processor for floating-point numbers and the same dtype there for others. "
             "*Computed* doesn't mean right: errors are in the file, and ties, signs of vectors and random numbers "
-            "aren't told apart yet.\n",
+            "aren't distinguished yet.\n",
             tabulate(table, headers=("dtype", *outcomes), tablefmt="github"),
         ]
     )

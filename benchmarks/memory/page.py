@@ -25,49 +25,7 @@ _SIZES = (8, 16, 24, 80)
 _UNDER = -0.01
 _WORST = 10
 
-_HEAD = """# Memory fit
-
-Half of {count} memory estimates are off by at most {median}; half of accelerate's by at most {rival}.
-
-Made by `python -m benchmarks.memory page docs/evidence/memory.jsonl.gz` from measurements of {dates}.
-Versions: {versions}; kernels: {cpu}.
-
-An estimate is made by running a model without data: its operators are dispatched on tensors that have sizes
-alone, and each storage is counted from its birth to its release. Whole numbers (masks, positions) are computed,
-so that the code takes its own branches; choices that depend on data, as a router's, are taken evenly. What
-kernels hold inside themselves is `workspace`: only that of convolutions, and of kernels that copy what doesn't
-lie in order, is modeled (`generators/recipes/memory/kernel_workspace.toml`), from types that aren't
-held out, and from poolformer, which is.
-
-A measurement is what torch's allocator handed out: the profiler's record of each allocation and release while
-the model ran, on top of weights and inputs. oneDNN's buffers that go through torch's allocator are in it; what
-a library allocates behind its back isn't. One thread computes. Requests: `python -m benchmarks.memory measure
-FILE`, drawn by chance from the tiny configurations of recipes and from wider ones; training is the second step
-of AdamW.
-
-## How far estimates are off
-
-{count} points of 200 MB or more, of {types} model types. An error is estimate / measured - 1; *under* is the
-share of points where the estimate is lower by more than 1 %. Beside it what `accelerate estimate-memory` gives
-for the same model and precision, computed with accelerate's own functions (`calculate_maximum_sizes`,
-`estimate_training_usage`) as its `gather_data` does: it counts weights, gradients and optimiser, and knows
-neither batch nor length.
-{unknown}
-{tables}
-
-## The worst
-
-{worst}
-
-## Published configurations
-
-Values of their config.json as in `test/fixtures/configs` (sources in `sources.toml`), in the precision that
-they name, else float32; batch 1; generation for what decodes, else a forward pass. 1 GB is 10^9 bytes. What a
-driver or a runtime keeps for itself comes on top, and kernels of other devices have workspaces of their own:
-none was measured here.
-
-{fits}
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 def page_text(points: Sequence[Point]) -> str:

@@ -18,22 +18,7 @@ from hardware.command_line import run_command_line
 from .results import KILLED, UNFIT, Outcome, read
 
 _HERE = Path(__file__).resolve().parent
-_HEAD = """# Mutants
-
-{rate} mutants are killed; {alarms} of {clean} clean runs raise an alarm.
-
-Made by `python -m benchmarks.mutants.page` on {date} with {versions}, from what four benches found:
-
-{benches}
-
-The lists of adversarial runs, of tampered evidence and of sites in our code were frozen before a check was changed
-for any of them. A mutant is killed if a check fails, a verdict doesn't say that the cell works, a test fails, or the
-tests hang. One that changes nothing or took no effect counts as not killed. Faults of code that is gone don't count.
-
-Each break of each of 49 kinds of model has [a table of its own](mutants-models.md), as have
-[silent fallbacks](fallbacks.md).
-
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 _BENCHES = (
     ("models", "the model under test, where its outputs depend on it", "the checks of its suite", "`make mutants`"),
     (
@@ -72,7 +57,7 @@ def page(found: Sequence[Outcome]) -> str:
             benches=tabulate(_BENCHES, headers=("bench", "breaks", "asks", "command"), tablefmt="github"),
         ),
         _table("By bench", ("bench",), mutants, lambda one: (one.bench,)),
-        _table("By side: whose fault it is", ("side", "bench"), mutants, lambda one: (one.side, one.bench)),
+        _table("By side of the fault", ("side", "bench"), mutants, lambda one: (one.side, one.bench)),
         _table("By operator", ("bench", "operator"), mutants, lambda one: (one.bench, one.operator)),
         _killers(mutants),
         _survivors(mutants),
@@ -109,7 +94,7 @@ def _killers(mutants: Iterable[Outcome]) -> str:
     rows = [
         (bench, by, number) for (bench, by), number in sorted(counts.items(), key=lambda pair: (pair[0][0], -pair[1]))
     ]
-    return f"## By what killed them\n\n{tabulate(rows, headers=('bench', 'by', 'mutants'), tablefmt='github')}\n\n"
+    return f"## By what detected them\n\n{tabulate(rows, headers=('bench', 'by', 'mutants'), tablefmt='github')}\n\n"
 
 
 def _survivors(mutants: Iterable[Outcome]) -> str:
@@ -128,7 +113,7 @@ def _survivors(mutants: Iterable[Outcome]) -> str:
     ]
     if not rows:
         return "## Survivors\n\nNone.\n"
-    headers = ("bench", "operator", "site", "", "why it lives")
+    headers = ("bench", "operator", "site", "", "reason")
     return f"## Survivors\n\n{tabulate(rows, headers=headers, tablefmt='github')}\n"
 
 

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from generators.compatibility.operators import Section, coverage, known_tables, table_of
 from generators.models.recipe import Recipe
 from hardware.target import Target
 
-_HEAD = """# Operators of targets
-
-{result}
-
-Made by `python -m benchmarks.operators page`. The tables lie in `generators/compatibility/operators/tables`, one file
-for each target, and `generators.compatibility.operators.coverage(target, operators)` answers from them without
-importing torch. Each section of a table names its source, versions, date and the command that makes it again.
-
-The first source that knows an operator decides: runs, then trials, then lists. Sections from runs leave out every
-model type that is held out (`generators/compatibility/prediction_scores.py`), so that no prediction is scored on
-its own evidence. What nothing knows is unknown. `native_functions.yaml` says nothing of dtypes, so that an operator
-may lack one on a device that has it; a trial says which dtypes and ranks failed.
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 _COMMANDS = {
     "torch": "cpu, simulated, cuda, rocm, mps: dispatch keys in the `native_functions.yaml` of torch's wheel, "
@@ -53,7 +42,7 @@ def _result(recipes: Sequence[Recipe]) -> str:
 def _counts(recipes: Sequence[Recipe]) -> Iterator[str]:
     operators = sorted({name for recipe in recipes for name in recipe.operators})
     yield f"\n## The {len(operators)} operators of {len(recipes)} recipes\n"
-    yield "| target | has | lacks | unknown | types that lack nothing | that lack something | what most types lack |"
+    yield "| target | has | lacks | unknown | types without a gap | types with a gap | most types lack |"
     yield "|---|---:|---:|---:|---:|---:|---|"
     for name in known_tables():
         target = Target(name=name)
@@ -72,7 +61,7 @@ def _counts(recipes: Sequence[Recipe]) -> Iterator[str]:
 
 def _sources() -> Iterator[str]:
     yield "\n## Sources\n"
-    yield "| target | rests on | names | runs | doesn't | source | versions | made on |"
+    yield "| target | basis | names | runs | doesn't run | source | versions | date |"
     yield "|---|---|---|---:|---:|---|---|---|"
     for name in known_tables():
         table = table_of(name)

@@ -19,15 +19,7 @@ SCRIPTS = Path(__file__).with_name("scripts.toml")
 IMAGES = Path("images/benchmarks")
 """Below docs/."""
 
-_HEAD = """# Other tools
-
-{result}
-
-Made by `make bench` (`python -m benchmarks.side_by_side page`). Each figure was measured beside the
-other tool's, in turns on the same machine: read the ratio, not the seconds. A ratio under 1 means that hwcompat took
-less. The other tools come from the package index, each in its own environment (`make setup-rivals`).
-
-"""
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 _SCRIPTS_HEAD = """## Every script of benchmarks/
 
@@ -92,7 +84,7 @@ def _section(result: Result) -> str:
     parts = [f"## {result.title}\n\n", f"{result.date}, {result.machine}; {versions}.\n\n"]
     if result.comparisons:
         rows = [_row(one) for one in result.comparisons]
-        heads = ["what", "ratio", "ours", "rival", "runs", "what differs"]
+        heads = ["what", "ratio", "hwcompat", "other tool", "runs", "what differs"]
         parts.append(markdown_table(heads, rows) + "\n\n")
     parts += [f"{remark}\n\n" for remark in result.remarks]
     for curve in result.curves:

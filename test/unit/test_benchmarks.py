@@ -18,6 +18,7 @@ from coverage_evidence import BERT, GPT2, VIT, write_run
 from benchmarks import covered, diagnosis, failures, optimizers, profiles, published_matrix
 from benchmarks.calibration import KEPT
 from benchmarks.evidence_rows import rows_of
+from benchmarks.pictures import pictures, with_picture
 from benchmarks.side_by_side.page import missing_scripts, page, read_scripts
 from benchmarks.side_by_side.processes import in_turns, wall_time
 from benchmarks.side_by_side.result import Comparison, Result, keep_results, read_results
@@ -62,11 +63,11 @@ def test_the_page_of_optimizers_names_what_breaks_its_rules() -> None:
     names = ("command", "date", "machine", "threads", "torch", "transformers", "python", "target", "length")
     head = dict.fromkeys(names, "x") | {"rounds": "9", "calls": "2", "faster": "12", "tries": "15"}
     text = optimizers.page({n: (n, v) for n, v in (("a", alone), ("b", faster))}, head)
-    assert "left 1 of 2 models alone; on the others it takes 0.50 to 0.50" in text
-    assert "without having left it alone: none" in text
+    assert "O2 takes 0.50 to 0.50 of the time of O0 for 1 of 2 models" in text
+    assert "with a step applied: none" in text
     assert "Beyond its tolerance: none" in text
     text = optimizers.page({"a": ("a", slower), "b": ("b", beyond)}, head)
-    assert "without having left it alone: a." in text
+    assert "with a step applied: a." in text
     assert "Beyond its tolerance: b at O3." in text
 
 
@@ -102,7 +103,7 @@ def test_a_profile_counts_a_sample_once_and_the_page_shows_what_was_kept() -> No
     kept = json.loads(profiles.KEPT.read_text(encoding="utf-8"))
     profiled, others = profiles.actions()
     assert {one.name for one in profiled} | {one.command for one in others} == set(kept["actions"])
-    text = profiles.page(kept, profiled, others)
+    text, _ = with_picture("profiles", pictures()["profiles"], profiles.page(kept, profiled, others))
     assert (profiles.KEPT.parents[1] / "measured" / "profiles.md").read_text(encoding="utf-8") == text
 
 

@@ -10,6 +10,7 @@ from benchmarks.documentation.blocks import alike, blocks_of, difference
 from benchmarks.documentation.commands import commands_page
 from benchmarks.documentation.links import broken_links
 from benchmarks.documentation.workspace import ROOT
+from benchmarks.pictures import IMAGES, PAGES, pictures, with_picture
 
 PAGE = """# A page
 
@@ -80,6 +81,14 @@ def test_links_that_lead_nowhere_are_named(tmp_path: Path) -> None:
 
 def test_every_link_of_our_pages_leads_somewhere() -> None:
     assert list(broken_links(pages(), ROOT)) == []
+
+
+def test_each_measured_page_shows_a_picture_of_its_own_figures() -> None:
+    """`python -m benchmarks.pictures` draws them."""
+    assert set(pictures()) == {path.stem for path in PAGES.glob("*.md")}
+    for name, picture in pictures().items():
+        text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+        assert with_picture(name, picture, text) == (text, (IMAGES / f"{name}.svg").read_text(encoding="utf-8")), name
 
 
 def test_every_page_has_its_place_on_the_site() -> None:

@@ -34,10 +34,10 @@ from hwcompat.reports.reason_text import reason_text, texts
 from hwcompat.reports.text import text_table
 
 COLUMNS = (
-    *("", "cells", "true positive", "false negative", "true negative", "false positive", "no prediction"),
+    *("", "cells", "works as predicted", "works, predicted to fail", "fails as predicted"),
+    *("fails, predicted to work", "no prediction"),
     *("agreement", "balanced", "failures predicted", "wrong of positive", "abstained"),
 )
-
 
 _FIGURES = (
     *("true_supported", "false_unsupported", "true_unsupported", "false_supported", "abstained_works"),
@@ -156,7 +156,7 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
         cells = found.wrong(said=said)
         yield f"\n{head}{title} ({len(cells)})\n"
         if cells:
-            yield _table([("cell", "half", "said", "is", "rules", "because"), *map(_cell, cells)], markdown)
+            yield _table([("cell", "half", "predicted", "measured", "rules", "reason"), *map(_cell, cells)], markdown)
     if found.passing:
         yield f"\n{head}Accepted failures that pass now ({len(found.passing)})\n"
         yield _table([("cell", "what", "do"), *((one.cell, one.message, one.fix) for one in found.passing)], markdown)
