@@ -34,6 +34,14 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     parser.addoption("--clean-environment", metavar="DIR", help="Where make test-package installed the wheel.")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """torch starts its threads for gradients once, with the first: the simulated device has to be known by then."""
+    if "torch" in sys.modules:
+        from hardware.backends.factory import get_backend
+
+        get_backend("simulated").unavailable()
+
+
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether recorded files are written instead of compared."""

@@ -1,21 +1,12 @@
-"""Fixtures for tests of optimisers, and a device that has to be there before others compute."""
+"""Fixtures for tests of optimizers."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """torch starts its threads for gradients once, with the first: the simulated device has to be known by then."""
-    if "torch" in sys.modules:
-        from hardware.backends.factory import get_backend
-
-        get_backend("simulated").unavailable()
 
 
 @pytest.fixture
