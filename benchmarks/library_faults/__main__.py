@@ -1,0 +1,103 @@
+"""`python -m benchmarks.library_faults`: show, apply and prove the faults."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hardware.command_line import run_command_line
+from hardware.compare import compare
+from hardware.errors import UsageError, echo
+
+from .. import product
+from .calls import outcome
+from .planting.planted_faults import VARIABLE
+
+HERE = Path(__file__).resolve().parent
+FROZEN, HELD_OUT = HERE / "frozen.jsonl", HERE / "held_out.jsonl"
+LEAST = {"float16": 1e-2}
+"""How far a fault must move what a user sees, relative to the output's scale; 1e-6 for other calls."""
+LONGEST_S = 300.0
+
+Fault = Mapping[str, Any]
+
+
+def faults(file: Path = FROZEN) -> list[Fault]:
+    """Return the faults of a file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+@click.group()
+def main() -> None:
+    """Show, apply and prove faults of the library."""
+
+
+@main.command()
+@click.argument("name", required=False)
+def show(name: str | None) -> None:
+    """List the faults, or show one."""
+    for one in faults():
+        if name is None:
+            click.echo(f"{one['name']:24} {one['type']:20} {one['call']:20} {one['source']}")
+        elif name == one["name"]:
+            click.echo("\n".join(f"{field}: {value}" for field, value in one.items()))
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def apply(name: str, command: tuple[str, ...]) -> int:
+    """Run a command in which every Python has the fault; exit with its code."""
+    found = [json.dumps(one) for one in faults() if one["name"] == name]
+    if not found:
+        raise UsageError(f"no fault is named {echo(name)}", fix="`show` lists them.")
+    with tempfile.TemporaryDirectory(prefix="hwcompat-fault-") as folder:
+        environment = product.environment(Path(folder), {VARIABLE: found[0]})
+        environment = product.planted(environment, "library_fault", Path(folder) / "mark", HERE / "planting")
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+@main.command()
+@click.option("--file", "files", multiple=True, default=(FROZEN, HELD_OUT), type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), default=HERE / "proved.jsonl", help="One line of JSON each.")
+def prove(files: tuple[Path, ...], out: Path) -> int:
+    """Make each call with the sound and with the faulty library; exit with 1 if one gives what it should."""
+    bad = 0
+    with out.open("w", encoding="utf-8") as opened:
+        for fault, far, why in _proved([one for file in files for one in faults(file)]):
+            bad += bool(why)
+            click.echo(f"{fault['name']} {fault['type']} {fault['call']} {far:.1e} {why}", err=True)
+            row = {"name": fault["name"], "call": fault["call"], "moved": f"{far:.1e}"}
+            click.echo(json.dumps(row), file=opened)
+    return 1 if bad else 0
+
+
+def _proved(chosen: list[Fault]) -> Iterator[tuple[Fault, float, str]]:
+    """Yield each fault with how far it moves its call, and why that isn't enough."""
+    from transformers import modeling_layers, modeling_utils  # noqa: F401  # once, not in each forked child
+
+    known: dict[str, Any] = {}
+    fork, new = (get_context(how).Pool(1, maxtasksperchild=1) for how in ("fork", "spawn"))
+    for fault in chosen:
+        pool = fork if fault["file"].startswith("models/") else new  # other files are imported already
+        key = json.dumps([fault.get(name) for name in ("type", "task", "call", "config", "arguments")])
+        try:
+            known[key] = known.get(key) or fork.apply_async(outcome, (fault, False)).get(LONGEST_S)
+            broken = pool.apply_async(outcome, (fault, True)).get(LONGEST_S)
+            far = compare(broken, known[key], required=tuple(known[key])).max_rel_error
+        except Exception as error:  # what the library raises is why a fault can't be used
+            yield fault, 0.0, f"{type(error).__name__}: {error}"[:200]
+        else:
+            yield fault, far, "" if far > LEAST.get(fault["call"], 1e-6) else "moves nothing"
+
+
+if __name__ == "__main__":
+    sys.exit(run_command_line(main, sys.argv[1:], program="python -m benchmarks.library_faults"))
