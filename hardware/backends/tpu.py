@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..command_names import as_runnable
 from ..evidence.record import Stage
 from ..inventory.target_status import TargetStatus, device_names
-from ..inventory.vendors.google import CLOUD, GoogleAccelerators
+from ..inventory.vendors.google import GoogleAccelerators
 from ..machine import LiveMachine, Machine
 from ..workers import WorkerError
 from ..workers.worker import SCRIPTS
@@ -187,7 +187,7 @@ def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> 
     """
     machine = machine or LiveMachine()
     google = GoogleAccelerators(machine)
-    chips = [one for one in google.list_devices() if one.extra_info["family"] == CLOUD]
+    chips = google.list_devices()
     reasons = [] if chips else [google.facts().reason]
     reasons += [str(one.extra_info["reason"]) for one in chips[:1] if one.seen_by != "driver"]
     named = machine.variable(LIBRARY_VARIABLE)

@@ -8,7 +8,7 @@ from report_parts import verdict
 from generators.compatibility.verdict import Level
 from hardware.backends.factory import known_targets
 from hardware.detection import detect
-from reports.advice import advised_error_types, diagnostics, recommend, remedies, with_alternatives
+from reports.advice import advised_error_types, diagnostics, other_targets, recommend, remedies, with_alternatives
 from reports.diagnose import error_types
 from reports.finding import COSTS
 
@@ -57,6 +57,15 @@ def test_costs_of_remedies_are_data_and_part_of_their_text():
     assert found.text.endswith(f"Cost: accuracy ({found.cost['accuracy']}).")
     known = {name for kind in error_types() for one in remedies(kind, "any") for name in one.cost}
     assert known <= set(COSTS)
+
+
+def test_targets_that_have_an_operator_are_named_but_not_the_one_that_lacks_it():
+    (remedy,) = other_targets(
+        make_finding(hardware_type="qnn", error_type="unsupported_operator", message="no kernel for aten::addmm")
+    )
+    assert "aten.addmm is supported on" in remedy.do
+    assert "openvino" in remedy.do
+    assert "qnn" not in remedy.do
 
 
 def test_other_hardware_is_named_for_a_poor_cell_of_one_model():

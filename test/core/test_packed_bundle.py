@@ -53,7 +53,7 @@ def unpacked(archive: bytes, tmp_path: Path) -> Path:
 def test_an_untouched_bundle_is_whole_and_of_the_revisions_that_made_it(planned: Any, unpacked: Path) -> None:
     assert (unpacked / "run.py").is_file()
     readme = (unpacked / "README.md").read_text(encoding="utf-8")
-    assert "Real weights" not in readme
+    assert "doesn't contain checkpoints" not in readme
     assert planned[0].device.name in readme
     carried = read_bundle(unpacked)
     assert [one.suite.cell.id for one in carried] == sorted(one.cell.id for one in planned)

@@ -10,7 +10,7 @@ import pytest
 from judged_cells import line
 
 from hardware.cell import Cell
-from hardware.errors import OutputError, UsageError
+from hardware.errors import NothingMatched, OutputError, UsageError
 from hardware.evidence.record import Outcome, RunLine
 from hwcompat.plugins.triage import repro_command
 from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Does, FailedStep, Shape, Way
@@ -48,6 +48,16 @@ def test_a_cell_without_a_script_is_refused_before_anything_runs() -> None:
             refuse(Cell.parse(cell))
     with pytest.raises(UsageError, match="is not a cell"):
         repro_command.report_repro(Request(), "bert")
+
+
+def test_what_runs_again_is_announced_before_it_runs(tmp_path, monkeypatch, capsys):
+    def stop(*_: object, **__: object) -> None:
+        raise NothingMatched("stopped")
+
+    monkeypatch.setattr(repro_command, "capture", stop)
+    with pytest.raises(NothingMatched, match="stopped"):
+        repro_command.make_repro(CELL, None, tmp_path / "folder")
+    assert f"running the suite of {CELL} again" in capsys.readouterr().err
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
