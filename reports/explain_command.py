@@ -113,7 +113,7 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
         level = f"at most {link.rule.level}" if link.rule.limit else str(link.rule.level)
         said.append((link.role.capitalize(), f"{level}: {link.rule.reason}"))
         said += [("", f"because {asked.text}") for asked in link.asked]
-        said.append(("", f"rule {link.rule.id} in {link.rule.file}, see {link.rule.source}"))
+        said.append(("", f"rule {link.rule.id.partition('@')[0]} in {link.rule.file}, see {link.rule.source}"))
     if not chain.links:
         said.append(("Rules", reason_text(predicted.reasons[0])))
     said += [("Changed by" if i == 0 else "", text) for i, text in enumerate(chain.changes)]

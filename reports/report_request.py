@@ -41,6 +41,7 @@ class Request:
     fail_on: str = "error"
     baseline: Path | None = None
     anonymise_models: bool = False
+    rules: tuple[Path, ...] = ()
     remote: Address | None = None
 
     @property

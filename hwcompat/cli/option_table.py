@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +56,14 @@ def _option(*names: str, **settings: Any) -> Callable[..., Any]:
     return functools.partial(click.option, *names, **settings)
 
 
+RULES = _option(
+    "--rules",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE|DIR",
+    help="Rules of your own, beside the shipped ones. Repeatable.",
+)
+
 OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         # Which cells
@@ -72,6 +81,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             "--architectures", multiple=True, callback=listed, help="Keep only these architectures or traits."
         ),
         "config": _option("--config", type=FILE, help="Read a project file (hwcompat.toml). Options override it."),
+        "rules": RULES,
         "devices": _option(
             "--device",
             multiple=True,
@@ -243,7 +253,10 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 """How each value is given on the command line."""
 
-CELLS = ("models", "priority", "architectures", "config", "devices", "tasks", "dims", "allow_tiny", "precisions")
+CELLS = (
+    *("models", "priority", "architectures", "config", "rules"),
+    *("devices", "tasks", "dims", "allow_tiny", "precisions"),
+)
 """Which models, targets and precisions."""
 
 PATTERNS = ("select", "skip", "shard")
@@ -283,6 +296,21 @@ def redact_unless_asked(asked: Options) -> None:
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you share them")
 
 
+@contextmanager
+def rules_of(paths: Sequence[Path], config: Path | None = None) -> Iterator[None]:
+    """Load these rules and those of a project file beside the shipped ones in this block, after a note."""
+    if not (paths or config):
+        yield
+        return
+    from hwcompat.generators.compatibility.rules import load_rules, own_files, own_rules
+    from hwcompat.generators.project.project_reader import read_project
+
+    with own_rules([*(read_project(config).rules if config else ()), *paths]):
+        if files := own_files(rule.id for rule in load_rules().rules):
+            note(f"rules of your own count: {', '.join(files)}")
+        yield
+
+
 def takes(
     *names: str, formats: tuple[str, ...] = ("table", "json"), writes: bool = False
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -301,7 +329,8 @@ def takes(
                 if writes:
                     raise read_only_location(place)
                 values["evidence"], values["remote"] = fetch_remote(place), place
-            return function(Options(**values), **own)
+            with rules_of(values.get("rules", ()), values.get("config")):
+                return function(Options(**values), **own)
 
         called: Callable[..., int] = call
         if formats:

@@ -15,7 +15,7 @@ from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
 from hwcompat.reports.report_request import request_of
 
-from .option_table import FILE, SEVERITIES
+from .option_table import FILE, RULES, SEVERITIES, rules_of
 
 _PATH = click.Path(path_type=Path)
 
@@ -107,6 +107,7 @@ REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             is_flag=True,
             help="Run a small computation on every target that is here.",
         ),
+        "rules": RULES,
         "models": functools.partial(
             click.option,
             "--model",
@@ -130,7 +131,8 @@ def requests(*names: str, formats: tuple[str, ...]) -> Callable[[Callable[..., i
             request = request_of(values)
             if request.remote is not None:
                 fetch_remote(request.remote)
-            return function(request, **own)
+            with rules_of(request.rules):
+                return function(request, **own)
 
         choice = click.Choice(formats)
         called: Callable[..., int] = click.option("--format", type=choice, default=formats[0], show_default=True)(
