@@ -106,7 +106,10 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
     """Return the chain behind a cell's prediction as indented lines, with what was measured."""
     said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
     if measured:
-        said.append(("Measured", f"{measured.level} ({measured.basis}): {'; '.join(texts(measured.reasons[:2]))}"))
+        cleared = [one for one in measured.reasons if one.code == "cleared"]
+        shown = "; ".join(texts([one for one in measured.reasons if one not in cleared][:2]))
+        said.append(("Measured", f"{measured.level} ({measured.basis}): {shown}"))
+        said += [("Flaky", text) for text in texts(cleared)]
     if (refusal := refusal_of(cell.model, cell.task)) is not None:
         said.append(("No recipe", refusal.cause))
     for link in chain.links:

@@ -165,6 +165,9 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
         required=required_checks(cell, context.load),
         references=functools.partial(context.references_for, cell),
     )
+    if cell.id in latest.cleared:
+        moment, why = latest.cleared[cell.id]
+        verdict = replace(verdict, reasons=(*verdict.reasons, Reason.of("cleared", day=moment[:10], why=why)))
     lost, runs = latest.damaged.get(cell.id), context.flaky.get(cell.id)
     if lost and verdict.level is not Level.UNSUPPORTED:
         reason = Reason.of("evidence_damaged", runs=lost)

@@ -1,4 +1,4 @@
-"""`hwcompat evidence`: merge, compact, publish, import, sign, check and refresh folders of evidence."""
+"""`hwcompat evidence`: merge, compact, publish, import, sign, check, refresh and clear-flaky."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, read_
 from hwcompat.hardware.files import DEFAULT_EVIDENCE
 from hwcompat.hardware.hardware_commands import check_command, sign_command
 from hwcompat.hardware.plugins import plugins
-from hwcompat.reports.evidence_command import compact_folder, merge_folder, publish_folder
+from hwcompat.reports.evidence_command import clear_flaky, compact_folder, merge_folder, publish_folder
 
 from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, redact_unless_asked, takes
 
@@ -96,6 +96,22 @@ def refresh_command(asked: Options) -> int:
     redact_unless_asked(asked)
     code: int = plugins().job("refresh")(asked, own_command())
     return code
+
+
+@evidence_group.command("clear-flaky", short_help="End the quarantine of flaky cells.")
+@click.argument("cells", nargs=-1, required=True, metavar="CELL...")
+@click.option("--reason", required=True, metavar="TEXT", help="Why: what made the cells flaky, and what fixed it.")
+@takes("config", "evidence", formats=(), writes=True)
+def clear_flaky_command(asked: Options, cells: tuple[str, ...], reason: str) -> int:
+    """End the quarantine of flaky cells. Results from before no longer make them flaky; later ones do.
+
+    A line with the reason is added to the evidence, and reports show it.
+
+    \b
+    Example:
+      hwcompat evidence clear-flaky bert/fill-mask/cuda/float32 --reason "replaced the power supply"
+    """
+    return clear_flaky(asked, cells, reason)
 
 
 evidence_group.add_command(sign_command)

@@ -21,7 +21,17 @@ from .report_options import requests
 @click.command("report", short_help="Report findings with causes and remedies, from all evidence.")
 @requests(
     *("collect_all", "matrix", "test_hardware", "models", "device", "precision", "batch", "context", "training"),
-    *("memory", "without_memory", "evidence", "output_dir", "suites", "fail_on", "baseline", "rules", "anonymise_models"),
+    *(
+        "memory",
+        "without_memory",
+        "evidence",
+        "output_dir",
+        "suites",
+        "fail_on",
+        "baseline",
+        "rules",
+        "anonymise_models",
+    ),
     formats=("markdown", *(name for name in FORMATS.names() if name != "markdown")),
 )
 def report_command(request: Request) -> int:
