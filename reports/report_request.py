@@ -45,6 +45,11 @@ class Request:
     remote: Address | None = None
 
     @property
+    def file_format(self) -> str:
+        """The format of what is printed; a text that is written to a file is Markdown."""
+        return "markdown" if self.output_dir and self.format == "text" else self.format
+
+    @property
     def has_action(self) -> bool:
         """Whether a part of a report is requested."""
         return bool(self.wants_evidence or self.wants_report)

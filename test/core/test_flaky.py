@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def test_a_user_ends_a_quarantine_with_a_reason_and_only_later_results_start_it_
     for place in (folder, copy):
         for command in (("explain", BERT), ("report", "--collect-all", "--without-memory")):
             said = " ".join(invoke(*command, "--evidence", place).out.split())
-            assert f"quarantined as flaky since {now()[:10]}: a loose cable" in said, (command, said)
+            assert re.search("as flaky since [-0-9]+: a loose cable", said), (command, said)
     assert flaky_cells(read_latest(copy)) == {}
     for number, broken in enumerate(((), *BROKEN.values()), start=3):
         write(folder, a_run(f"20990101T00000{number}Z-000000", 1, started_at=now(), **facts), broken=broken)

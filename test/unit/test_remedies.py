@@ -46,6 +46,7 @@ from hwcompat.plugins.triage.remedies_command import (
     exit_code,
     remedies_json,
     remedies_markdown,
+    remedies_text,
     write_of,
 )
 from reports.finding import COSTS
@@ -275,6 +276,10 @@ def test_the_report_fits_the_schema_and_has_no_terminal_commands(tmp_path, monke
     assert "<script>" not in page
     assert f"## `{found.cell.id}`" in page
     assert '`model.set_attn_implementation("eager")`' in page
+    first, second, *_ = remedies_text([found], "x").splitlines()
+    assert first == f"{found.cell.id}: fixed by attention_eager, {found.smallest.step.remedy.says}"
+    assert second.split(maxsplit=1) == ["Write", 'model.set_attn_implementation("eager")']
+    assert remedies_text([found, hostile], "x").startswith("2 of 2 cells fixed.")
     data = json.loads(remedies_json([found, hostile], "x", now()))
     schema = json.loads(Path("reports/schemas/remedies.json").read_text(encoding="utf-8"))
     jsonschema.validate(data, schema)
@@ -290,7 +295,7 @@ def test_exit_codes_and_the_reason_of_a_cell_without_a_remedy(tmp_path, monkeypa
     nothing = replace(failing, tried=(), reason="its operator has no kernel there at all")
     unknown = replace(nothing, level=Level.UNKNOWN, problem="no such model")
     assert [exit_code(cells) for cells in ([turned], [turned, failing], [nothing], [unknown])] == [0, 1, 5, 1]
-    assert "No remedy: its operator has no kernel there at all" in remedies_markdown([nothing], "x")
+    assert "no remedy: its operator has no kernel there at all" in remedies_text([nothing], "x").splitlines()[0]
 
 
 def test_a_pattern_means_failing_cells_of_the_evidence_and_what_is_no_cell_is_refused(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 from hwcompat.generators.models.classifier import classify_type
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import Cell, parsed
-from hwcompat.hardware.command_line import note
+from hwcompat.hardware.command_line import note, terminal_width
 from hwcompat.hardware.command_names import own_command
 from hwcompat.hardware.detection import detect, targets
 from hwcompat.hardware.errors import NothingMatched, echo
@@ -20,12 +20,13 @@ from hwcompat.hardware.evidence.latest import read_latest
 from hwcompat.hardware.evidence.store import read_folder
 from hwcompat.hardware.evidence.writer import new_run_id, now
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT
-from hwcompat.hardware.plain_text import json_text
+from hwcompat.hardware.plain_text import WIDTH, json_text, labelled
 from hwcompat.plugins.triage.remedies.try_remedies import CellTried, TrialState, TriedRemedy, Workplace, try_cell
 from hwcompat.reports.delivery import print_or_write
 from hwcompat.reports.finding import COSTS
+from hwcompat.reports.progress_bar import working_on
 from hwcompat.reports.report_request import Request
-from hwcompat.reports.text import code, json_values, markdown, markdown_table
+from hwcompat.reports.text import code, json_values, markdown
 
 FOLDER = OUTPUT / "remedies"
 """The folder of the evidence of tries: one folder for each run, apart from the user's evidence."""
@@ -33,9 +34,10 @@ FOLDER = OUTPUT / "remedies"
 SCHEMA_VERSION = 1
 NOT_TURNED = 1
 _SHOWN = 5
+_WRITE = "Write"
 _SAID = {
-    TrialState.TURNED: "turned",
-    TrialState.BETTER: "better, not turned",
+    TrialState.TURNED: "fixed it",
+    TrialState.BETTER: "better, not fixed",
     TrialState.FAILS: "still fails",
     TrialState.NOT_APPLICABLE: "changes nothing here",
     TrialState.NOT_RUN: "could not be measured",
@@ -58,11 +60,15 @@ def try_remedies(request: Request, names: Sequence[str]) -> int:
     found = []
     for cell in cells:
         note(f"{cell.id}: baseline, then each fix")
-        found.append(try_cell(cell, place, here=here, on_note=note))
-    if request.format == "json":
+        with working_on("running the cell"):
+            found.append(try_cell(cell, place, here=here, on_note=note))
+    form, name = request.file_format, "remedies.md"
+    if form == "json":
         text, name = remedies_json(found, str(folder), now()), "remedies.json"
+    elif form == "markdown":
+        text = remedies_markdown(found, str(folder))
     else:
-        text, name = remedies_markdown(found, str(folder)), "remedies.md"
+        text = remedies_text(found, str(folder), width=terminal_width())
     print_or_write(f"{text}\n", request.output_dir, name)
     return exit_code(found)
 
@@ -107,18 +113,24 @@ def _nothing_matches(pattern: str, failing: Sequence[str], evidence: Path | None
     )
 
 
-# Results as Markdown and JSON (`schemas/remedies.json`)
+# Results as text, Markdown and JSON (`schemas/remedies.json`)
+
+
+def remedies_text(cells: Sequence[CellTried], folder: str, *, width: int = WIDTH) -> str:
+    """Return the answer for each cell, how to apply the smallest change that fixed it, and all tries."""
+    lines = [_count_text(cells)] if len(cells) > 1 else []
+    for one in cells:
+        lines += [f"{one.cell.id}: {_answer(one)}", *labelled(_facts(one), width=width)]
+    return "\n".join([*lines, f"Evidence of the tries: {folder}"])
 
 
 def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
-    """Return a heading for each cell, a table of tries, the smallest change that fixed it, and how to apply it."""
-    lines = [
-        "# Remedies",
-        "",
-        f"{_count_fixed(cells)} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}.",
-    ]
+    """Return the same as Markdown, with a heading for each cell."""
+    lines = ["# Remedies", "", f"{_count_text(cells)} Evidence of the tries: {code(folder)}."]
     for one in cells:
-        lines += ["", f"## {code(one.cell.id)}", "", *_cell_markdown(one)]
+        lines += ["", f"## {code(one.cell.id)}", "", f"{markdown(_answer(one), longest=600)}", ""]
+        for label, text in _facts(one):
+            lines.append(f"- {label}: {code(text) if label == _WRITE else markdown(text, longest=600)}")
     return "\n".join(lines)
 
 
@@ -126,27 +138,33 @@ def _count_fixed(cells: Sequence[CellTried]) -> int:
     return sum(1 for one in cells if one.smallest)
 
 
-def _cell_markdown(one: CellTried) -> list[str]:
+def _count_text(cells: Sequence[CellTried]) -> str:
+    return f"{_count_fixed(cells)} of {len(cells)} cell{'' if len(cells) == 1 else 's'} fixed."
+
+
+def _answer(one: CellTried) -> str:
     if one.works:
-        return [f"Works as it is: level {one.level}, nothing to remedy."]
+        return f"works as it is: level {one.level}, nothing to fix"
     if one.problem:
-        return [f"Not measured: {markdown(one.problem)}"]
-    lines = [f"As it is: {code(one.error_type)}, {markdown(one.why)}"]
-    if one.tried:
-        rows = [(code(tried.step.id), markdown(_result_text(tried))) for tried in one.tried]
-        lines += ["", markdown_table(("remedy", "what came of it"), rows), ""]
-    found = one.smallest
-    if found is None:
-        return [*lines, f"{'None of them turned it' if one.tried else 'No remedy'}: {markdown(one.reason)}"]
-    remedy = found.step.remedy
-    lines += [
-        f"- smallest change: {code(found.step.id)}, {markdown(remedy.says)}",
-        f"- write: {code(write_of(found))}",
-        f"- cost: {markdown('; '.join(f'{name}: {remedy.cost[name]}' for name in COSTS))}",
-    ]
+        return f"not measured: {one.problem}"
+    if one.smallest:
+        return f"fixed by {one.smallest.step.id}, {one.smallest.step.remedy.says}"
+    return f"{'no change fixed it' if one.tried else 'no remedy'}: {one.reason}"
+
+
+def _facts(one: CellTried) -> list[tuple[str, str]]:
+    """Return how the cell fails, how to apply the fix, and what was tried, as labels and texts."""
+    if one.works or one.problem:
+        return []
+    facts = []
+    if found := one.smallest:
+        cost = found.step.remedy.cost
+        facts = [(_WRITE, write_of(found)), ("Cost", "; ".join(f"{name}: {cost[name]}" for name in COSTS))]
+    facts.append(("Unchanged", f"{one.error_type}, {one.why}"))
+    facts += [("Tried", f"{tried.step.id}: {_result_text(tried)}") for tried in one.tried]
     if one.not_tried:
-        lines.append(f"- not tried, since no smaller change: {', '.join(map(code, one.not_tried))}")
-    return lines
+        facts.append(("Not tried", f"{', '.join(one.not_tried)}: no smaller change"))
+    return facts
 
 
 def _result_text(one: TriedRemedy) -> str:

@@ -31,6 +31,7 @@ from hwcompat.hardware.testing.runner import default_memory_limit
 from hwcompat.hardware.workers import environment_of
 from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell, as_run_before
 from hwcompat.plugins.study.refresh.locate_suite import plan_again
+from hwcompat.reports.progress_bar import working_on
 
 from .repro.capture_failure import capture
 from .repro.captured_failure import ANSWER, EXPECTED, INPUTS, WEIGHTS, CapturedFailure, Does, Way
@@ -62,10 +63,14 @@ _OWN_KINDS = (".safetensors", ".npz", ".xml", ".bin", ".onnx", ".data")
 
 
 def report_repro(request: Request, text: str) -> int:
-    """Write the folder, print what the script showed, and return the exit code."""
+    """Write the folder, print what the script showed, as Markdown the issue, and return the exit code."""
     cell = Cell.parse(text)
     folder = (request.output_dir or DEFAULT_FOLDER) / cell.slug
-    captured, judgement = make_repro(cell, _evidence(request), folder)
+    with working_on("running the cell"):
+        captured, judgement = make_repro(cell, _evidence(request), folder)
+    if request.format == "markdown":
+        click.echo((folder / README).read_text(encoding="utf-8"), nl=False)
+        return 0 if judgement.same else 1
     said = "reproduced the same way" if judgement.same else "NOT reproduced the same way"
     click.echo(f"{cell.id}, {captured.check}: {said}")
     click.echo(f"  {judgement.why}")
