@@ -87,7 +87,8 @@ def load_rules(paths: Iterable[Path] = ()) -> RuleSet:
     files = dict.fromkeys(file.resolve() for path in (*_own, *paths) for file in _files(path))
     own = [(rule, file) for file in files for rule in read_rules(file)]
     check_together([*shipped, *(rule for rule, _ in own)])
-    named = (replace(rule, id=f"{rule.id}@{file.name}:{_digest(file)}") for rule, file in own)
+    digests = {file: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in files}
+    named = (replace(rule, id=f"{rule.id}@{file.name}:{digests[file]}") for rule, file in own)
     return RuleSet(rules=(*shipped, *named))
 
 
@@ -109,10 +110,6 @@ def own_files(rule_ids: Iterable[str]) -> tuple[str, ...]:
     """Return the files that aren't shipped among those of some rules, each with the beginning of its SHA-256."""
     files = {id_.partition("@")[2].rpartition(":") for id_ in rule_ids if "@" in id_}
     return tuple(f"{one_line(name)} (sha256 {digest})" for name, _, digest in sorted(files))
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def _files(path: Path) -> list[Path]:

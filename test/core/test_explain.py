@@ -73,8 +73,7 @@ def test_the_command_explains_a_cell_and_refuses_what_is_none():
 
 
 def test_rules_of_your_own_count_beside_the_shipped_ones_and_are_named(tmp_path):
-    page = (ROOT / "docs" / "ADDING_A_RULE.md").read_text(encoding="utf-8")
-    text = page.partition("```toml\n")[2].partition("```")[0]
+    text = (ROOT / "docs/ADDING_A_RULE.md").read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "rules").mkdir()
     own = tmp_path / "rules" / "my_rules.toml"
     own.write_text(text, encoding="utf-8")
@@ -85,7 +84,7 @@ def test_rules_of_your_own_count_beside_the_shipped_ones_and_are_named(tmp_path)
     config = ("--config", project)
     for words in (("--rules", own), ("--rules", own.parent), config, (*config, "--rules", own)):
         done = invoke(*line, *words)
-        verdict = json.loads(done.out)["predicted"]
+        verdict = done.document["predicted"]
         assert (verdict["level"], verdict["rule_ids"]) == ("low", [wanted]), words
         assert "my_rules.toml (sha256" in done.err
     assert json.loads(invoke(*line).out)["predicted"]["level"] == "unknown"
@@ -93,7 +92,4 @@ def test_rules_of_your_own_count_beside_the_shipped_ones_and_are_named(tmp_path)
     assert "my_rules.toml (sha256" in invoke(*matrix, "--rules", own).out
     assert "my_rules.toml" not in invoke(*matrix).out
     own.write_text(text + text.replace("no_experts", "no_moe"), encoding="utf-8")
-    refused = invoke(*line, *config)
-    assert "my_rules.toml) has no effect on xpu" in refused.err
-    project.write_text('schema_version = 1\nrules = [".."]\n[[model]]\nname = "bert"\n', encoding="utf-8")
-    assert "line 2: '..' is outside the repository" in invoke(*line, *config).err
+    assert "my_rules.toml) has no effect on xpu" in invoke(*line, *config).err

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.command_line import note
 from hwcompat.hardware.evidence.writer import now
-from hwcompat.hardware.plain_text import WIDTH, json_text, labelled
-from hwcompat.reports.delivery import print_or_write
+from hwcompat.hardware.plain_text import json_text
+from hwcompat.reports.delivery import SUFFIXES, print_or_write
+from hwcompat.reports.document import Answer, document
 from hwcompat.reports.progress_bar import working_on
 from hwcompat.reports.report_request import Request
-from hwcompat.reports.text import code, listed, markdown
+from hwcompat.reports.text import listed
 
 from .localization.localization_result import ErrorPlace, Localization, LocalizationOutcome
 from .localization.localize_cell import checked_cell, localize_cell
@@ -34,24 +35,15 @@ def report_localization(request: Request, text: str) -> int:
     with working_on("running the cell and its reference"):
         found = localize_cell(cell)
     form = request.file_format
-    if form == "json":
-        output = localization_json(found, now())
-    else:
-        output = (
-            localization_markdown(found) if form == "markdown" else localization_text(found, width=terminal_width())
-        )
-    print_or_write(f"{output}\n", request.output_dir, f"localization.{'json' if form == 'json' else 'md'}")
+    text = f"{localization_json(found, now())}\n" if form == "json" else document([answer_of(found)], form)
+    print_or_write(text, request.output_dir, f"localization.{SUFFIXES[form]}")
     return exit_code(found)
 
 
 def exit_code(found: Localization) -> int:
     """Return 0 if the cell's results are right, else 1."""
-    return (
-        0
-        if found.finding is LocalizationOutcome.AGREES
-        or (found.finding is LocalizationOutcome.PRECISION and found.is_whole)
-        else 1
-    )
+    rounding = found.finding is LocalizationOutcome.PRECISION and found.is_whole
+    return int(not (rounding or found.finding is LocalizationOutcome.AGREES))
 
 
 def localization_json(found: Localization, timestamp: str) -> str:
@@ -59,15 +51,9 @@ def localization_json(found: Localization, timestamp: str) -> str:
     return json_text({"schema_version": SCHEMA_VERSION, "timestamp": timestamp, **found.to_dict()})
 
 
-def localization_text(found: Localization, *, width: int = WIDTH) -> str:
-    """Return a few lines for a terminal; the first one names the place and the error."""
-    return "\n".join([f"{found.cell}: {_headline(found)}", *labelled(_facts(found), width=width)])
-
-
-def localization_markdown(found: Localization) -> str:
-    """Return the same as Markdown."""
-    facts = (f"- {label}: {markdown(text, longest=600)}" for label, text in _facts(found))
-    return "\n".join([f"{code(found.cell)}: **{markdown(_headline(found))}**", "", *facts])
+def answer_of(found: Localization) -> Answer:
+    """Return the place and the error, and the facts behind them."""
+    return Answer(cell=found.cell, text=_headline(found), facts=_facts(found))
 
 
 def _headline(found: Localization) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from hwcompat.generators.models.classifier import classify_type
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import Cell, parsed
-from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.command_line import note
 from hwcompat.hardware.command_names import own_command
 from hwcompat.hardware.detection import detect, targets
 from hwcompat.hardware.errors import NothingMatched, echo
@@ -20,13 +20,14 @@ from hwcompat.hardware.evidence.latest import read_latest
 from hwcompat.hardware.evidence.store import read_folder
 from hwcompat.hardware.evidence.writer import new_run_id, now
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT
-from hwcompat.hardware.plain_text import WIDTH, json_text, labelled
+from hwcompat.hardware.plain_text import json_text
 from hwcompat.plugins.triage.remedies.try_remedies import CellTried, TrialState, TriedRemedy, Workplace, try_cell
-from hwcompat.reports.delivery import print_or_write
+from hwcompat.reports.delivery import SUFFIXES, print_or_write
+from hwcompat.reports.document import COMMAND, Answer, Block, document
 from hwcompat.reports.finding import COSTS
 from hwcompat.reports.progress_bar import working_on
 from hwcompat.reports.report_request import Request
-from hwcompat.reports.text import code, json_values, markdown
+from hwcompat.reports.text import json_values
 
 FOLDER = OUTPUT / "remedies"
 """The folder of the evidence of tries: one folder for each run, apart from the user's evidence."""
@@ -34,7 +35,6 @@ FOLDER = OUTPUT / "remedies"
 SCHEMA_VERSION = 1
 NOT_TURNED = 1
 _SHOWN = 5
-_WRITE = "Write"
 _SAID = {
     TrialState.TURNED: "fixed it",
     TrialState.BETTER: "better, not fixed",
@@ -62,14 +62,11 @@ def try_remedies(request: Request, names: Sequence[str]) -> int:
         note(f"{cell.id}: baseline, then each fix")
         with working_on("running the cell"):
             found.append(try_cell(cell, place, here=here, on_note=note))
-    form, name = request.file_format, "remedies.md"
-    if form == "json":
-        text, name = remedies_json(found, str(folder), now()), "remedies.json"
-    elif form == "markdown":
-        text = remedies_markdown(found, str(folder))
-    else:
-        text = remedies_text(found, str(folder), width=terminal_width())
-    print_or_write(f"{text}\n", request.output_dir, name)
+    form, where = request.file_format, str(folder)
+    text = (
+        f"{remedies_json(found, where, now())}\n" if form == "json" else document(remedies_blocks(found, where), form)
+    )
+    print_or_write(text, request.output_dir, f"remedies.{SUFFIXES[form]}")
     return exit_code(found)
 
 
@@ -116,30 +113,17 @@ def _nothing_matches(pattern: str, failing: Sequence[str], evidence: Path | None
 # Results as text, Markdown and JSON (`schemas/remedies.json`)
 
 
-def remedies_text(cells: Sequence[CellTried], folder: str, *, width: int = WIDTH) -> str:
-    """Return the answer for each cell, how to apply the smallest change that fixed it, and all tries."""
-    lines = [_count_text(cells)] if len(cells) > 1 else []
+def remedies_blocks(cells: Sequence[CellTried], folder: str) -> Iterator[Block]:
+    """Yield the answer for each cell, with how to apply the smallest change that fixed it, and all tries."""
+    if len(cells) > 1:
+        yield f"{_count_fixed(cells)} of {len(cells)} cells fixed."
     for one in cells:
-        lines += [f"{one.cell.id}: {_answer(one)}", *labelled(_facts(one), width=width)]
-    return "\n".join([*lines, f"Evidence of the tries: {folder}"])
-
-
-def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
-    """Return the same as Markdown, with a heading for each cell."""
-    lines = ["# Remedies", "", f"{_count_text(cells)} Evidence of the tries: {code(folder)}."]
-    for one in cells:
-        lines += ["", f"## {code(one.cell.id)}", "", f"{markdown(_answer(one), longest=600)}", ""]
-        for label, text in _facts(one):
-            lines.append(f"- {label}: {code(text) if label == _WRITE else markdown(text, longest=600)}")
-    return "\n".join(lines)
+        yield Answer(cell=one.cell.id, text=_answer(one), facts=_facts(one))
+    yield f"Evidence of the tries: {folder}"
 
 
 def _count_fixed(cells: Sequence[CellTried]) -> int:
     return sum(1 for one in cells if one.smallest)
-
-
-def _count_text(cells: Sequence[CellTried]) -> str:
-    return f"{_count_fixed(cells)} of {len(cells)} cell{'' if len(cells) == 1 else 's'} fixed."
 
 
 def _answer(one: CellTried) -> str:
@@ -159,7 +143,7 @@ def _facts(one: CellTried) -> list[tuple[str, str]]:
     facts = []
     if found := one.smallest:
         cost = found.step.remedy.cost
-        facts = [(_WRITE, write_of(found)), ("Cost", "; ".join(f"{name}: {cost[name]}" for name in COSTS))]
+        facts = [(COMMAND, write_of(found)), ("Cost", "; ".join(f"{name}: {cost[name]}" for name in COSTS))]
     facts.append(("Unchanged", f"{one.error_type}, {one.why}"))
     facts += [("Tried", f"{tried.step.id}: {_result_text(tried)}") for tried in one.tried]
     if one.not_tried:

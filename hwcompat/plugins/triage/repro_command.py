@@ -70,13 +70,11 @@ def report_repro(request: Request, text: str) -> int:
         captured, judgement = make_repro(cell, _evidence(request), folder)
     if request.format == "markdown":
         click.echo((folder / README).read_text(encoding="utf-8"), nl=False)
-        return 0 if judgement.same else 1
-    said = "reproduced the same way" if judgement.same else "NOT reproduced the same way"
-    click.echo(f"{cell.id}, {captured.check}: {said}")
-    click.echo(f"  {judgement.why}")
-    click.echo(f"  {folder / SCRIPT}")
-    click.echo(f"  {folder / README}" + ("" if judgement.same else ", which says so"))
-    return 0 if judgement.same else 1
+        return int(not judgement.same)
+    said, so = ("reproduced", "") if judgement.same else ("NOT reproduced", ", which says so")
+    click.echo(f"{cell.id}, {captured.check}: {said} the same way\n  {judgement.why}")
+    click.echo(f"  {folder / SCRIPT}\n  {folder / README}{so}")
+    return int(not judgement.same)
 
 
 def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[CapturedFailure, ReproMatch]:
