@@ -6,6 +6,7 @@ Evidence in memory takes the same way.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -80,6 +81,15 @@ class Latest:
     def to_frame(self) -> pandas.DataFrame:
         """Return a table with a row for each of `checks`, with the fields of `CheckLine`."""
         return data_frame(map(vars, self.checks), [one.name for one in fields(CheckLine)])
+
+    @functools.cached_property
+    def cleared(self) -> Mapping[str, tuple[str, str]]:
+        """When a user last ended the quarantine of a flaky cell, and why, by cell."""
+        runs = sorted(self.others.other_runs, key=lambda run: run.started_at)
+        now = latest_moment()
+        return {
+            cell: (run.started_at, why) for run in runs if run.started_at <= now for cell, why in run.cleared.items()
+        }
 
 
 def read_latest(

@@ -92,8 +92,6 @@ def test_a_mistake_is_one_line_on_stderr_with_its_exit_code(capsys):
         ("--model bert --device cpu --select gpt2/* --list", 5, "bert/fill-mask/cpu/float32"),
         ("--model \x1b[31m --device cpu", 4, "\\x1b[31m"),
         ("--check no-such-folder", 4, "isn't a folder of suites"),
-        ("--model bert --update-expected --run", 4, "--update-expected needs --config"),
-        ("--model bert --update-expected --config hwcompat.toml", 4, "No such option '--update-expected'"),
     ):
         found, out, err = door(capsys, *words.split(" ") if words else ())
         assert (found, out) == (code, ""), words
