@@ -292,14 +292,6 @@ def test_a_host_that_cannot_be_used_is_an_error_with_its_cause(command_line: Com
         assert not (tmp_path / "suites").exists(), "nothing was begun"
 
 
-def test_a_host_is_no_option_and_no_code(command_line: CommandLine, lab: Lab, tmp_path: Path):
-    for host in ("-oProxyCommand=touch planted", "lab;touch planted"):
-        ran = command_line.run(tmp_path, f"--host={host}", "--model", "bert", "--run", env=lab.ssh(), cwd=tmp_path)
-        assert ran.code == 4
-        assert not (tmp_path / "planted").exists()
-        assert not (lab.home / "planted").exists()
-
-
 @pytest.mark.extended
 def test_words_for_that_machine_are_data_there(command_line: CommandLine, lab: Lab, tmp_path: Path):
     ran = command_line.run(

@@ -188,15 +188,3 @@ def test_the_first_lock_is_what_was_measured_and_holds_from_then_on(repository: 
     assert added.split() == ["[expected]", f'"{CELL}"', "=", '"high"']
     outcomes = {line.outcome for line in read_folder(repository.folder / "build/evidence").checks}
     assert outcomes == {Outcome.PASSED}
-
-
-def test_the_files_timeout_is_that_of_its_cells(repository: Repository) -> None:
-    with repository.project.open("a", encoding="utf-8") as file:
-        file.write('\n[[timeout]]\ncells = "vit/*/simulated/*"\nseconds = 5\n')
-    where = ("--evidence", "build/evidence", "--report-dir", "build/reports")
-    hung = repository.door(*ONE_CELL, "--run", *where, env={FAULT_VARIABLE: "hang:aten.convolution"})
-    assert hung.code == 1
-    checks = read_folder(repository.folder / "build/evidence").checks  # the CPU's too: failures are compared with it
-    lines = {line.check_name: line for line in checks if line.requested_target == "simulated"}
-    assert lines["matches_reference"].outcome is Outcome.TIMEOUT
-    assert "5 s" in lines["matches_reference"].error_message

@@ -102,7 +102,7 @@ def test_broken_weights_are_one_line(saved: Path, tmp_path: Path) -> None:
     lying = struct.pack("<Q", len(header)) + header + b"\0" * 100
     for data in (weights.read_bytes()[: weights.stat().st_size // 2], struct.pack("<Q", 2**62), lying):
         weights.write_bytes(data)
-        with pytest.raises(BrokenInput, match="cannot be loaded.*SafetensorError") as caught:
+        with pytest.raises(BrokenInput, match=r"cannot be loaded.*SafetensorError") as caught:
             derive.derive_checkpoint(folder)
         assert "\n" not in str(caught.value)
     weights.unlink()
