@@ -98,28 +98,6 @@ def test_reading_a_folder_never_fails_and_both_ways_come_to_the_same(fuzz: Any, 
             evidence.checks()
 
 
-@pytest.mark.fuzz(12)
-def test_what_is_no_plain_file_is_never_waited_for(fuzz: Any, place: Path) -> None:
-    folder = place / "evidence"
-
-    for hostile in fuzz:
-        shutil.rmtree(folder, ignore_errors=True)
-        write(folder, files())
-        name = hostile.choice(("20260101T000000Z-0a1b2c-2.jsonl", "20260103T000000Z-aaaaaa-1.jsonl", "x.parquet"))
-        kind = hostile.trap(folder / name, place)
-        if kind == "a terabyte of holes":
-            (folder / name).unlink()  # read to its end as what it says it is: there is no trick in it but its size
-            continue
-
-        def read() -> int:
-            refused_or(merge_evidence, folder, place / "other")
-            found = refused_or(read_folder, folder)
-            refused_or(read_latest, folder)
-            return -1 if found is None else len(found.checks)
-
-        assert limited(read) in (-1, 12, 24)
-
-
 def test_a_line_without_an_end_takes_no_memory(place: Path) -> None:
     path = place / "20260101T000000Z-0a1b2c-1.jsonl"
     with path.open("wb") as file:

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hostile import TRAPS, Hostile, clear
+from hostile import Hostile
 from made_evidence import files, write
 from readers import check_html, check_json, check_markdown, check_terminal
 from watched import Sentinel, limited, refused_or
@@ -292,22 +292,3 @@ def test_compacted_evidence_with_other_bytes_is_read_or_refused(fuzz: Any, place
         path.write_bytes(hostile.bytes(whole))
         limited(lambda: bool(refused_or(read_folder, place)), memory=5 << 30)
         limited(lambda: bool(refused_or(read_latest, place)), memory=5 << 30)
-
-
-READERS: dict[str, Callable[[Path], Any]] = {
-    "baseline": read_baseline,
-    "matrix": read_matrix,
-    "stress": load_stress,
-    "coverage": read_report,
-    "packed": read_shipped,
-}
-
-
-def test_no_trap_is_waited_for(place: Path) -> None:
-    for trap, make in TRAPS.items():
-        make(place / "kept.json", place.parent)
-        for reader, read in READERS.items():
-            # Nothing is in an empty one; what isn't packed ends at its first byte.
-            if reader != "packed" or trap not in ("empty", "a terabyte of holes"):
-                assert limited(read, place / "kept.json") is None, (reader, trap)
-        clear(place / "kept.json")

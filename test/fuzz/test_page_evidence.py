@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import TRAPS
 from made_page import made_page, saved, written
-from watched import Sentinel, Surroundings, limited, refused_or
+from watched import Sentinel, Surroundings, refused_or
 
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import SEALS, keep_seal, read_seal
@@ -73,10 +72,3 @@ def test_a_seal_is_its_own_hash_or_refused(fuzz: Any, place: Path, sentinel: Sen
         assert refused_or(read_seal, place, kept.stem) is None
         assert refused_or(read_seal, place, hostile.name()) is None
         assert refused_or(read_seal, place, "../../outside") is None
-
-
-def test_no_trap_is_waited_for(place: Path) -> None:
-    (place / SEALS).mkdir()
-    for number, make in enumerate(TRAPS.values()):
-        make(place / SEALS / f"{str(number) * 64}.json", place.parent)
-        assert limited(read_seal, place, str(number) * 64) is None

@@ -140,12 +140,3 @@ def test_tricks_of_size_and_depth_are_refused_at_once(place: Path) -> None:
     ):
         path.write_text(text)
         assert limited(read_project, path, memory=400 << 20) is None, text[:10]
-
-
-@pytest.mark.fuzz(8)
-def test_what_is_no_plain_file_is_refused(fuzz: Any, place: Path) -> None:
-    path = place / "hwcompat.toml"
-
-    for hostile in fuzz:
-        hostile.trap(path, place.parent)
-        assert limited(read_project, path) is None

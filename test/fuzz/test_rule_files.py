@@ -61,10 +61,3 @@ def test_tricks_of_size_and_depth_are_refused_at_once(place: Path) -> None:
     for text in (*deep, *large):
         (place / "mine.toml").write_text(text)
         assert limited(read_rules, place / "mine.toml", memory=300 << 20) is None, text[:8]
-
-
-@pytest.mark.fuzz(8)
-def test_what_is_no_plain_file_is_refused(fuzz: Any, place: Path) -> None:
-    for hostile in fuzz:
-        hostile.trap(place / "mine.toml", place.parent)
-        assert not limited(read_rules, place / "mine.toml")
