@@ -227,19 +227,6 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     _all_passed(_same(lab, resumed))
 
 
-@pytest.mark.extended
-def test_a_device_that_is_not_there_is_no_pass(
-    command_line: CommandLine, lab: Lab, tmp_path: Path, without_cuda: None
-):
-    words = lab.words("--model", "bert", "--device", "cuda", "--run")
-    ran = command_line.run(tmp_path, *words, env=lab.ssh())
-    assert ran.code == 1
-    assert "cuda isn't available on lab" in ran.error
-    assert Outcome.PASSED not in ran.outcomes("bert/fill-mask/cuda/float32").values()
-    allowed = command_line.run(tmp_path / "allowed", *words, "--allow-fallback", env=lab.ssh())
-    assert allowed.code == 0, allowed.err
-
-
 def test_auto_and_the_list_of_devices_are_of_that_machine(command_line: CommandLine, lab: Lab, tmp_path: Path):
     listed = command_line.run(tmp_path, *lab.words("--list-devices", "--format", "json"), env=lab.ssh())
     assert listed.code == 0, listed.err
@@ -255,21 +242,6 @@ def _without_torch() -> str:
     if done.returncode == 0:
         pytest.skip("the Python that this one was made from has torch too")
     return str(python)
-
-
-def test_a_machine_that_is_not_ready_is_refused_before_anything_is_copied(
-    command_line: CommandLine, lab: Lab, tmp_path: Path
-):
-    (lab.home / "blocked").write_text("a file where a folder should be")
-    bare = ("--host-python", _without_torch(), "--model", "bert", "--device", "cpu", "--run")
-    for host, parts in (
-        ("lab:blocked/here", ("nothing was copied", "can't be written (--host lab:FOLDER names another)")),
-        ("lab", ("lab isn't ready", "torch, transformers", "--host-python PATH")),
-    ):
-        ran = command_line.run(tmp_path / host.partition(":")[2], "--host", host, *bare, env=lab.ssh())
-        assert ran.code == 4
-        assert [part for part in parts if part not in ran.error] == []
-    assert not (lab.folder / "bundles").exists()
 
 
 def test_a_host_that_cannot_be_used_is_an_error_with_its_cause(command_line: CommandLine, lab: Lab, tmp_path: Path):
