@@ -94,6 +94,8 @@ def test_real_weights_of_a_checkpoint_are_named_and_not_packed(planned: Any, tmp
     profile = replace(planned[0].profile, folder=tmp_path)
     files = bundle_files("suite", [replace(planned[0], profile=profile)], VERSIONS)
     assert b"doesn't contain checkpoints" in files["README.md"]
+    assert f"It needs:\n{planned[0].cell.model}" in files["README.md"].decode()
+    assert max(map(len, files.values())) < 1_000_000
 
 
 def test_a_bundle_whose_checking_code_was_edited_is_a_modified_checker(unpacked: Path) -> None:
