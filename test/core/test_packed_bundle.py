@@ -76,6 +76,9 @@ def test_a_bundle_has_the_same_bytes_and_is_a_zip_file(planned: Any, archive: by
     names = write_bundle(tmp_path / "new" / "suite.zip", planned, VERSIONS)
     assert (tmp_path / "new" / "suite.zip").read_bytes() == archive
     assert {"run.py", "README.md", "bundle.json", "suites/conftest.py", "hwcompat/hardware/compare.py"} <= set(names)
+    files = bundle_files("suite", planned, VERSIONS)
+    own = [data.decode() for name, data in files.items() if not name.startswith("hwcompat/")]
+    assert not any("torch==" in text or str(Path(__file__).parents[2]) in text for text in own)
     for name in ("suite.tar", "..zip", "suite"):
         with pytest.raises(UsageError, match="isn't a zip file"):
             write_bundle(tmp_path / name, planned, VERSIONS)

@@ -146,22 +146,6 @@ def test_a_failure_comes_is_accepted_goes_and_its_entry_has_to_go_too(repository
     assert repository.ci(*SUBSET).code == 0
 
 
-@pytest.mark.extended
-def test_an_acceptance_ends_with_its_day_and_covers_no_other_failure(repository: Repository) -> None:
-    assert repository.door(*ONE_CELL).code == 0
-    repository.accept(date.today() - timedelta(days=1))
-    over = repository.ci(*ONE_CELL, env=BROKEN)
-    assert over.code == 1
-    assert "accepted only until" in over.says("ran out")
-
-    text = repository.project.read_text()
-    repository.project.write_text(text.replace(f"until = {date.today() - timedelta(days=1)}", "until = 2999-12-31"))
-    other = repository.ci(*ONE_CELL, env={FAULT_VARIABLE: "oom:aten.convolution"})
-    assert other.code == 1
-    assert "matches_reference ran out of memory" in other.says("worse")
-    assert not other.says("accepted")
-
-
 def test_a_suite_that_is_not_what_would_be_generated_stops_ci_before_anything_runs(repository: Repository) -> None:
     assert repository.door(*ONE_CELL).code == 0
     (suite,) = (repository.folder / "tests/hwcompat").glob("test_*.py")
