@@ -24,6 +24,7 @@ class Options:
     priority: str | None = None
     architectures: tuple[str, ...] = ()
     config: Path | None = None
+    rules: tuple[Path, ...] = ()
     devices: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     dims: str = "tiny"

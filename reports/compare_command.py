@@ -23,11 +23,9 @@ from hwcompat.hardware.plain_text import one_line
 from .comparison.cell_changes import alike, compare_last_green, compare_sides, since_green
 from .comparison.comparison_result import RunComparison, Side, when
 from .comparison.comparison_text import comparison_text
-from .delivery import print_or_write
+from .delivery import SUFFIXES, print_or_write
 from .progress_bar import working_on
 from .report_request import Request
-
-_SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
 
 
 def compare(request: Request, names: Sequence[str]) -> int:
@@ -54,7 +52,7 @@ def compare(request: Request, names: Sequence[str]) -> int:
                 f"skipped {len(broken)} broken line(s) of evidence; {first.file}, line {first.number}: {first.reason}"
             )
     text = comparison_text(found, request.format, width=terminal_width())
-    print_or_write(text, request.output_dir, f"comparison.{_SUFFIXES[request.format]}")
+    print_or_write(text, request.output_dir, f"comparison.{SUFFIXES[request.format]}")
     return int(found.met(request.fail_on) > 0)
 
 

@@ -8,24 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.command_line import note
 from hwcompat.hardware.errors import BrokenInput, echo
 from hwcompat.hardware.evidence.writer import now
-from hwcompat.hardware.plain_text import WIDTH, json_text, one_line, size_text
+from hwcompat.hardware.plain_text import json_text, one_line, size_text
 from hwcompat.hardware.redaction import redact
 
-from .delivery import print_or_write
+from .delivery import SUFFIXES, print_or_write
 from .diagnose_text import TextDiagnosis, diagnose_text
-from .document import Block, Heading, text_document
-from .finding import ANY_TARGET, Finding, Severity, count
+from .document import Block, Heading, document
+from .finding import ANY_TARGET, Severity, count
 from .report_request import Request
-from .text import advice_markdown, markdown
 
 STDIN = "-"
 
 _MOST = 4 * 2**20
 _BEGINNING = 2**20
-_SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
 
 
 def diagnose_pasted(request: Request, source: str) -> int:
@@ -39,11 +37,8 @@ def diagnose_pasted(request: Request, source: str) -> int:
         raise BrokenInput(f"{_name(source)} is empty", fix="Use a traceback or the end of a log.")
     timestamp = now()
     found = _redacted(diagnose_text(text, source=_name(source), timestamp=timestamp))
-    if form == "json":
-        text = diagnosis_json(found, timestamp)
-    else:
-        text = diagnosis_markdown(found) if form == "markdown" else diagnosis_text(found, width=terminal_width())
-    print_or_write(text, request.output_dir, f"diagnosis.{_SUFFIXES[form]}")
+    text = diagnosis_json(found, timestamp) if form == "json" else document(diagnosis_blocks(found), form)
+    print_or_write(text, request.output_dir, f"diagnosis.{SUFFIXES[form]}")
     limit = Severity(request.fail_on).rank
     return int(any(finding.severity.rank >= limit for finding in found.findings))
 
@@ -105,22 +100,18 @@ _NOTHING = "No failure was found."
 _NOT_UNDERSTOOD = "No known pattern matches these lines. Their findings are guesses:"
 
 
-def diagnosis_text(found: TextDiagnosis, *, width: int = WIDTH) -> str:
-    """Return the diagnosis for a terminal of `width` columns, ending in a newline."""
-    return text_document(_blocks(found), width)
-
-
-def _blocks(found: TextDiagnosis) -> Iterator[Block]:
+def diagnosis_blocks(found: TextDiagnosis) -> Iterator[Block]:
+    """Yield the findings with what to do, and the lines that weren't understood."""
     yield Heading(level=1, text=f"Diagnosis of {found.source}")
     yield _summary(found)
     for finding in found.findings:
         where = "" if finding.hardware_type == ANY_TARGET else f" on {finding.hardware_type}"
         yield Heading(level=2, text=f"{finding.severity}: {finding.error_type.replace('_', ' ')}{where}")
         yield finding.message
-        yield _confidence(finding)
+        yield f"Confidence: {finding.confidence}." + (f" Cells: {len(finding.cells)}." if finding.cells else "")
         if finding.recommendations:
             yield "What to do:"
-            yield [f"{number}. {text}" for number, text in enumerate(finding.recommendations, 1)]
+            yield finding.recommendations
     if found.not_understood:
         yield Heading(level=2, text="Not understood")
         yield _NOT_UNDERSTOOD
@@ -133,35 +124,6 @@ def _summary(found: TextDiagnosis) -> str:
     head = f"{found.lines:,} lines read. {f'Findings: {counts}.' if counts else _NOTHING}"
     names = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     return head + (f" Versions in the text: {names}." if names else "")
-
-
-def _confidence(finding: Finding) -> str:
-    return f"Confidence: {finding.confidence}." + (f" Cells: {len(finding.cells)}." if finding.cells else "")
-
-
-def diagnosis_markdown(found: TextDiagnosis) -> str:
-    """Return a Markdown document that ends in a newline; pasted text is escaped."""
-    parts = [
-        f"# Diagnosis of {markdown(found.source)}",
-        markdown(_summary(found), longest=2_000),
-        *(_section(finding) for finding in found.findings),
-    ]
-    if found.not_understood:
-        listed = "\n".join(f"- {markdown(line, longest=460)}" for line in found.not_understood)
-        parts.append(f"## Not understood\n\n{_NOT_UNDERSTOOD}\n\n{listed}")
-    return "\n\n".join(parts) + "\n"
-
-
-def _section(finding: Finding) -> str:
-    kind = markdown(finding.error_type.replace("_", " "))
-    where = "" if finding.hardware_type == ANY_TARGET else f" on {markdown(finding.hardware_type)}"
-    advice = [f"{number}. {advice_markdown(text)}" for number, text in enumerate(finding.recommendations, 1)]
-    parts = [
-        f"## {finding.severity}: {kind}{where}",
-        markdown(finding.message, longest=800, opens_block=True),
-        _confidence(finding),
-    ]
-    return "\n\n".join([*parts, *(["What to do:\n\n" + "\n".join(advice)] if advice else [])])
 
 
 def diagnosis_object(found: TextDiagnosis, timestamp: str) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hwcompat.hardware.plain_text import WIDTH, one_line, printable, wrapped
+from hwcompat.hardware.command_line import terminal_width
+from hwcompat.hardware.plain_text import WIDTH, labelled, one_line, printable, wrapped
 
-from .text import escaped_table, markdown
+from .text import advice_markdown, code, escaped_table, markdown
 
 _LONGEST = 100_000
 _NARROWEST_NAME = 14
@@ -34,8 +35,23 @@ class Table:
     short: Sequence[str] = ()
 
 
-Block = Heading | Table | str | list[str]
-"""A text is a paragraph, a list of texts is a list."""
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer for a cell, and the facts behind it as labels and texts. A text of the label `COMMAND` is code."""
+
+    cell: str
+    text: str
+    facts: Sequence[tuple[str, str]]
+
+
+COMMAND = "Apply"
+Block = Heading | Table | Answer | str | list[str] | tuple[str, ...]
+"""A text is a paragraph, a list of texts is a list, a tuple of texts are steps with commands in backticks."""
+
+
+def document(blocks: Iterable[Block], form: str, width: int | None = None) -> str:
+    """Return the blocks as `markdown`, or as text as wide as the terminal, ending in a newline."""
+    return markdown_document(blocks) if form == "markdown" else text_document(blocks, width or terminal_width())
 
 
 def markdown_document(blocks: Iterable[Block]) -> str:
@@ -50,6 +66,14 @@ def _markdown(block: Block) -> str:
         return f"{'#' * block.level} {markdown(block.text)}"
     if isinstance(block, list):
         return "\n".join(f"- {markdown(item, longest=_LONGEST, opens_block=True)}" for item in block)
+    if isinstance(block, tuple):
+        return "\n".join(f"{number}. {advice_markdown(text)}" for number, text in enumerate(block, 1))
+    if isinstance(block, Answer):
+        facts = (
+            f"- {name}: {code(said) if name == COMMAND else markdown(said, longest=_LONGEST)}"
+            for name, said in block.facts
+        )
+        return "\n".join([f"## {code(block.cell)}", "", markdown(block.text, longest=_LONGEST), "", *facts])
     table = escaped_table(block.headings, block.rows, longest=_LONGEST)
     numbers = f"|---|{'---:|' * (len(block.headings) - 1)}"
     return table.replace(f"|{'---|' * len(block.headings)}", numbers, 1) if block.short else table
@@ -69,11 +93,16 @@ def _lines(block: Block, width: int) -> Iterator[str]:
         yield text
         if block.level in _SIGNS:
             yield _SIGNS[block.level] * len(text)
+    elif isinstance(block, Answer):
+        yield f"{block.cell}: {block.text}"
+        yield from labelled(block.facts, width=width)
     elif isinstance(block, str):
         yield from wrapped(_flat(block), width=width)
     elif isinstance(block, Table) and block.short:
         yield from _numbers([block.short, *block.rows], max(width, WIDTH))
     else:
+        if isinstance(block, tuple):
+            block = [f"{number}. {text}" for number, text in enumerate(block, 1)]
         items = block if isinstance(block, list) else (_row_text(block.headings, row) for row in block.rows)
         for item in items:
             yield from wrapped(_flat(item), width=width, start="  ", indent="    ")

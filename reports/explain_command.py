@@ -106,14 +106,17 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
     """Return the chain behind a cell's prediction as indented lines, with what was measured."""
     said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
     if measured:
-        said.append(("Measured", f"{measured.level} ({measured.basis}): {'; '.join(texts(measured.reasons[:2]))}"))
+        cleared = [one for one in measured.reasons if one.code == "cleared"]
+        shown = "; ".join(texts([one for one in measured.reasons if one not in cleared][:2]))
+        said.append(("Measured", f"{measured.level} ({measured.basis}): {shown}"))
+        said += [("Flaky", text) for text in texts(cleared)]
     if (refusal := refusal_of(cell.model, cell.task)) is not None:
         said.append(("No recipe", refusal.cause))
     for link in chain.links:
         level = f"at most {link.rule.level}" if link.rule.limit else str(link.rule.level)
         said.append((link.role.capitalize(), f"{level}: {link.rule.reason}"))
         said += [("", f"because {asked.text}") for asked in link.asked]
-        said.append(("", f"rule {link.rule.id} in {link.rule.file}, see {link.rule.source}"))
+        said.append(("", f"rule {link.rule.id.partition('@')[0]} in {link.rule.file}, see {link.rule.source}"))
     if not chain.links:
         said.append(("Rules", reason_text(predicted.reasons[0])))
     said += [("Changed by" if i == 0 else "", text) for i, text in enumerate(chain.changes)]

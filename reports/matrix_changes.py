@@ -14,7 +14,7 @@ from hwcompat.generators.compatibility.verdict import Basis, Level
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.plain_text import json_text
 
-from .document import Block, Heading, Table, markdown_document, text_document
+from .document import Block, Heading, Table, document
 from .reason_text import texts
 from .saved_reports import read_kept
 
@@ -242,8 +242,7 @@ def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = 
         raise UsageError(f"changes can't be written as {format}", fix="Use --format table, markdown or json.")
     if format == "json":
         return json_text(found.to_dict(fail_on)) + "\n"
-    blocks = _blocks(found, fail_on)
-    return markdown_document(blocks) if format == "markdown" else text_document(blocks, width)
+    return document(_blocks(found, fail_on), format, width)
 
 
 def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:

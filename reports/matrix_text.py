@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hwcompat.generators.compatibility.matrix import Matrix
 from hwcompat.generators.compatibility.matrix_groups import GROUPS, GroupCell
+from hwcompat.generators.compatibility.rules import own_files
 from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
 from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
@@ -84,6 +85,8 @@ def matrix_text(
         else [text_table(table[0], table[1:], "github")]
     )
     if legend:
+        own = own_files(id_ for row in matrix.rows for one in row.verdicts.values() for id_ in one.rule_ids)
+        parts += [f"Rules of your own count: {', '.join(own)}"] if own else []
         parts += _legend(notes, max(width, NARROWEST)) if format == "table" else _markdown_legend(notes)
     return "\n\n".join(parts) + "\n"
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _WIDEST = 100
+_REDRAWN_S = 1.0
 
 
 def progress_on(stream: TextIO) -> Progress:
@@ -44,7 +45,7 @@ def working_on(text: str) -> Iterator[None]:
 class ProgressBar(Progress):
     """Lines of a fixed layout that are redrawn. They respect NO_COLOR and narrow terminals, as rich does."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, pace: Pace | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
@@ -57,7 +58,8 @@ class ProgressBar(Progress):
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._pace = Pace()
+        self._pace = pace or Pace()
+        self._drawn = 0.0
         self._counts: Counter[Outcome] = Counter()
         self._workers: list[tuple[str, str]] = []
         """The cell and the check of each worker; a free worker has empty texts."""
@@ -71,6 +73,10 @@ class ProgressBar(Progress):
         self._pace.began(suite.cell.id)
         self._workers[self._worker_of(suite.cell.id)] = (suite.cell.id, check)
         self._show()
+
+    def waiting(self) -> None:
+        if self._pace.running and self._pace.now() - self._drawn >= _REDRAWN_S:
+            self._show()
 
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
         self._pace.ended(suite.cell.id)
@@ -93,6 +99,7 @@ class ProgressBar(Progress):
     def _show(self) -> None:
         from rich.console import Group
 
+        self._drawn = self._pace.now()
         self._live.update(Group(self._total(), self._worker_lines()), refresh=True)
 
     def _total(self) -> RenderableType:

@@ -125,7 +125,7 @@ def _flaky(reason: Reason) -> str:
     runs_needed = level_rules().clean_runs
     return (
         f"flaky and quarantined: it passed and failed in runs without a recorded difference ({shown}); "
-        f"{runs_needed} clean runs in a row end the quarantine"
+        f"{runs_needed} clean runs in a row end the quarantine, or `hwcompat evidence clear-flaky`"
     )
 
 

@@ -41,7 +41,13 @@ class Request:
     fail_on: str = "error"
     baseline: Path | None = None
     anonymise_models: bool = False
+    rules: tuple[Path, ...] = ()
     remote: Address | None = None
+
+    @property
+    def file_format(self) -> str:
+        """The format of what is printed; a text that is written to a file is Markdown."""
+        return "markdown" if self.output_dir and self.format == "text" else self.format
 
     @property
     def has_action(self) -> bool:

@@ -270,10 +270,12 @@ class HardwareCompatibilityReporter:
             self.add_error(ANY_TARGET, "broken_evidence", f"{name}: {len(why)} broken; {why[0]}", component=component)
             for name, why in by_file.items()
         ]
-        for cell_id, runs in flaky_cells(self.latest).items():
-            cell = Cell.parse(cell_id)
-            text = reason_text(Reason.of("flaky", runs=runs))
-            found.append(self.add_error(str(cell.target), "flaky", f"{cell_id}: {text}", model_name=cell.model))
+        flaky = {cell: Reason.of("flaky", runs=runs) for cell, runs in flaky_cells(self.latest).items()}
+        cleared = {one.id: why for one in self.cells for why in one.verdict.reasons if why.code == "cleared"}
+        for kind, reasons in (("flaky", flaky), ("flaky_cleared", cleared)):
+            for cell_id, why in reasons.items():
+                cell, text = Cell.parse(cell_id), f"{cell_id}: {reason_text(why)}"
+                found.append(self.add_error(str(cell.target), kind, text, model_name=cell.model))
         for target, model, text in modified_checkers(self.cells):
             found.append(self.add_error(target, "modified_checker", text, model_name=model))
         for run_id in self.latest.unfinished:

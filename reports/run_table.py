@@ -77,7 +77,7 @@ def last_line(result: JobResult, report: Path, *, is_terminal: bool = False) -> 
     counts = [f"{number} of {total} cell{'' if total == 1 else 's'} {verb}"]
     counts += [f"{in_part} in part"] if in_part else []
     counts += [f"{unknown} unknown"] if unknown else []
-    command = _next_command(failing) or _next_for_unknown(result.cells)
+    command = _next_command(failing) or ("hwcompat doctor" if any(one.substituted for one in result.cells) else "")
     parts = [", ".join(counts), f"report {report}", *([f"next: {as_runnable(command)}"] if command else [])]
     console = _console(_LOG_WIDTH, is_terminal=is_terminal)
     _print_lines(
@@ -152,10 +152,6 @@ def _is_unknown(cell: CellResult) -> bool:
     return cell.untrusted or cell.verdict.level is Level.UNKNOWN
 
 
-def _is_interrupted(cell: CellResult) -> bool:
-    return bool(cell.lines) and all(line.error_type == "interrupted" for line in cell.lines)
-
-
 def _causes(cells: Sequence[CellResult], findings: Sequence[Finding]) -> list[_Cause]:
     """Return the causes of all cells that fail or whose results are unknown, in the order of the cells."""
     found: dict[tuple[str, ...], _Cause] = {}
@@ -195,7 +191,7 @@ def _without_finding(cell: CellResult) -> tuple[str, list[str], list[str]]:
         texts = [f"The checks ran on {actual}. They don't count as a pass on {target}."]
         remedies = [f"See what is missing: {as_runnable('hwcompat doctor')}"]
         return f"{target} isn't available: {cell.substituted}", texts, remedies
-    if _is_interrupted(cell):
+    if cell.lines and all(line.error_type == "interrupted" for line in cell.lines):
         return "not run: the run was interrupted", [], []
     reasons, _ = explained(cell.verdict)
     title = reasons[0] if reasons else "no result"
@@ -222,10 +218,6 @@ def _next_command(failing: Sequence[CellResult]) -> str:
             if any(line.outcome.is_failure and stage in (None, line.stage) for line in cell.lines):
                 return f"hwcompat {command} {cell.verdict.cell}"
     return ""
-
-
-def _next_for_unknown(cells: Sequence[CellResult]) -> str:
-    return "hwcompat doctor" if any(cell.substituted for cell in cells) else ""
 
 
 # Notes

@@ -2,7 +2,8 @@
 
 A result expires with versions, revisions, its recipe, its suite or its tolerance. A cell is flaky if one of its
 checks passed and failed although nothing that is recorded differs. It stays quarantined until something recorded
-changes, or until the check passes in `clean_runs` (levels.toml) runs in a row. A failure stays a failure.
+changes, until the check passes in `clean_runs` (levels.toml) runs in a row, or until a user ends it with a reason. A
+failure stays a failure.
 """
 
 from __future__ import annotations
@@ -130,8 +131,8 @@ def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyTy
 
     Two results have the same condition if machine, accelerator, suite, conditions, modeling files and the versions
     that the target depends on are equal; the newest condition of a check counts. Runs without versions, runs of a
-    modified checker and results that today's tolerance decides differently are left out. `own_limits` are a project's
-    tolerances by cell id.
+    modified checker, results that today's tolerance decides differently and results from before a user ended the
+    quarantine are left out. `own_limits` are a project's tolerances by cell id.
     """
     lines, versions, machines = latest.alternating, latest.versions, latest.machines
     accelerators = {(line.run_id, line.cell_id): line.accelerator for line in lines if line.accelerator}
@@ -143,6 +144,8 @@ def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyTy
         try:
             cell = Cell.parse(line.cell_id)
         except HwCompatError:
+            continue
+        if line.started_at <= latest.cleared.get(cell.id, ("",))[0]:
             continue
         if ran_elsewhere(cell, line) or line.is_to_come or (line.run_id, line.cell_id) in latest.other_modeling:
             continue

@@ -165,6 +165,9 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
         required=required_checks(cell, context.load),
         references=functools.partial(context.references_for, cell),
     )
+    if cell.id in latest.cleared:
+        moment, why = latest.cleared[cell.id]
+        verdict = replace(verdict, reasons=(*verdict.reasons, Reason.of("cleared", day=moment[:10], why=why)))
     lost, runs = latest.damaged.get(cell.id), context.flaky.get(cell.id)
     if lost and verdict.level is not Level.UNSUPPORTED:
         reason = Reason.of("evidence_damaged", runs=lost)
@@ -288,7 +291,8 @@ def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: Expiry, weights_asked:
         elif line.run_id in edited:
             set_aside.append(Reason.of("suite_edited"))
         elif line.run_id in elsewhere:
-            set_aside.append(_substituted(cell, elsewhere[line.run_id]))
+            why_not, actual = elsewhere[line.run_id].substitution_reason, elsewhere[line.run_id].actual_target
+            set_aside.append(Reason.of("ran_elsewhere", actual=actual, target=str(cell.target), message=why_not))
         elif line.run_id not in there:
             set_aside += [check_reason(line), Reason.of("target_not_named", target=str(cell.target))]
         elif parts := expiry.modified(line):
@@ -316,12 +320,6 @@ def _current_and_expired(found: _Sorted) -> tuple[CheckLine, ...]:
     valid = [line for line in found.current if line.outcome in _EVIDENCE or line.check_name not in again]
     there = {(line.check_name, line.accelerator) for line in valid}
     return (*valid, *(line for line in found.expired if (line.check_name, line.accelerator) not in there))
-
-
-def _substituted(cell: Cell, line: CheckLine) -> Reason:
-    return Reason.of(
-        "ran_elsewhere", actual=line.actual_target, target=str(cell.target), message=line.substitution_reason
-    )
 
 
 def _split(lines: Sequence[CheckLine]) -> dict[str, list[CheckLine]]:

@@ -78,11 +78,8 @@ class Rule:
         return len(self.when) - bounds + bool(target.variant), predicted
 
 
-def read_rules(path: Path, targets: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """Read the rules of one file. `targets` are names that rules may use beyond the known ones.
-
-    Raises `BrokenInput`.
-    """
+def read_rules(path: Path) -> tuple[Rule, ...]:
+    """Read the rules of one file. Raises `BrokenInput`."""
     try:
         data = parsed_toml(read_text(path, longest=_LONGEST))
     except (OSError, ValueError) as error:
@@ -95,8 +92,7 @@ def read_rules(path: Path, targets: Iterable[str] = ()) -> tuple[Rule, ...]:
     rules = data.get("rule", [])
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise _Complaint(path.name, "the file", "rule").says("it must be a list of [[rule]] tables")
-    known = (*vocabulary().targets, *targets)
-    return tuple(_parse(rule, path.name, number, known) for number, rule in enumerate(rules, 1))
+    return tuple(_parse(rule, path.name, number) for number, rule in enumerate(rules, 1))
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ class _Complaint:
         return self.says(f"{echo(str(value))} isn't a {noun}", fix)
 
 
-def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple[str, ...]) -> Rule:
+def _parse(data: Mapping[str, Any], file: str, number: int) -> Rule:
     name = data.get("id")
     here = _Complaint(file, f"rule {name}" if isinstance(name, str) else f"rule number {number}")
     for field in data:
@@ -144,7 +140,7 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
     return Rule(
         id=data["id"],
         when=_when(data, here),
-        targets=_targets(data["target"], here.at("target"), known_targets),
+        targets=_targets(data["target"], here.at("target")),
         level=Level(data["at_most"] if limit else data["level"]),
         basis=Basis(data["basis"]),
         reason=data["reason"],
@@ -168,7 +164,8 @@ def _limits(data: Mapping[str, Any], here: _Complaint) -> bool:
     return "at_most" in data
 
 
-def _targets(value: Any, here: _Complaint, known: tuple[str, ...]) -> tuple[Target, ...]:
+def _targets(value: Any, here: _Complaint) -> tuple[Target, ...]:
+    known = vocabulary().targets
     names = _texts([value] if isinstance(value, str) else value, here)
     if not names:
         raise here.says("it must have at least one target")

@@ -8,13 +8,16 @@ Every limit that holds counts: the level is the lowest of them and of the winnin
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
 from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.errors import BrokenInput
+from hwcompat.hardware.errors import BrokenInput, echo
+from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.target import Target
 
 from .conditions import all_covered, all_hold, all_overlap
@@ -72,25 +75,49 @@ def _winning_claims(holding: Sequence[Rule], target: Target) -> tuple[Rule, ...]
     return tuple(rule for precedence, rule in ranked if precedence == best)
 
 
-def load_rules(extra_paths: Iterable[Path] = (), *, extra_targets: Iterable[str] = ()) -> RuleSet:
-    """Load the shipped rules and those of `extra_paths` (TOML files, or folders of them), and check them together.
+def load_rules(paths: Iterable[Path] = ()) -> RuleSet:
+    """Load the shipped rules, those of `own_rules` and those of `paths` (TOML files, or folders of them), and check
+    them together.
 
-    `extra_targets` are the names of targets from plugins. Raises `BrokenInput` naming the file, the rule and the
-    field, or the two rules that contradict each other.
+    The id of a rule that isn't shipped gets its file and the beginning of the file's SHA-256:
+    `mychip.slow@my_rules.toml:0123456789ab`. Raises `BrokenInput` naming the file, the rule and the field, or the two
+    rules that contradict each other.
     """
-    known = tuple(extra_targets)
-    files = [file for path in (RULES_FOLDER, *extra_paths) for file in _files(path)]
-    rules = tuple(rule for file in files for rule in read_rules(file, known))
-    check_together(rules)
-    return RuleSet(rules=rules)
+    shipped = [rule for file in _files(RULES_FOLDER) for rule in read_rules(file)]
+    files = dict.fromkeys(file.resolve() for path in (*_own, *paths) for file in _files(path))
+    own = [(rule, file) for file in files for rule in read_rules(file)]
+    check_together([*shipped, *(rule for rule, _ in own)])
+    digests = {file: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in files}
+    named = (replace(rule, id=f"{rule.id}@{file.name}:{digests[file]}") for rule, file in own)
+    return RuleSet(rules=(*shipped, *named))
+
+
+_own: list[Path] = []
+
+
+@contextmanager
+def own_rules(paths: Sequence[Path]) -> Iterator[None]:
+    """Load the rules at `paths` beside the shipped ones in this block. Raises as `load_rules` does."""
+    _own.extend(paths)
+    try:
+        load_rules()
+        yield
+    finally:
+        del _own[len(_own) - len(paths) :]
+
+
+def own_files(rule_ids: Iterable[str]) -> tuple[str, ...]:
+    """Return the files that aren't shipped among those of some rules, each with the beginning of its SHA-256."""
+    files = {id_.partition("@")[2].rpartition(":") for id_ in rule_ids if "@" in id_}
+    return tuple(f"{one_line(name)} (sha256 {digest})" for name, _, digest in sorted(files))
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(path.glob("*.toml"))
-    if not path.is_file():
-        raise BrokenInput(f"there are no rules at {path.name}", why="it is not a file or a folder")
-    return [path]
+    found = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    if not (found and found[0].is_file()):
+        why = "the folder has no .toml file" if path.is_dir() else "it is not a file or a folder"
+        raise BrokenInput(f"there are no rules at {echo(path.name)}", why=why)
+    return found
 
 
 def check_together(rules: Sequence[Rule]) -> None:

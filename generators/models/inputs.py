@@ -198,16 +198,13 @@ def _places_of_cells(spec: Mapping[str, Any], length: int) -> Array:
     return np.stack([axes[one] for one in spec["axes"]], axis=1).astype(np.float32)
 
 
-def _choices(spec: Mapping[str, Any]) -> list[int]:
-    return [spec["choices"]] if "choices" in spec else []
-
-
 def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length: int) -> Array:
     import numpy as np
 
     kind = spec["kind"]
     if kind in ("tokens", "decoder_tokens"):
-        shape = [batch * spec.get("rows", 1), *_choices(spec), spec.get("length", length)]
+        choices = [spec["choices"]] if "choices" in spec else []
+        shape = [batch * spec.get("rows", 1), *choices, spec.get("length", length)]
         tokens = rng.integers(0, spec["high"], [*shape, spec["streams"]] if "streams" in spec else shape)
         for token, start, stop in spec.get("places", ()):
             tokens[:, start:stop] = token

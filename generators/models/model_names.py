@@ -39,10 +39,6 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def _signless(model_types: Iterable[str]) -> dict[str, str]:
-    return {"".join(_words(t)): t for t in sorted(model_types)}
-
-
 def type_in_name(name: str, model_types: Iterable[str], words: Mapping[str, Meaning]) -> Meaning | None:
     """Return the meaning of the first known words of a Hub id or a name, the longest of several.
 
@@ -51,7 +47,7 @@ def type_in_name(name: str, model_types: Iterable[str], words: Mapping[str, Mean
     dropped only if nothing else begins there. The organization before the slash is ignored unless `words` names it.
     If the name marks experts (`moe`, `A3B`), the type's sibling with experts is meant.
     """
-    types = _signless(model_types)
+    types = {"".join(_words(t)): t for t in sorted(model_types)}
     whole = [word for word in words if "/" in word and fnmatchcase(name.lower(), word)]
     if whole:
         return words[max(whole, key=len)]

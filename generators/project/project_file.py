@@ -95,7 +95,7 @@ class AcceptedFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A project file. If several patterns match a cell, the last one counts."""
+    """A project file. If several patterns match a cell, the last one counts. `rules` are files and folders."""
 
     path: Path
     models: tuple[ProjectModel, ...]
@@ -106,6 +106,7 @@ class Project:
     timeouts: tuple[CellTimeout, ...] = ()
     tolerances: tuple[ProjectTolerance, ...] = ()
     accepted: tuple[AcceptedFailure, ...] = ()
+    rules: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:

@@ -217,17 +217,13 @@ def _idle_patterns(project: Project, cells: Sequence[Cell]) -> list[str]:
     """Return the patterns that match no cell, unless the cells depend on the machine."""
     if any(_DEPENDS_ON_MACHINE & set(model.targets) for model in project.models):
         return []
-    idle = [
-        _at(entry.line, f"the pattern {echo(entry.cells)} of [[timeout]] matches no cells")
-        for entry in project.timeouts
-        if not any(cell.matches(entry.cells) for cell in cells)
+    entries = [("timeout", one.line, one.cells, "") for one in project.timeouts]
+    entries += [("tolerance", one.line, one.cells, one.precision) for one in project.tolerances]
+    return [
+        _at(line, f"the pattern {echo(pattern)} of [[{kind}]] matches no cells")
+        for kind, line, pattern, precision in entries
+        if not any(cell.matches(pattern) and precision in ("", cell.precision) for cell in cells)
     ]
-    idle += [
-        _at(entry.line, f"the pattern {echo(entry.cells)} of [[tolerance]] matches no cells")
-        for entry in project.tolerances
-        if not any(cell.matches(entry.cells) and entry.precision in ("", cell.precision) for cell in cells)
-    ]
-    return idle
 
 
 def _at(line: int, text: str) -> str:

@@ -117,7 +117,15 @@ def _project(top: TomlTable, path: Path, lines: list[str]) -> Project:
         timeouts=tuple(one for one in timeouts if one),
         tolerances=tuple(one for one in tolerances if one),
         accepted=tuple(accepted.values()),
+        rules=tuple(map(Path, top.parsed("rules", functools.partial(_rules_at, path.parent)) or ())),
     )
+
+
+def _rules_at(root: Path, text: str) -> Path:
+    """Return a file or folder of rules, relative to the project file. Raises `UsageError` for one outside."""
+    if not (root / text).resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"{echo(text)} is outside the repository")
+    return root / text
 
 
 def _checked(table: TomlTable) -> TomlTable:

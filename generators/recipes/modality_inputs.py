@@ -121,7 +121,10 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "image_sizes": lambda config: _constant(_largest(config)),
         "spatial_shapes": lambda config: _constant([_side(config)] * 2),
         "target_sizes": lambda config: _constant([_merged_side(config)] * 2),
-        "pixel_attention_mask": _packed_mask if "spatial_shapes" in takes else _pixel_mask,
+        "pixel_attention_mask": lambda config: {
+            "kind": "ones",
+            "shape": [_side(config) ** 2] if "spatial_shapes" in takes else [1, *_size(config)],
+        },
         "high_res_pixel_values": lambda config: _pixels(config.high_res_vision_config),
         "image_merge_sizes": lambda config: _constant(1),
         "flattened_patches": _flattened,
@@ -182,10 +185,6 @@ def _size(config: Any) -> list[int]:
 
 def _pixels(config: Any, *before: int) -> Spec:
     return {"kind": "pixels", "shape": [*before, attribute_of(config, "num_channels") or 3, *_size(config)]}
-
-
-def _pixel_mask(config: Any) -> Spec:
-    return {"kind": "ones", "shape": [1, *_size(config)]}
 
 
 def _largest(config: Any) -> list[int]:
@@ -262,10 +261,6 @@ def _flattened(config: Any) -> Spec:
     return {"kind": "flattened", "side": _SIDE, "width": width}
 
 
-def _packed_mask(config: Any) -> Spec:
-    return {"kind": "ones", "shape": [_side(config) ** 2]}
-
-
 def _grid_of(config: Any) -> list[int]:
     """Return time steps, rows and columns of patches."""
     return [1, _side(config), _side(config)]
@@ -284,16 +279,16 @@ def series_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
     if "past_values" not in takes:
         return {}
     makers: dict[str, Callable[[Any], Spec]] = {
-        "past_values": _series,
-        "past_observed_mask": _observed,
-        "past_time_features": _past_features,
+        "past_values": lambda config: {"kind": "features", "shape": _series_shape(config)},
+        "past_observed_mask": lambda config: {"kind": "observed", "shape": _series_shape(config)},
+        "past_time_features": lambda config: _time_features(config, _series_shape(config)[0]),
         "freq": _frequency,
     }
     if "future_time_features" not in takes:  # there future values are labels
         return makers
     return makers | {
-        "future_values": _future,
-        "future_time_features": _future_features,
+        "future_values": lambda config: {"kind": "features", "shape": [_future(config), *_channels(config)]},
+        "future_time_features": lambda config: _time_features(config, _future(config)),
         "static_real_features": _real_features,
         "static_categorical_features": _category,
     }
@@ -312,29 +307,14 @@ def _channels(config: Any) -> list[int]:
     return [size] if size > 1 else []
 
 
-def _series(config: Any) -> Spec:
-    return {"kind": "features", "shape": _series_shape(config)}
-
-
-def _observed(config: Any) -> Spec:
-    return {"kind": "observed", "shape": _series_shape(config)}
-
-
 def _time_features(config: Any, steps: int) -> Spec:
     counts = known_of(config, "time features", "num_time_features", "num_dynamic_real_features")
     return {"kind": "features", "shape": [steps, sum(counts)]}
 
 
-def _past_features(config: Any) -> Spec:
-    return _time_features(config, _series_shape(config)[0])
-
-
-def _future_features(config: Any) -> Spec:
-    return _time_features(config, *known_of(config, "future", "prediction_length"))
-
-
-def _future(config: Any) -> Spec:
-    return {"kind": "features", "shape": [*known_of(config, "future", "prediction_length"), *_channels(config)]}
+def _future(config: Any) -> int:
+    (steps,) = known_of(config, "future", "prediction_length")
+    return int(steps)
 
 
 def _real_features(config: Any) -> Spec:

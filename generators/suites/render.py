@@ -172,10 +172,6 @@ def _axes(value: Sequence[str]) -> _Code:
     return _Code(", ".join(_identifier(one) if one else "0 * row" for one in value))
 
 
-def _join_numbers(values: Sequence[int]) -> _Code:
-    return _Code(", ".join(str(int(value)) for value in values))
-
-
 @functools.cache
 def environment(template_folder: Path | None = None) -> jinja2.Environment:
     """Return the environment of suite templates; a user's folder comes first, and its templates can't run code."""
@@ -205,7 +201,7 @@ def environment(template_folder: Path | None = None) -> jinja2.Environment:
         "dotted": _dotted,
         "keywords": _keywords,
         "draw": _draw,
-        "join_numbers": _join_numbers,
+        "join_numbers": lambda values: _Code(", ".join(str(int(value)) for value in values)),
         "code": _Code,
         "product": math.prod,
     }
@@ -298,7 +294,8 @@ def render(
         "uses_mask": uses_mask,
         "other_draws": draws if uses_mask else draws[:-1],
         "places": placeholders(recipe.inputs),
-        "is_composed": recipe.subject != "checkpoint" and _is_composed(recipe.config),
+        "is_composed": recipe.subject != "checkpoint"
+        and any("model_type" in value for value in recipe.config.values() if isinstance(value, Mapping)),
         "masked": masked,
         "token_limit": recipe.inputs.get(masked, {}).get("high", 0),
     }
@@ -348,17 +345,12 @@ def _shared(
         "command": command_for(cell, model=model, config=tolerance.source if tolerance else "", dims=dims),
         "tolerance": tolerance,
         "folder": folder,
-        "rules_line": ", ".join(rule_ids) or "no rule applies",
+        "rules_line": ", ".join(id_.partition("@")[0] for id_ in rule_ids) or "no rule applies",
         "revisions": suite_revisions([check.name for check in checks]),
         "recorded": _recorded(recipe.recorded),
         "checks": checks,
         "computed_dtype": backend_class(cell.target.name).COMPUTES_IN.get(cell.precision, cell.precision),
     }
-
-
-def _is_composed(config: Mapping[str, Any]) -> bool:
-    """Return whether a configuration contains those of other models."""
-    return any("model_type" in value for value in config.values() if isinstance(value, Mapping))
 
 
 def _filled(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..cell import Cell
-from ..errors import HwCompatError, UsageError, echo
+from ..cell import Cell, parsed
+from ..errors import UsageError, echo
 from ..plain_text import one_line
 from ..target import Target
 from .record import CheckLine, Line, Outcome, latest_moment
@@ -122,11 +122,8 @@ def _contradicting(table: EvidenceTable, lines: Mapping[int, Line]) -> Iterator[
 @functools.lru_cache(maxsize=4096)
 def cell_named(cell_id: str) -> Cell | None:
     """Return the cell of an id, or None if the id isn't in canonical form: `cpu:0` is parsed as `cpu`."""
-    try:
-        cell = Cell.parse(cell_id)
-    except HwCompatError:
-        return None
-    return cell if cell.id == cell_id else None
+    cell = parsed(cell_id)
+    return cell if cell is not None and cell.id == cell_id else None
 
 
 def contradiction(line: CheckLine, *, weights: Collection[str] = (), run_started_at: str = "") -> str:

@@ -48,10 +48,10 @@ def split_location(place: Path | Address) -> tuple[Path, Address | None]:
 
 
 def read_only_location(address: Address) -> UsageError:
-    """Return the error for a run that would write to object storage, with the two commands to use instead."""
+    """Return the error for a command that would write to object storage, with the two commands to use instead."""
     return UsageError(
-        f"a run can't write to {address}",
-        why="evidence is written line by line during a run, and object storage only stores whole objects",
-        fix=f"Run with a folder, then publish it: hwcompat run --evidence FOLDER; "
-        f"hwcompat evidence publish {address} --evidence FOLDER",
+        f"evidence in {address} can't be changed",
+        why="evidence is written line by line, and object storage only stores whole objects",
+        fix=f"Use a folder: hwcompat evidence merge {address} --evidence FOLDER copies it, "
+        f"hwcompat evidence publish {address} --evidence FOLDER publishes it.",
     )

@@ -6,6 +6,7 @@ Evidence in memory takes the same way.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -81,6 +82,15 @@ class Latest:
         """Return a table with a row for each of `checks`: the fields of `CheckLine`, and the `machine` of the run."""
         rows = ({**vars(one), "machine": self.machines.get(one.run_id)} for one in self.checks)
         return data_frame(rows, [*(one.name for one in fields(CheckLine)), "machine"])
+
+    @functools.cached_property
+    def cleared(self) -> Mapping[str, tuple[str, str]]:
+        """When a user last ended the quarantine of a flaky cell, and why, by cell."""
+        runs = sorted(self.others.other_runs, key=lambda run: run.started_at)
+        now = latest_moment()
+        return {
+            cell: (run.started_at, why) for run in runs if run.started_at <= now for cell, why in run.cleared.items()
+        }
 
 
 def read_latest(

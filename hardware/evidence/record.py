@@ -134,7 +134,8 @@ class RunLine:
     `resumes` are the runs that this one resumes, newest first: the plan holds only what it runs itself. `jobs` is how
     many children ran at a time: with several, latencies were measured beside other work. Runs of another `origin`
     know their plan only after collection and write it then. `node` is the fleet's name of the node, one of possibly
-    several of a machine; empty outside fleets.
+    several of a machine; empty outside fleets. `cleared` are flaky cells whose quarantine a user ended, each with the
+    reason: such a run is `changed` and has no plan, so that earlier versions ignore it.
     """
 
     run_id: str
@@ -149,6 +150,7 @@ class RunLine:
     jobs: int = 1
     origin: Origin = Origin.HWCOMPAT
     node: str = ""
+    cleared: Mapping[str, str] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
     kind: str = "run"
 

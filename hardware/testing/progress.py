@@ -20,6 +20,9 @@ class Progress:
     def began(self, suite: SuiteFile, check: str) -> None:
         """Report that a check of a suite starts."""
 
+    def waiting(self) -> None:
+        """Show how long checks have been running. A runner calls it every few moments."""
+
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
         """Report that a suite is over; `outcomes` counts all of its checks."""
 
@@ -64,8 +67,9 @@ class Pace:
 
     @property
     def running(self) -> dict[str, str]:
-        """Return how long each running cell has run."""
-        return {cell: in_words(self._clock() - began) for cell, began in self._began.items()}
+        """Return how long each running cell has run: `40 s` or `2 min 5 s`."""
+        times = {cell: int(self._clock() - began) for cell, began in self._began.items()}
+        return {cell: f"{s // 60} min {s % 60} s" if s >= 60 else f"{s} s" for cell, s in times.items()}
 
 
 LOADING = "loading torch"
@@ -74,12 +78,14 @@ LOADING = "loading torch"
 
 class ProgressLines(Progress):
     """A line for each suite that ended, with the time left, for each of the last ones that starts, and for what runs
-    after `QUIET_S` seconds without a line. Nothing is overwritten, so that CI logs stay readable. With more than
-    `MANY` suites, those that passed are summarized every `EVERY_S` seconds; other outcomes always have a line."""
+    after `QUIET_S` seconds without a line; during one long check a line follows every `STILL_S` seconds. Nothing is
+    overwritten, so that CI logs stay readable. With more than `MANY` suites, those that passed are summarized every
+    `EVERY_S` seconds; other outcomes always have a line."""
 
     MANY = 60
     EVERY_S = 10.0
     QUIET_S = 3.0
+    STILL_S = 30.0
 
     def __init__(self, stream: TextIO | None = None, pace: Pace | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -95,12 +101,19 @@ class ProgressLines(Progress):
         if is_last or (self._pace.all <= self.MANY and self._pace.now() - self._written >= self.QUIET_S):
             self._write(f"{suite.cell.id} runs {check}")
 
+    def waiting(self) -> None:
+        if self._pace.running and self._pace.now() - self._written >= self.STILL_S:
+            self._write(self._still_running())
+
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
         self._pace.ended(suite.cell.id)
         if set(outcomes) <= {Outcome.PASSED} and self._may_wait():
             return
-        running = ", ".join(f"{cell} for {time}" for cell, time in self._pace.running.items())
-        self._write(f"{suite.cell.id}  {counted(outcomes)}" + (f"; still running: {running}" if running else ""))
+        running = f"; {self._still_running()}" if self._pace.running else ""
+        self._write(f"{suite.cell.id}  {counted(outcomes)}{running}")
+
+    def _still_running(self) -> str:
+        return f"still running: {', '.join(f'{cell} for {time}' for cell, time in self._pace.running.items())}"
 
     def _may_wait(self) -> bool:
         is_first_or_last = self._pace.done in (1, self._pace.all)

@@ -194,6 +194,7 @@ class _Loop:
                 wait_for_any([one.watch for one in self.working], _LOOK_S)
                 for one in tuple(self.working):
                     self._poll(one)
+                self.progress.waiting()
         finally:
             for one in self.working:
                 one.watch.kill()

@@ -52,7 +52,7 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
 
 @click.command("place", short_help="Choose a device for each of several models.")
 @takes(
-    *("models", "priority", "architectures", "devices", "tasks", "dims", "precisions", "evidence"),
+    *("models", "priority", "architectures", "rules", "devices", "tasks", "dims", "precisions", "evidence"),
     *("pin", "forbid", "inventory", "in_turn"),
     formats=("table", "text", "json"),
 )

@@ -1,4 +1,4 @@
-"""`hwcompat evidence`: merge, compact, publish, import, sign, check and refresh folders of evidence."""
+"""`hwcompat evidence`: merge, compact, publish, import, sign, check, refresh and clear-flaky."""
 
 from __future__ import annotations
 
@@ -6,39 +6,26 @@ from pathlib import Path
 
 import rich_click as click
 
+from hwcompat.generators.compatibility.expiry import flaky_cells
 from hwcompat.generators.options import Options
+from hwcompat.generators.project.project_reader import read_project
+from hwcompat.hardware.cell import parsed
+from hwcompat.hardware.command_line import note
 from hwcompat.hardware.command_names import own_command
-from hwcompat.hardware.errors import UsageError, echo
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.evidence.address import Address
-from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, read_only_location
-from hwcompat.hardware.files import DEFAULT_EVIDENCE
+from hwcompat.hardware.evidence.bucket import publish
+from hwcompat.hardware.evidence.compacted import compact
+from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
+from hwcompat.hardware.evidence.latest import read_latest
+from hwcompat.hardware.evidence.merge import merge_evidence
+from hwcompat.hardware.evidence.record import Origin, RunLine
+from hwcompat.hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from hwcompat.hardware.hardware_commands import check_command, sign_command
+from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.plugins import plugins
-from hwcompat.reports.evidence_command import compact_folder, merge_folder, publish_folder
 
 from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, redact_unless_asked, takes
-
-
-def _folder(_context: click.Context, _option: click.Parameter, place: Path | Address) -> Path:
-    """Return the folder. Raises `UsageError` for an address in object storage."""
-    if isinstance(place, Address):
-        raise UsageError(
-            f"evidence in {place} can't be changed",
-            why="merge, compact and publish start from a folder",
-            fix=f"Copy it to this machine first: hwcompat evidence merge {place} --evidence FOLDER",
-        )
-    return place
-
-
-_FOLDER = click.option(
-    "--evidence",
-    type=EvidenceLocation(file_okay=False),
-    default=DEFAULT_EVIDENCE,
-    show_default=True,
-    callback=_folder,
-    metavar="DIR",
-    help="Folder of evidence.",
-)
 
 
 @click.group("evidence", short_help="Merge, compact, publish, sign and refresh evidence.")
@@ -48,36 +35,53 @@ def evidence_group() -> None:
 
 @evidence_group.command("merge", short_help="Check evidence from elsewhere and add it to the folder.")
 @click.argument("sources", nargs=-1, required=True, type=EvidenceLocation(), metavar="DIR|FILE|ADDRESS...")
-@_FOLDER
-def merge_command(sources: tuple[Path | Address, ...], evidence: Path) -> int:
+@takes("evidence", formats=(), writes=True)
+def merge_command(asked: Options, sources: tuple[Path | Address, ...]) -> int:
     """Check evidence from elsewhere and add it to the folder.
 
     A source is a folder, a file that a page saved, or s3://bucket/prefix.
     """
     for source in sources:
-        merge_folder(source, evidence)
+        for one in merge_evidence(fetch_remote(source) if isinstance(source, Address) else source, asked.evidence):
+            cut = "; its last line was cut off and is left out" if one.cut else ""
+            note(f"{one.name}: {one.state}, {one.lines} line(s){cut}")
     return 0
 
 
 @evidence_group.command("compact", short_help="Pack finished files into Parquet, by month.")
-@_FOLDER
-def compact_command(evidence: Path) -> int:
+@takes("evidence", formats=(), writes=True)
+def compact_command(asked: Options) -> int:
     """Pack the finished files of the folder into Parquet files, by month."""
-    compact_folder(evidence)
+    done = compact(asked.evidence)
+    if not done.files and not done.joined:
+        note(f"nothing in {asked.evidence} can be compacted")
+    if done.files:
+        months = ", ".join(sorted({path.parent.name for path in done.paths}))
+        said = f"{done.files} file(s), {done.lines} line(s), now in {len(done.paths)} of Parquet: {months}"
+        note(f"{asked.evidence}: {said}")
+    if done.joined:
+        note(f"{done.joined} small file(s) of Parquet were joined with others")
+    for name, why in done.left:
+        note(f"{name} is left as it is: {why}")
     return 0
 
 
 @evidence_group.command("publish", short_help="Copy evidence of finished runs to object storage.")
 @click.argument("address", type=EvidenceLocation(), metavar="ADDRESS")
-@_FOLDER
-def publish_command(address: Path | Address, evidence: Path) -> int:
+@takes("evidence", formats=(), writes=True)
+def publish_command(asked: Options, address: Path | Address) -> int:
     """Copy the evidence of finished runs to s3://bucket/prefix."""
     if not isinstance(address, Address):
         raise UsageError(
             f"{echo(str(address))} isn't an address in object storage",
             fix="Name one, such as s3://bucket/prefix. For a folder: hwcompat evidence merge HERE --evidence THERE",
         )
-    publish_folder(evidence, address)
+    done = publish(asked.evidence, address)
+    for one in done:
+        if one.state != "known":
+            note(f"{one.name}: {one.state}{f', {one.why}' if one.why else ''}")
+    known = sum(one.state == "known" for one in done)
+    note(f"{address}: {sum(one.state in ('put', 'longer') for one in done)} file(s) put, {known} known there already")
     return 0
 
 
@@ -96,6 +100,52 @@ def refresh_command(asked: Options) -> int:
     redact_unless_asked(asked)
     code: int = plugins().job("refresh")(asked, own_command())
     return code
+
+
+@evidence_group.command("clear-flaky", short_help="End the quarantine of flaky cells.")
+@click.argument("cells", nargs=-1, required=True, metavar="CELL...")
+@click.option("--reason", required=True, metavar="TEXT", help="Why: what made the cells flaky, and what fixed it.")
+@takes("config", "evidence", formats=(), writes=True)
+def clear_flaky_command(asked: Options, cells: tuple[str, ...], reason: str) -> int:
+    """End the quarantine of flaky cells. Results from before no longer make them flaky; later ones do.
+
+    A line with the reason is added to the evidence, and reports show it.
+
+    \b
+    Examples:
+      hwcompat evidence clear-flaky bert/fill-mask/cuda/float32 --reason "replaced the power supply"
+    """
+    reason = one_line(reason, longest=500)
+    if not reason:
+        raise UsageError("--reason is empty", fix="Say what made the cells flaky, and what fixed it.")
+    latest = read_latest(asked.evidence)
+    limits = read_project(asked.config).limits_of(latest.cells) if asked.config else {}
+    ids = [cell.id if (cell := parsed(name)) else name for name in cells]
+    if unknown := [cell for cell in ids if cell not in latest.cells]:
+        fix = did_you_mean(unknown[0], latest.cells) or "List its cells: hwcompat matrix --by model"
+        raise UsageError(f"{asked.evidence} has no results of {echo(unknown[0])}", fix=fix)
+    flaky = flaky_cells(latest, limits)
+    if steady := [cell for cell in ids if cell not in flaky]:
+        why = "none of its checks passed and failed without a recorded difference since its quarantine last ended"
+        raise UsageError(f"{echo(steady[0])} isn't flaky", why=why)
+    writer = EvidenceWriter(asked.evidence, new_run_id())
+    run = RunLine(
+        run_id=writer.run_id,
+        started_at=now(),
+        command=own_command(),
+        machine=machine_label(),
+        inventory={},
+        versions={},
+        plan=(),
+        isolation="nothing was run",
+        origin=Origin.CHANGED,
+        cleared=dict.fromkeys(ids, reason),
+    )
+    writer.write(run)
+    writer.end("finished", {})
+    writer.close()
+    click.echo("\n".join(f"{cell}: no longer quarantined ({reason})" for cell in run.cleared))
+    return 0
 
 
 evidence_group.add_command(sign_command)

@@ -21,7 +21,8 @@ from .report_options import requests
 @click.command("report", short_help="Report findings with causes and remedies, from all evidence.")
 @requests(
     *("collect_all", "matrix", "test_hardware", "models", "device", "precision", "batch", "context", "training"),
-    *("memory", "without_memory", "evidence", "output_dir", "suites", "fail_on", "baseline", "anonymise_models"),
+    *("memory", "without_memory", "evidence", "output_dir", "suites", "fail_on", "baseline"),
+    *("rules", "anonymise_models"),
     formats=("markdown", *(name for name in FORMATS.names() if name != "markdown")),
 )
 def report_command(request: Request) -> int:
@@ -72,7 +73,7 @@ def diagnose_command(request: Request, source: str) -> int:
 
 @click.command("localize", short_help="Find the first module or node whose values are wrong.")
 @click.argument("cell")
-@requests("evidence", "output_dir", formats=("markdown", "json"))
+@requests("evidence", "output_dir", formats=("text", "markdown", "json"))
 def localize_command(request: Request, cell: str) -> int:
     """Find the first module or graph node of CELL whose values differ from the reference."""
     code: int = plugins().job("localize")(request, cell)
@@ -81,7 +82,7 @@ def localize_command(request: Request, cell: str) -> int:
 
 @click.command("repro", short_help="Write a script that shows a failure without hwcompat.")
 @click.argument("cell")
-@requests("evidence", "output_dir", formats=("markdown",))
+@requests("evidence", "output_dir", formats=("text", "markdown"))
 def repro_command(request: Request, cell: str) -> int:
     """Write a script that shows the failure of CELL without hwcompat, and check that it fails the same way."""
     code: int = plugins().job("repro")(request, cell)
@@ -90,7 +91,7 @@ def repro_command(request: Request, cell: str) -> int:
 
 @click.command("fix", short_help="Try the changes that may fix a failing cell.")
 @click.argument("cells", nargs=-1, required=True, metavar="CELL...")
-@requests("evidence", "output_dir", formats=("markdown", "json"))
+@requests("evidence", "output_dir", formats=("text", "markdown", "json"))
 def fix_command(request: Request, cells: tuple[str, ...]) -> int:
     """Try the changes that may fix failing cells, each in a child process; CELL may be a pattern.
 

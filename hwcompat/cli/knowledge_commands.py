@@ -15,7 +15,7 @@ from .option_table import CELLS, PATTERNS, takes
 
 @click.command("matrix", short_help="Show which models work on which targets.")
 @takes(
-    *("models", "targets", "by", "precisions", "baseline", "fail_on", "config", "evidence"),
+    *("models", "targets", "by", "precisions", "baseline", "fail_on", "config", "rules", "evidence"),
     formats=("table", "text", "json", "markdown", "csv", "html"),
 )
 def matrix_command(asked: Options) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,7 @@ from hwcompat.generators.models.priority import PRIORITIES
 from hwcompat.generators.options import Options
 from hwcompat.hardware.cell import PRECISIONS
 from hwcompat.hardware.command_line import PrecisionChoice, note
+from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.address import Address
 from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
@@ -51,115 +53,123 @@ def number(_context: click.Context, _option: click.Parameter, value: float | Non
     return value
 
 
-def _option(*names: str, **settings: Any) -> Callable[..., Any]:
+def option(*names: str, **settings: Any) -> Callable[..., Any]:
+    """Return a function that gives a command this option under the name of its value."""
     return functools.partial(click.option, *names, **settings)
 
 
 OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         # Which cells
-        "models": _option(
+        "models": option(
             "--model",
             multiple=True,
             help="Model type, checkpoint folder, graph file, package.module:factory or Hub id; '-' reads a list.",
         ),
-        "priority": _option(
+        "priority": option(
             "--priority",
             type=click.Choice(PRIORITIES),
             help="Model types of a priority; medium: OpenVINO exports them.",
         ),
-        "architectures": _option(
+        "architectures": option(
             "--architectures", multiple=True, callback=listed, help="Keep only these architectures or traits."
         ),
-        "config": _option("--config", type=FILE, help="Read a project file (hwcompat.toml). Options override it."),
-        "devices": _option(
+        "config": option("--config", type=FILE, help="Read a project file (hwcompat.toml). Options override it."),
+        "rules": option(
+            "--rules",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE|DIR",
+            help="Rules of your own, beside the shipped ones. Repeatable.",
+        ),
+        "devices": option(
             "--device",
             multiple=True,
             envvar="HWCOMPAT_DEVICE",
             help="Target; 'auto' (default), 'all' (may be here) or 'known' (all).",
         ),
-        "tasks": _option(
+        "tasks": option(
             "--tasks",
             "--task",
             multiple=True,
             callback=listed,
             help="Tasks, separated by commas, or 'all'. Default: the primary task.",
         ),
-        "dims": _option(
+        "dims": option(
             "--dims",
             type=click.Choice(("tiny", "real")),
             default="tiny",
             show_default=True,
             help="Size of the model. real: one or two layers at the real widths, random weights.",
         ),
-        "allow_tiny": _option(
+        "allow_tiny": option(
             "--allow-tiny", is_flag=True, help="Run a tiny model of the type if a checkpoint's weights are missing."
         ),
-        "precisions": _option(
+        "precisions": option(
             "--precision",
             multiple=True,
             envvar="HWCOMPAT_PRECISION",
             type=PrecisionChoice(PRECISIONS),
             help="Precision. Repeatable; default: float32.",
         ),
-        "select": _option("--select", multiple=True, help="Keep only matching cells, such as 'bert/*/cpu/*'."),
-        "skip": _option("--skip", multiple=True, help="Leave out matching cells."),
-        "shard": _option("--shard", metavar="I/N", help="Keep share I of N, to split cells between machines."),
-        "list_cells": _option("--list", is_flag=True, help="Print the cells and write nothing."),
+        "select": option("--select", multiple=True, help="Keep only matching cells, such as 'bert/*/cpu/*'."),
+        "skip": option("--skip", multiple=True, help="Leave out matching cells."),
+        "shard": option("--shard", metavar="I/N", help="Keep share I of N, to split cells between machines."),
+        "list_cells": option("--list", is_flag=True, help="Print the cells and write nothing."),
         # How suites run
-        "timeout": _option(
+        "timeout": option(
             "--timeout",
             type=click.FloatRange(min=0.1),
             callback=number,
             envvar="HWCOMPAT_TIMEOUT",
             help="Seconds per check. Default: the target's own (cpu 300).",
         ),
-        "jobs": _option(
+        "jobs": option(
             "--jobs", type=click.IntRange(min=1), help="Suites at a time. Default: chosen for the machine."
         ),
-        "resume": _option(
+        "resume": option(
             "--resume", is_flag=True, help="Continue the newest run of the evidence folder if it was cut off."
         ),
-        "dry_run": _option(
+        "dry_run": option(
             "--dry-run", is_flag=True, help="Show what has expired and how long it takes; run nothing."
         ),
-        "distributed": _option(
+        "distributed": option(
             "--distributed",
             type=click.Choice(("ray",)),
             help="Run on the nodes of a cluster, each cell where its target is.",
         ),
-        "address": _option(
+        "address": option(
             "--address",
             metavar="HOST:PORT",
             envvar="RAY_ADDRESS",
             help="Address of the cluster, or 'auto'. Default: one node on this machine.",
         ),
-        "allow_fallback": _option(
+        "allow_fallback": option(
             "--allow-fallback", is_flag=True, help="Exit with 0 even if a named device isn't here."
         ),
-        "update_expected": _option(
+        "update_expected": option(
             "--update-expected", is_flag=True, help="Write the measured levels into the project file's lock."
         ),
-        "no_redact": _option(
+        "no_redact": option(
             "--no-redact",
             is_flag=True,
             help="Keep user, host and folder names in the evidence. Secrets are always removed.",
         ),
-        "machine": _option("--machine", default="", metavar="NAME", help="Name of this machine in the evidence."),
-        "host": _option(
+        "machine": option("--machine", default="", metavar="NAME", help="Name of this machine in the evidence."),
+        "host": option(
             "--host", metavar="[USER@]NAME[:FOLDER]", help="Use that machine, over ssh, instead of this one."
         ),
-        "host_python": _option(
+        "host_python": option(
             "--host-python",
             default="python3",
             show_default=True,
             metavar="PATH",
             help="Python on the host that has torch, transformers and pytest.",
         ),
-        "host_checkpoints": _option(
+        "host_checkpoints": option(
             "--host-checkpoint", multiple=True, metavar="DIR", help="Checkpoint folder on the host. Repeatable."
         ),
-        "host_patience": _option(
+        "host_patience": option(
             "--host-patience",
             type=click.FloatRange(min=0),
             callback=number,
@@ -169,11 +179,11 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             help="Seconds to retry a lost connection. The run continues on the host meanwhile.",
         ),
         # Folders
-        "force": _option("--force", is_flag=True, help="Overwrite suites that were edited by hand."),
-        "output_dir": _option(
+        "force": option("--force", is_flag=True, help="Overwrite suites that were edited by hand."),
+        "output_dir": option(
             "--output-dir", type=FOLDER, default=DEFAULT_SUITES, show_default=True, help="Folder for suites."
         ),
-        "evidence": _option(
+        "evidence": option(
             "--evidence",
             type=EvidenceLocation(file_okay=False),
             default=DEFAULT_EVIDENCE,
@@ -181,46 +191,46 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             metavar="DIR|ADDRESS",
             help="Folder of evidence; commands that only read it also take s3://bucket/prefix.",
         ),
-        "report_dir": _option(
+        "report_dir": option(
             "--report-dir", type=FOLDER, default=DEFAULT_REPORTS, show_default=True, help="Folder for reports."
         ),
-        "template_dir": _option(
+        "template_dir": option(
             "--template-dir", type=EXISTING_FOLDER, help="Folder of templates that override the shipped ones."
         ),
         # What is shown
-        "by": _option(
+        "by": option(
             "--by",
             type=click.Choice(("family", "model", "architecture", "accelerator", "machine")),
             help="Show one view of the matrix. Default: by family, then by model.",
         ),
-        "targets": _option(
+        "targets": option(
             "--targets", multiple=True, callback=listed, help="Show only these targets (comma-separated)."
         ),
-        "baseline": _option(
+        "baseline": option(
             "--baseline",
             type=FILE,
             metavar="FILE.json",
             help="Earlier result in JSON. A matrix: show what changed since. A report: only new findings count.",
         ),
-        "fail_on": _option(
+        "fail_on": option(
             "--fail-on",
             multiple=True,
             callback=listed,
             metavar="WORDS",
             help="Exit with 1 if cells became worse, expired, unsupported, unknown or changed since the baseline.",
         ),
-        "fail_severity": _option(
+        "fail_severity": option(
             "--fail-on",
             type=click.Choice(SEVERITIES),
             help="Exit with 1 for findings of this severity or worse, and for nothing else.",
         ),
-        "previous": _option(
+        "previous": option(
             "--previous",
             type=FILE,
             metavar="FILE.json",
             help="Coverage report to compare with. Default: the last one.",
         ),
-        "fail_under": _option(
+        "fail_under": option(
             "--fail-under",
             type=click.FloatRange(0, 100),
             callback=number,
@@ -228,22 +238,25 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             help="Exit with 1 if fewer of the types that can be built pass.",
         ),
         # Placement
-        "pin": _option("--pin", multiple=True, metavar="MODEL=DEVICE", help="Put this model on this device only."),
-        "forbid": _option("--forbid", multiple=True, metavar="MODEL=DEVICE", help="Keep this model off this device."),
-        "inventory": _option(
+        "pin": option("--pin", multiple=True, metavar="MODEL=DEVICE", help="Put this model on this device only."),
+        "forbid": option("--forbid", multiple=True, metavar="MODEL=DEVICE", help="Keep this model off this device."),
+        "inventory": option(
             "--inventory",
             multiple=True,
             type=FILE,
             metavar="FILE.json",
             help="Use the devices of this machine (`hwcompat devices list --format json`). Repeatable.",
         ),
-        "in_turn": _option("--in-turn", is_flag=True, help="Run models one after the other, not all at once."),
-        "serve": _option("--serve", is_flag=True, help="Serve the page on 127.0.0.1 until Ctrl-C."),
+        "in_turn": option("--in-turn", is_flag=True, help="Run models one after the other, not all at once."),
+        "serve": option("--serve", is_flag=True, help="Serve the page on 127.0.0.1 until Ctrl-C."),
     }
 )
 """How each value is given on the command line."""
 
-CELLS = ("models", "priority", "architectures", "config", "devices", "tasks", "dims", "allow_tiny", "precisions")
+CELLS = (
+    *("models", "priority", "architectures", "config", "rules"),
+    *("devices", "tasks", "dims", "allow_tiny", "precisions"),
+)
 """Which models, targets and precisions."""
 
 PATTERNS = ("select", "skip", "shard")
@@ -283,6 +296,24 @@ def redact_unless_asked(asked: Options) -> None:
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you share them")
 
 
+@contextmanager
+def rules_of(paths: Sequence[Path], config: Path | None = None) -> Iterator[None]:
+    """Load these rules and those of a project file beside the shipped ones in this block, after a note."""
+    if not (paths or config):
+        yield
+        return
+    from hwcompat.generators.compatibility.rules import load_rules, own_files, own_rules
+    from hwcompat.generators.project.project_reader import read_project
+
+    own = [*paths]
+    with suppress(HwCompatError):  # the command itself reports what is wrong with the file
+        own += read_project(config).rules if config else ()
+    with own_rules(own):
+        if files := own_files(rule.id for rule in load_rules().rules):
+            note(f"rules of your own count: {', '.join(files)}")
+        yield
+
+
 def takes(
     *names: str, formats: tuple[str, ...] = ("table", "json"), writes: bool = False
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -301,7 +332,8 @@ def takes(
                 if writes:
                     raise read_only_location(place)
                 values["evidence"], values["remote"] = fetch_remote(place), place
-            return function(Options(**values), **own)
+            with rules_of(values.get("rules", ()), values.get("config")):
+                return function(Options(**values), **own)
 
         called: Callable[..., int] = call
         if formats:

@@ -15,32 +15,27 @@ from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
 from hwcompat.reports.report_request import request_of
 
-from .option_table import FILE, SEVERITIES
+from .option_table import FILE, OPTIONS, SEVERITIES, option, rules_of
 
 _PATH = click.Path(path_type=Path)
 
 REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
-        "evidence": functools.partial(
-            click.option,
+        "evidence": option(
             "--evidence",
             type=EvidenceLocation(),
             metavar="DIR|ADDRESS",
             help=f"Folder of evidence, or s3://bucket/prefix.  [default: {DEFAULT_EVIDENCE}]",
         ),
-        "output_dir": functools.partial(
-            click.option, "--output-dir", type=_PATH, metavar="DIR", help="Write files instead of printing."
-        ),
-        "fail_on": functools.partial(
-            click.option,
+        "output_dir": option("--output-dir", type=_PATH, metavar="DIR", help="Write files instead of printing."),
+        "fail_on": option(
             "--fail-on",
             type=click.Choice(SEVERITIES),
             default="error",
             show_default=True,
             help="Exit with 1 for findings of this severity or worse.",
         ),
-        "suites": functools.partial(
-            click.option,
+        "suites": option(
             "--suites",
             type=_PATH,
             metavar="DIR",
@@ -48,67 +43,47 @@ REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             show_default=True,
             help="Folder of the suites that sarif, github and gitlab point into.",
         ),
-        "baseline": functools.partial(
-            click.option,
+        "baseline": option(
             "--baseline",
             type=FILE,
             metavar="FILE.json",
             help="Earlier report in JSON: only new and worse findings count for --fail-on.",
         ),
-        "anonymise_models": functools.partial(
-            click.option,
+        "anonymise_models": option(
             "--anonymize-models",
             "--anonymise-models",
             is_flag=True,
             help="Replace names and folders of models that aren't public types by pseudonyms.",
         ),
-        "machine": functools.partial(
-            click.option, "--machine", metavar="NAME", help="Look at this machine's runs only."
-        ),
-        "device": functools.partial(
-            click.option, "--device", metavar="TARGET", help="Target for --model. Default: the best that is here."
-        ),
-        "precision": functools.partial(
-            click.option,
+        "machine": option("--machine", metavar="NAME", help="Look at this machine's runs only."),
+        "device": option("--device", metavar="TARGET", help="Target for --model. Default: the best that is here."),
+        "precision": option(
             "--precision",
             type=PrecisionChoice(["float32", "bfloat16", "float16"]),
             help="Precision for the memory estimate. Default: that of its config.json, or float32.",
         ),
-        "batch": functools.partial(
-            click.option,
-            "--batch",
-            type=click.IntRange(1, 2**20),
-            metavar="N",
-            help="Examples per batch, for memory.",
+        "batch": option(
+            "--batch", type=click.IntRange(1, 2**20), metavar="N", help="Examples per batch, for memory."
         ),
-        "context": functools.partial(
-            click.option, "--context", type=click.IntRange(8, 2**24), metavar="N", help="Tokens per text, for memory."
+        "context": option(
+            "--context", type=click.IntRange(8, 2**24), metavar="N", help="Tokens per text, for memory."
         ),
-        "training": functools.partial(
-            click.option, "--training", is_flag=True, help="Estimate the memory of training with AdamW."
+        "training": option("--training", is_flag=True, help="Estimate the memory of training with AdamW."),
+        "memory": option(
+            "--memory", multiple=True, metavar="SIZE", help="Check whether it fits, as 24GiB. Repeatable."
         ),
-        "memory": functools.partial(
-            click.option,
-            "--memory",
-            multiple=True,
-            metavar="SIZE",
-            help="Check whether it fits, as 24GiB. Repeatable.",
+        "without_memory": option(
+            "--without-memory", is_flag=True, help="Skip the memory estimate, which takes seconds."
         ),
-        "without_memory": functools.partial(
-            click.option, "--without-memory", is_flag=True, help="Skip the memory estimate, which takes seconds."
+        "collect_all": option(
+            "--collect-all", is_flag=True, help="Report on every part of the product and all evidence."
         ),
-        "collect_all": functools.partial(
-            click.option, "--collect-all", is_flag=True, help="Report on every part of the product and all evidence."
+        "matrix": option("--matrix", is_flag=True, help="Add the compatibility matrix."),
+        "test_hardware": option(
+            "--test-hardware", is_flag=True, help="Run a small computation on every target that is here."
         ),
-        "matrix": functools.partial(click.option, "--matrix", is_flag=True, help="Add the compatibility matrix."),
-        "test_hardware": functools.partial(
-            click.option,
-            "--test-hardware",
-            is_flag=True,
-            help="Run a small computation on every target that is here.",
-        ),
-        "models": functools.partial(
-            click.option,
+        "rules": OPTIONS["rules"],
+        "models": option(
             "--model",
             "--check-model",
             multiple=True,
@@ -130,7 +105,8 @@ def requests(*names: str, formats: tuple[str, ...]) -> Callable[[Callable[..., i
             request = request_of(values)
             if request.remote is not None:
                 fetch_remote(request.remote)
-            return function(request, **own)
+            with rules_of(request.rules):
+                return function(request, **own)
 
         choice = click.Choice(formats)
         called: Callable[..., int] = click.option("--format", type=choice, default=formats[0], show_default=True)(

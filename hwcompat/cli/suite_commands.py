@@ -346,7 +346,7 @@ _OF_A_REQUEST = (
 
 def _key(asked: Options, inventory: HardwareInfo) -> str:
     """Return a hash of everything that the suites are made from; empty if that can't be known beforehand."""
-    if asked.list_cells or asked.config or asked.host or "-" in asked.models:
+    if asked.list_cells or asked.config or asked.rules or asked.host or "-" in asked.models:
         return ""
     from hwcompat.generators.models.recipe import DERIVED
     from hwcompat.generators.suites.manifest import generation_key

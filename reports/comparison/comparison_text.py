@@ -10,7 +10,7 @@ from hwcompat.hardware.evidence.versions import expired_by
 from hwcompat.hardware.inventory_diff import value_text
 from hwcompat.hardware.plain_text import json_text, one_line
 
-from ..document import Block, Heading, Table, markdown_document, text_document
+from ..document import Block, Heading, Table, document
 from ..reason_text import folded, reason_text
 from ..text import listed
 from .comparison_result import CellChange, ChangeKind, RunComparison, Side, when
@@ -29,7 +29,7 @@ def comparison_text(found: RunComparison, format: str, *, width: int = 100) -> s
         return json_text(found.to_dict(), default=str) + "\n"
     if format not in FORMATS:
         raise UsageError(f"a comparison can't be written as {format}", fix="Use --format text, markdown or json.")
-    return markdown_document(_blocks(found)) if format == "markdown" else text_document(_blocks(found), width)
+    return document(_blocks(found), format, width)
 
 
 def _blocks(found: RunComparison) -> Iterator[Block]:

@@ -8,15 +8,11 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
-from coverage_evidence import refusal, seven_types
+from coverage_evidence import made_report, with_standings
 
-from generators.models.recipe_store import Obstacle
-from hardware.detection import detect
 from hardware.errors import BrokenInput
-from hardware.evidence.store import Evidence
-from reports.coverage.coverage_facts import Coverage, CoverageCounts, CoverageStatus, percent
+from reports.coverage.coverage_facts import CoverageCounts, CoverageStatus, percent
 from reports.coverage.coverage_report import SCHEMA, CoverageReport, coverage_json, read_report
-from reports.coverage.coverage_results import coverage_here
 from reports.coverage.coverage_view import coverage_markdown, coverage_text
 from reports.document import Table, text_document
 from reports.html.coverage_html import coverage_html
@@ -25,28 +21,9 @@ from reports.saved_reports import schema_of
 HOSTILE = "</script><script>alert(1)</script> | [x](javascript:1) \x1b[31m `a` \u202e"
 
 
-def with_standings(coverage: Coverage, **standings: CoverageStatus) -> Coverage:
-    (target,) = coverage.targets
-    wrong = {"level": "unsupported", "error_types": ("numerical_mismatch",), "reason": f"output differs {HOSTILE}"}
-    results = []
-    for one in target.results:
-        standing = standings.get(one.model_type, one.standing)
-        results.append(replace(one, standing=standing, **(wrong if standing is CoverageStatus.FAILED else {})))
-    return replace(coverage, targets=(replace(target, results=tuple(results)),))
-
-
 @pytest.fixture
 def made(monkeypatch) -> CoverageReport:
-    """A report of seven types, one of which can't be built; bert passed and gpt2 failed."""
-    seven_types(monkeypatch, refusal("electra", Obstacle.MISSING_DEPENDENCY, f"ImportError: {HOSTILE}"))
-    coverage = coverage_here(Evidence(), detect(), ("cpu",))
-    return CoverageReport(
-        timestamp="2026-01-02T03:04:05.000000+00:00",
-        command="hwcompat coverage",
-        machine="a-machine",
-        versions={"transformers": "5.5.4", "torch": "2.13.0"},
-        coverage=with_standings(coverage, bert=CoverageStatus.PASSED, gpt2=CoverageStatus.FAILED),
-    )
+    return made_report(monkeypatch, HOSTILE)
 
 
 def test_json_fits_its_schema_and_suffices_for_the_markdown(made, tmp_path):

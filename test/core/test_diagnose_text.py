@@ -10,8 +10,9 @@ from evidence_lines import check_line
 from front_doors import invoke
 
 from hardware.evidence.record import Outcome
-from reports.diagnose_command import SCHEMA, diagnosis_markdown, diagnosis_object
+from reports.diagnose_command import SCHEMA, diagnosis_blocks, diagnosis_object
 from reports.diagnose_text import diagnose_text, versions_in
+from reports.document import document
 
 CHAIN = """2026-01-01 INFO loading
 Traceback (most recent call last):
@@ -80,7 +81,7 @@ def test_lines_that_are_not_understood_are_listed_as_text():
     assert [one.split(": ")[:2] for one in found.not_understood] == [["t.log:6", "WeirdError"]]
     (unknown,) = [one for one in found.findings if one.error_type == "unknown"]
     assert unknown.confidence == "low"
-    assert "<script>" not in diagnosis_markdown(found)
+    assert "<script>" not in document(diagnosis_blocks(found), "markdown")
 
 
 def test_versions_that_a_text_tells_make_a_known_fault_of_it():

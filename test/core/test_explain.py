@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
-from front_doors import invoke
+from front_doors import ROOT, invoke
 
 from generators.compatibility.explanation import ExplainRequest, explain
 from generators.compatibility.rule_facts import Facts
@@ -69,3 +70,26 @@ def test_the_command_explains_a_cell_and_refuses_what_is_none():
         ("bert/fill-mask/openvno/float32", "'openvino'"),
     ):
         assert why in answer(cell)
+
+
+def test_rules_of_your_own_count_beside_the_shipped_ones_and_are_named(tmp_path):
+    text = (ROOT / "docs/ADDING_A_RULE.md").read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "rules").mkdir()
+    own = tmp_path / "rules" / "my_rules.toml"
+    own.write_text(text, encoding="utf-8")
+    project = tmp_path / "hwcompat.toml"
+    project.write_text('schema_version = 1\nrules = ["rules"]\n[[model]]\nname = "mixtral"\n', encoding="utf-8")
+    line = ("explain", "mixtral/text-generation/xpu/float32", "--format", "json")
+    wanted = f"mychip.no_experts@my_rules.toml:{hashlib.sha256(own.read_bytes()).hexdigest()[:12]}"
+    config = ("--config", project)
+    for words in (("--rules", own), ("--rules", own.parent), config, (*config, "--rules", own)):
+        done = invoke(*line, *words)
+        verdict = done.document["predicted"]
+        assert (verdict["level"], verdict["rule_ids"]) == ("low", [wanted]), words
+        assert "my_rules.toml (sha256" in done.err
+    assert json.loads(invoke(*line).out)["predicted"]["level"] == "unknown"
+    matrix = ("matrix", "--model", "mixtral", "--format", "markdown")
+    assert "my_rules.toml (sha256" in invoke(*matrix, "--rules", own).out
+    assert "my_rules.toml" not in invoke(*matrix).out
+    own.write_text(text + text.replace("no_experts", "no_moe"), encoding="utf-8")
+    assert "my_rules.toml) has no effect on xpu" in invoke(*line, *config).err

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from front_doors import invoke
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
 from generators.compatibility.expiry import flaky_cells
@@ -17,6 +19,7 @@ from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import EDITED, Outcome, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
+from hardware.evidence.writer import now
 from reports.reason_text import texts
 from reports.reporter import HardwareCompatibilityReporter
 
@@ -90,9 +93,37 @@ def test_the_newest_run_doesnt_make_it_green_and_a_report_names_it(tmp_path: Pat
     assert verdicts[BERT].level is Level.UNKNOWN
     assert texts(verdicts[BERT].reasons) == (
         "flaky and quarantined: it passed and failed in runs without a recorded difference (r1, r2); "
-        "5 clean runs in a row end the quarantine",
+        "5 clean runs in a row end the quarantine, or `hwcompat evidence clear-flaky`",
     )
     reporter = HardwareCompatibilityReporter(read_folder(tmp_path))
     (finding,) = (one for one in reporter.collect_compatibility_test_errors() if one.error_type == "flaky")
     assert (finding.hardware_type, finding.model_name, str(finding.severity)) == ("cpu", "bert", "error")
     assert BERT in finding.message
+
+
+def test_a_user_ends_a_quarantine_with_a_reason_and_only_later_results_start_it_again(tmp_path: Path) -> None:
+    folder, copy = tmp_path / "here", tmp_path / "copy"
+    facts = {"versions": versions_of(detect()), "plan": {"checks": required_checks(Cell.parse(BERT))}}
+    write(folder, a_run("20260101T000000Z-000001", 1, BERT, GPT2, **facts), broken=BROKEN["broken"])
+    write(folder, a_run("20260102T000000Z-000002", 2, **facts))
+    clear, before = ("evidence", "clear-flaky", "--evidence", folder), len([*folder.iterdir()])
+    for words, why in (
+        ((BERT,), "--reason"),
+        ((BERT, "--reason", " "), "--reason is empty"),
+        (("bart/fill-mask/cpu/float32", "--reason", "x"), f"Did you mean {BERT!r}"),
+        ((BERT, GPT2, "--reason", "x"), f"{GPT2!r} isn't flaky"),
+    ):
+        refused = invoke(*clear, *words)
+        assert (refused.code, why in refused.err) == (4, True), (words, refused)
+    assert invoke(*clear, BERT, "--reason", "a loose cable").code == 0
+    assert len([*folder.iterdir()]) == before + 1
+    assert "isn't flaky" in invoke(*clear, BERT, "--reason", "again").err
+    assert invoke("evidence", "merge", folder, "--evidence", copy).code == 0
+    assert invoke("evidence", "compact", "--evidence", copy).code == 0
+    for place in (folder, copy):
+        for command in (("explain", BERT), ("report", "--collect-all", "--without-memory")):
+            said = " ".join(invoke(*command, "--evidence", place).out.split())
+            assert re.search("as flaky since [-0-9]+: a loose cable", said), (command, said)
+    for number, broken in enumerate(((), *BROKEN.values()), start=3):
+        write(folder, a_run(f"20990101T00000{number}Z-000000", 1, started_at=now(), **facts), broken=broken)
+    assert list(flaky_cells(read_latest(folder))) == [BERT]

@@ -81,7 +81,12 @@ def test_a_broken_file_is_one_line_and_ends_with_a_usage_error(capsys, config):
     assert door(capsys, "--config", config.with_name("none.toml"), "--run")[0] == UsageError.exit_code
 
 
-def test_a_mistake_is_one_line_on_stderr_with_its_exit_code(capsys):
+def test_a_mistake_is_one_line_on_stderr_with_its_exit_code(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    Path("a-file").write_text("kept")
+    Path("empty").mkdir()
+    long, cpu, run = "a" * 5_000, "--model bert --device cpu", "--model bert --device cpu --run"
     for words, code, said in (
         ("", 4, "no model was named"),
         ("--modle bert", 4, "--model"),
@@ -94,6 +99,26 @@ def test_a_mistake_is_one_line_on_stderr_with_its_exit_code(capsys):
         ("--check no-such-folder", 4, "isn't a folder of suites"),
         ("--model bert --update-expected --run", 4, "--update-expected needs --config"),
         ("--model bert --update-expected --config hwcompat.toml", 4, "No such option '--update-expected'"),
+        ("--model -", 4, "standard input names no model"),
+        ("--model bert\nimport", 4, "bert\\nimport"),
+        ("--model bert\0", 4, "bert\\x00"),
+        ("--model ../../nowhere", 1, "'../../nowhere'"),
+        (f"--model {long}", 4, "aaa…aaa"),
+        (f"--model bert --device {long}", 4, "aaa…aaa"),
+        ("--model bert --device cpu:3", 4, "cpu doesn't take an index"),
+        ("--model bert --device cpu:../../x", 4, "is not a target"),
+        (f"{cpu} --skip *", 5, "--skip *"),
+        (f"{run} --timeout -1", 4, "--timeout"),
+        (f"{cpu} --template-dir nothing", 4, "'nothing' does not exist"),
+        (f"{cpu} --output-dir a-file", 4, "is a file"),
+        (f"{cpu} --output-dir a-file/x", 4, "can't be written"),
+        (f"{cpu} --output-dir /proc/x", 4, "--output-dir"),
+        (f"{run} --evidence a-file/x", 4, "--evidence"),
+        (f"{run} --evidence /proc/x", 4, "--evidence"),
+        (f"{run} --report-dir a-file/x", 4, "--report-dir"),
+        (f"{run} --report-dir /proc/x", 4, "--report-dir"),
+        ("--hardware-compatibility --evidence nothing", 4, "not found"),
+        ("--check empty", 5, "has no suites"),
     ):
         found, out, err = door(capsys, *words.split(" ") if words else ())
         assert (found, out) == (code, ""), words
@@ -101,6 +126,9 @@ def test_a_mistake_is_one_line_on_stderr_with_its_exit_code(capsys):
         assert err.startswith("error: ")
         assert err.endswith("\n")
         assert err[:-1].isprintable()
+        assert len(err) < 1_000
+    assert Path("a-file").read_text() == "kept"
+    assert not list(tmp_path.rglob("*.jsonl"))
 
 
 def test_cells_are_listed_without_writing_anything(capsys, monkeypatch, tmp_path):
@@ -117,19 +145,28 @@ def test_cells_are_listed_without_writing_anything(capsys, monkeypatch, tmp_path
 
 def test_suites_are_written_checked_and_updated(capsys, tmp_path):
     folder = tmp_path / "suites"
-    code, _, err = door(capsys, "--model", "bert", "--device", "cpu", "--output-dir", folder)
+    asked = ("--model", "bert", "--model", "vit", "--device", "cpu", "--output-dir", folder)
+    code, _, err = door(capsys, *asked)
     assert code == 0
     assert "hwcompat run --model bert" in err
-    (suite,) = folder.glob("test_*.py")
+    (folder / "test_of_my_own.py").write_text("def test_mine():\n    pass\n")
+    suite, other = (folder / f"test_{name}_cpu_float32.py" for name in ("bert_fill_mask", "vit_image_classification"))
     assert door(capsys, "--check", folder)[0] == 0
     suite.write_text(suite.read_text() + "\n# mine\n")
+    gone = other.read_text().replace('CELL = "vit/', 'CELL = "vitzwei/')
+    other.write_text(gone)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
     code, out, _ = door(capsys, "--check", folder)
     assert code == 1
-    assert out.startswith("edited")
+    assert [line.split()[:2] for line in out.splitlines()] == [["edited", suite.name], ["orphan", other.name]]
+    assert "vitzwei" in out  # why it is an orphan
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert door(capsys, "--update", folder)[0] == 1
-    assert "# mine" in suite.read_text()
+    assert "was edited by hand and is left alone" in door(capsys, *asked)[2]
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert door(capsys, "--update", folder, "--force")[0] == 0
     assert "# mine" not in suite.read_text()
+    assert other.read_text() == gone
 
 
 def test_checking_a_folder_with_the_file_sees_a_suite_that_was_never_written(capsys, config, tmp_path):

@@ -198,7 +198,9 @@ def test_graphs_without_a_reference_are_refused_with_the_reason(tmp_path, monkey
         derive_graph(str(lookup(file)))
 
 
-def test_an_openvino_input_of_any_rank_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_an_openvino_file_with_an_input_of_any_rank_or_without_a_reference_is_refused(
+    tmp_path: Path,
+) -> None:
     openvino = pytest.importorskip("openvino")
     from openvino import opset13
 
@@ -206,6 +208,13 @@ def test_an_openvino_input_of_any_rank_is_refused_by_its_name(tmp_path: Path) ->
     openvino.save_model(openvino.Model([opset13.relu(given)], [given]), tmp_path / "any.xml")
     with pytest.raises(ModelError, match="the input 'given' has an unknown number of dimensions"):
         open_reference(tmp_path / "any.xml").inputs()
+    pixels = opset13.parameter([2, 4, 8], np.float32, name="pixels")
+    ones = [opset13.constant(np.ones(shape, np.float32)) for shape in ((2, 1, 3), (1, 12, 8), (1, 12, 3), (1, 12))]
+    lengths = opset13.constant(np.array([4, 4]))
+    sequence = opset13.lstm_sequence(pixels, ones[0], ones[0], lengths, *ones[1:], 3, "forward")
+    openvino.save_model(openvino.Model([sequence.output(0)], [pixels], "net"), tmp_path / "net.xml")
+    with pytest.raises(ModelError, match="no independent reference"):
+        derive_graph(str(tmp_path / "net.xml"))
 
 
 def test_a_missing_library_is_reported_with_the_command_that_installs_it(tmp_path, monkeypatch):

@@ -157,11 +157,12 @@ def test_a_missing_library_and_a_date_in_the_future_decide_nothing():
     assert mentions(verdict.reasons, "2999-01-01T00:00:00Z, which is in the future")
 
 
-def test_tiny_evidence_does_not_measure_a_checkpoint():
-    verdict = ask(passed().values(), weights_asked="checkpoint")
+@pytest.mark.parametrize("asked", ["checkpoint", "config"])
+def test_tiny_evidence_measures_neither_a_checkpoint_nor_a_configuration(asked):
+    verdict = ask(passed().values(), weights_asked=asked)
     assert verdict.level is Level.UNKNOWN
-    assert mentions(verdict.reasons, "tiny weights doesn't count for a checkpoint")
-    real = ask(passed(subject="checkpoint").values(), weights_asked="checkpoint")
+    assert mentions(verdict.reasons, f"tiny weights doesn't count for a {asked}")
+    real = ask(passed(subject=asked).values(), weights_asked=asked)
     assert real.level is Level.HIGH
     assert not mentions(real.conditions, "tiny")
     assert ask(passed(subject="whatever").values()).level is Level.UNKNOWN

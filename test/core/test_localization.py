@@ -16,7 +16,8 @@ from hwcompat.plugins.triage.localization.graph_nodes import GraphNode, GraphRun
 from hwcompat.plugins.triage.localization.localization_result import ErrorPlace, Localization, LocalizationOutcome
 from hwcompat.plugins.triage.localization.localize_cell import checked_cell
 from hwcompat.plugins.triage.localization.tensor_errors import error_of, padding_of
-from hwcompat.plugins.triage.localize_command import exit_code, localization_json, localization_markdown
+from hwcompat.plugins.triage.localize_command import answer_of, exit_code, localization_json
+from reports.document import document
 
 TOLERANCE = 2e-5
 SCHEMA = Path(__file__).parents[2] / "reports" / "schemas" / "localization.json"
@@ -114,10 +115,10 @@ def test_a_report_says_where_keeps_its_schema_and_comes_back() -> None:
     del data["schema_version"], data["timestamp"]
     assert Localization.from_dict(data) == found
     assert exit_code(found) == 1
-    text = localization_markdown(found)
-    assert "wrong by itself" in text.splitlines()[0]
-    assert "float16 [2, 3]" in text
-    assert "<script>" not in text
+    assert "<script>" not in document([answer_of(found)], "markdown")
+    text = document([answer_of(found)], "text", 100)
+    assert text.splitlines()[0] == "bert/fill-mask/cpu/float32: a.`<b>` (Linear) is wrong by itself"
+    assert "  Tensor                    output, float16 [2, 3]" in text
 
 
 def test_a_cell_that_cannot_be_localized_is_refused_with_the_next_step() -> None:

@@ -76,6 +76,9 @@ def test_a_bundle_has_the_same_bytes_and_is_a_zip_file(planned: Any, archive: by
     names = write_bundle(tmp_path / "new" / "suite.zip", planned, VERSIONS)
     assert (tmp_path / "new" / "suite.zip").read_bytes() == archive
     assert {"run.py", "README.md", "bundle.json", "suites/conftest.py", "hwcompat/hardware/compare.py"} <= set(names)
+    files = bundle_files("suite", planned, VERSIONS)
+    own = [data.decode() for name, data in files.items() if not name.startswith("hwcompat/")]
+    assert not any("torch==" in text or str(Path(__file__).parents[2]) in text for text in own)
     for name in ("suite.tar", "..zip", "suite"):
         with pytest.raises(UsageError, match="isn't a zip file"):
             write_bundle(tmp_path / name, planned, VERSIONS)
@@ -94,6 +97,8 @@ def test_real_weights_of_a_checkpoint_are_named_and_not_packed(planned: Any, tmp
     profile = replace(planned[0].profile, folder=tmp_path)
     files = bundle_files("suite", [replace(planned[0], profile=profile)], VERSIONS)
     assert b"doesn't contain checkpoints" in files["README.md"]
+    assert f"It needs:\n{planned[0].cell.model}" in files["README.md"].decode()
+    assert max(map(len, files.values())) < 1_000_000
 
 
 def test_a_bundle_whose_checking_code_was_edited_is_a_modified_checker(unpacked: Path) -> None:

@@ -74,6 +74,21 @@ def test_a_long_suite_names_its_checks_after_three_seconds_without_a_line() -> N
     assert stream.getvalue().splitlines() == ["[0/2] loading torch", f"[0/2] {BERT.cell.id} runs matches_reference"]
 
 
+def test_one_long_check_shows_how_long_it_runs() -> None:
+    clock, log, terminal = Clock(), io.StringIO(), Terminal()
+    shown = ProgressLines(log, Pace(lambda: clock.now)), ProgressBar(terminal, Pace(lambda: clock.now))
+    for one in shown:
+        clock.now = 0.0
+        one.planned(1)
+        one.began(BERT, "builds")
+        for clock.now in range(1, 62):
+            one.waiting()
+        one.closed()
+    still = f"[0/1] still running: {BERT.cell.id} for"
+    assert log.getvalue().splitlines() == ["[0/1] loading torch", f"{still} 30 s", f"{still} 1 min 0 s"]
+    assert all(f"builds {seconds} s" in " ".join(terminal.getvalue().split()) for seconds in range(60))
+
+
 def test_many_suites_that_pass_do_not_flood_a_log() -> None:
     clock, stream = Clock(), io.StringIO()
     lines = ProgressLines(stream, Pace(lambda: clock.now))

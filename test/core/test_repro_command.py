@@ -165,7 +165,7 @@ def test_the_command_prints_the_folder_and_what_its_script_showed(tmp_path, monk
     for same in (True, False):
         found = ReproMatch(same=same, why="its reason")
         monkeypatch.setattr(repro_command, "make_repro", lambda *_, found=found: (captured, found))
-        code = repro_command.report_repro(Request(output_dir=tmp_path), CELL.id)
+        code = repro_command.report_repro(Request(output_dir=tmp_path, format="text"), CELL.id)
         assert code == (0 if same else 1)
         assert capsys.readouterr().out.splitlines() == [
             f"{CELL.id}, backward: {'' if same else 'NOT '}reproduced",
@@ -173,3 +173,7 @@ def test_the_command_prints_the_folder_and_what_its_script_showed(tmp_path, monk
             f"  {made / 'repro.py'}",
             f"  {made / 'README.md'}{'' if same else ' (states the difference)'}",
         ]
+    made.mkdir()
+    (made / "README.md").write_text("# The issue\n", encoding="utf-8")
+    assert repro_command.report_repro(Request(output_dir=tmp_path, format="markdown"), CELL.id) == 1
+    assert capsys.readouterr().out == "# The issue\n"

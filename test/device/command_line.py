@@ -107,7 +107,7 @@ class CommandLine:
     ) -> subprocess.Popen[str]:
         """Start `run_test_generation.py` with all its output below `folder`, unless an argument says otherwise.
 
-        `how` goes to `start_python`.
+        `how` goes to `start_program`.
         """
         words = [str(argument) for argument in arguments]
         for option, name in (("--output-dir", "suites"), ("--evidence", "evidence"), ("--report-dir", "reports")):
@@ -116,22 +116,23 @@ class CommandLine:
         script = "run_test_generation.py" if cwd == REPOSITORY else REPOSITORY / "run_test_generation.py"
         return self.start_python(folder, script, *words, cwd=cwd, **how)
 
-    def start_python(
+    def start_python(self, folder: Path, *words: str | Path, **how: Any) -> subprocess.Popen[str]:
+        return self.start_program(folder, sys.executable, *words, **how)
+
+    def start_program(
         self,
         folder: Path,
         *words: str | Path,
         env: Mapping[str, str] | None = None,
-        stdin: str = "",
         cwd: Path = REPOSITORY,
     ) -> subprocess.Popen[str]:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "stdin").write_text(stdin, encoding="utf-8")
-        with (folder / "stdin").open() as read, (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
             return subprocess.Popen(
-                [sys.executable, *map(str, words)],
+                [*map(str, words)],
                 cwd=cwd,
                 env=self.environment(folder, env),
-                stdin=read,
+                stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 text=True,

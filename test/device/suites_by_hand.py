@@ -6,6 +6,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+from command_line import LIMIT_S
+
+Seen = TypeVar("Seen")
 
 HEAD = """
 import os
@@ -44,13 +49,16 @@ def put_sleeping_suite(folder: Path, cell: str) -> Path:
     return ready
 
 
-def wait_until(done: Callable[[], object], process: subprocess.Popen[str], seconds: float = 150) -> None:
-    for _ in range(int(seconds * 20)):
-        if done():
-            return
-        assert process.poll() is None, "it ended before"
+def wait_until(
+    done: Callable[[], Seen], process: subprocess.Popen[str] | None = None, wrong: str = "that never came"
+) -> Seen:
+    """Wait for something and return it; fail if `process` ends before or it takes too long."""
+    until = time.monotonic() + LIMIT_S
+    while not (seen := done()):
+        assert process is None or process.poll() is None, f"it ended before: {wrong}"
+        assert time.monotonic() < until, wrong
         time.sleep(0.05)
-    raise AssertionError("that never came")
+    return seen
 
 
 def process_id(ready: Path, process: subprocess.Popen[str]) -> int:

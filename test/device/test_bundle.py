@@ -75,17 +75,6 @@ def outcomes(root: Path, cell: str) -> dict[str, Outcome]:
     return {line.check_name: line.outcome for line in read_folder(root / "evidence").checks if line.cell_id == cell}
 
 
-def test_the_same_request_packs_the_same_bytes_which_pin_no_torch_and_name_no_path(
-    command_line: CommandLine, packed: Path, tmp_path: Path
-):
-    again = tmp_path / "suite.zip"
-    command_line.run(tmp_path, *PACKED, str(again))
-    assert again.read_bytes() == packed.read_bytes()
-    with zipfile.ZipFile(packed) as archive:
-        texts = {name: archive.read(name).decode() for name in archive.namelist() if "/hwcompat/" not in name}
-    assert not any("torch==" in text or str(REPOSITORY) in text for text in texts.values())
-
-
 def test_it_runs_with_bare_packages_and_its_evidence_comes_home(
     bare_python: Path, carried: Path, command_line: CommandLine, tmp_path: Path
 ):

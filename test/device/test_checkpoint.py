@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from command_line import CommandLine, Ran, together
 
 from hardware.evidence.record import Outcome
 from hardware.testing.checkpoints import weights_hash
-from hardware.testing.suite_file import read_suite
 
 pytestmark = pytest.mark.slow
 
@@ -44,25 +42,6 @@ def test_real_weights_pass_and_are_named_by_their_hash(measured: Ran, folder: Pa
         assert set(measured.outcomes(cell).values()) == {Outcome.PASSED}
         for line in measured.lines(cell).values():
             assert (line.subject, line.model_revision) == ("checkpoint", weights_hash(folder))
-
-
-def test_a_suite_holds_no_path_of_the_weights(measured: Ran, folder: Path) -> None:
-    for path in measured.suites.glob("test_*.py"):
-        assert str(folder.parent) not in path.read_text(encoding="utf-8")
-        suite = read_suite(path)
-        assert suite is not None
-        assert suite.model_revision == weights_hash(folder)
-
-
-def test_a_bundle_asks_for_the_weights_that_it_does_not_hold(
-    folder: Path, command_line: CommandLine, tmp_path: Path
-) -> None:
-    packed = command_line.run(tmp_path, "--model", folder, "--device", "cpu", "--bundle", tmp_path / "suite.zip")
-    assert packed.code == 0, packed.err
-    with zipfile.ZipFile(tmp_path / "suite.zip") as archive:
-        said = archive.read("suite/README.md").decode()
-        assert max(one.file_size for one in archive.infolist()) < 1_000_000
-    assert f"It needs:\n{NAME}" in said
 
 
 def test_other_weights_are_refused_by_the_old_suite_and_missing_ones_asked_for(

@@ -1,94 +1,176 @@
-"""Backends keep what suites rely on, one from outside the repository too: each is asked in a process of its own."""
+"""Targets and vendors keep what the product relies on, those from outside the repository too."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import REPOSITORY, CommandLine, installed_example
+from command_line import REPOSITORY, CommandLine, Ran, installed_example
 
+from hardware.inventory.vendors import VENDORS
 from hardware.workers import environment_of
 
 pytestmark = pytest.mark.slow
 
+EXAMPLES = REPOSITORY / "examples"
+FIXTURES = REPOSITORY / "test" / "fixtures"
+NO_XLA = environment_of("tpu").reason
+BACKENDS = (
+    pytest.param("openvino", marks=pytest.mark.extended),
+    pytest.param(
+        "tpu:xla-cpu",
+        marks=(pytest.mark.skipif(bool(NO_XLA), reason=f"target tpu isn't here: {NO_XLA}"), pytest.mark.extended),
+    ),
+    "mychip",
+)
+BROKEN_BACKEND = """
+from hardware.backends.cpu import CPUBackend
+
+class Broken(CPUBackend):
+    BACKEND_NAME = "broken"
+
+    def known_answer(self):
+        return 0.0, 0.0, 0.0
+"""
+BROKEN_VENDOR = """
+from hardware.accelerator_plugin import AcceleratorBackend, AcceleratorInfo
+
+class Broken(AcceleratorBackend):
+    VENDOR_NAME = "Broken"
+    DEVICE_TYPE = "gpu"
+    DEVICE_STRINGS = {"pytorch": "broken:{index}"}
+
+    def is_available(self):
+        return True
+
+    def get_device_count(self):
+        self.machine.run("broken-smi", "-L")
+        return 1
+
+    def list_devices(self):
+        return (AcceleratorInfo(vendor="Broken", device_type="gpu", model="Card", index=1, memory_bytes=0),)
+
+    def get_temperature(self, index):
+        return 4100.0
+
+    def get_memory_usage(self, index):
+        return {"total": 10, "used": 20, "free": 0}
+"""
+
+Ask = Callable[..., Ran]
+
 
 @pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed_example("backend-plugin", tmp_path_factory.mktemp("plugin"))
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The folders of a target and a vendor called `mychip` that were installed."""
+    return [installed_example(name, tmp_path_factory.mktemp(name)) for name in ("backend-plugin", "vendor-plugin")]
 
 
-def ask(name: str, cache: Path, *folders: Path) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HWCOMPAT_", "PYTEST_"))}
-    path = os.pathsep.join(map(str, (*folders, REPOSITORY)))
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "generators.contract", "--backend", name]
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=REPOSITORY,
-        env=kept | {"PYTHONPATH": path, "HWCOMPAT_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+@pytest.fixture
+def ask(command_line: CommandLine, tmp_path: Path, plugins: list[Path]) -> Ask:
+    """Ask a module of Python, to which `plugins` and further folders are known."""
+
+    def asked(*words: str | Path, paths: tuple[Path, ...] = (), cwd: Path = REPOSITORY) -> Ran:
+        path = os.pathsep.join(map(str, (*paths, *plugins, REPOSITORY)))
+        return command_line.python(tmp_path / "said", "-m", *words, env={"PYTHONPATH": path}, cwd=cwd)
+
+    return asked
 
 
-def assert_all_passed(ran: subprocess.CompletedProcess[str]) -> None:
-    assert ran.returncode == 0, ran.stdout
-    assert " passed" in ran.stdout
-    assert "skipped" not in ran.stdout
-
-
-NO_XLA = environment_of("tpu").reason
-XLA = pytest.param(
-    "tpu:xla-cpu",
-    marks=(pytest.mark.skipif(bool(NO_XLA), reason=f"target tpu isn't here: {NO_XLA}"), pytest.mark.extended),
+BACKEND, VENDOR = (
+    ("pytest", "-q", "-p", "no:cacheprovider", "--pyargs", name)
+    for name in ("generators.contract", "hardware.testing.contract")
 )
 
 
-@pytest.mark.parametrize("name", [pytest.param("openvino", marks=pytest.mark.extended), XLA])
-def test_a_built_in_backend_keeps_the_contract(name: str, tmp_path: Path) -> None:
-    assert_all_passed(ask(name, tmp_path))
+def assert_all_passed(ran: Ran) -> None:
+    assert ran.code == 0, ran.out
+    assert " passed" in ran.out
+    assert "skipped" not in ran.out
 
 
-def test_a_backend_from_outside_keeps_the_contract(plugin: Path, tmp_path: Path) -> None:
-    assert_all_passed(ask("mychip", tmp_path, plugin))
+def broken(folder: Path, group: str, code: str) -> Path:
+    """A folder with an installed package `broken` that has one entry point."""
+    (folder / "broken-1.dist-info").mkdir()
+    (folder / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (folder / "broken-1.dist-info" / "entry_points.txt").write_text(f"[hwcompat.{group}]\nbroken = broken:Broken\n")
+    (folder / "broken.py").write_text(code)
+    return folder
 
 
-def test_a_backend_that_is_not_here_or_unknown_keeps_no_contract(tmp_path: Path) -> None:
-    ran = ask("cuda", tmp_path)
-    assert ran.returncode == 1
-    assert " errors in " in ran.stdout, "it fails, and skips nothing"
-    assert "passed" in ran.stdout, "its name is known"
-    ran = ask("nosuch", tmp_path)
-    assert ran.returncode == 4
-    assert "unknown device 'nosuch'" in ran.stderr + ran.stdout
-    assert "Is its package installed" in ran.stderr + ran.stdout
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_keeps_the_contract(name: str, ask: Ask) -> None:
+    assert_all_passed(ask(*BACKEND, "--backend", name))
 
 
-def test_a_backend_that_breaks_the_contract_fails(tmp_path: Path) -> None:
-    (tmp_path / "broken-1.dist-info").mkdir()
-    (tmp_path / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (tmp_path / "broken-1.dist-info" / "entry_points.txt").write_text("[hwcompat.backends]\nbroken = broken:Broken\n")
-    (tmp_path / "broken.py").write_text(
-        "from hardware.backends.cpu import CPUBackend\n"
-        "class Broken(CPUBackend):\n"
-        "    BACKEND_NAME = 'broken'\n"
-        "    def known_answer(self):\n"
-        "        return 0.0, 0.0, 0.0\n"
-    )
-    ran = ask("broken", tmp_path / "cache", tmp_path)
-    assert ran.returncode == 1, ran.stdout
-    assert "test_it_gives_the_known_answer" in ran.stdout
+def test_a_backend_that_is_not_here_or_unknown_keeps_no_contract(ask: Ask) -> None:
+    ran = ask(*BACKEND, "--backend", "cuda")
+    assert ran.code == 1
+    assert " errors in " in ran.out, "it fails, and skips nothing"
+    assert "passed" in ran.out, "its name is known"
+    ran = ask(*BACKEND, "--backend", "nosuch")
+    assert ran.code == 4
+    assert "unknown device 'nosuch'" in ran.err + ran.out
+    assert "Is its package installed" in ran.err + ran.out
 
 
-def test_a_model_runs_on_a_backend_from_outside(plugin: Path, command_line: CommandLine, tmp_path: Path) -> None:
-    path = os.pathsep.join(map(str, (plugin, REPOSITORY)))
-    ran = command_line.run(
-        tmp_path, "--model", "bert", "--device", "mychip", "--run", env={"PYTHONPATH": path}, cwd=REPOSITORY
-    )
+def test_a_backend_that_breaks_the_contract_fails(ask: Ask, tmp_path: Path) -> None:
+    ran = ask(*BACKEND, "--backend", "broken", paths=(broken(tmp_path, "backends", BROKEN_BACKEND),))
+    assert ran.code == 1, ran.out
+    assert "test_it_gives_the_known_answer" in ran.out
+
+
+def test_a_model_runs_on_a_backend_from_outside(
+    plugins: list[Path], command_line: CommandLine, tmp_path: Path
+) -> None:
+    path = os.pathsep.join(map(str, (*plugins, REPOSITORY)))
+    ran = command_line.run(tmp_path, "--model", "bert", "--device", "mychip", "--run", env={"PYTHONPATH": path})
     assert ran.code == 0, ran.out + ran.err
     assert ran.verdict("bert/fill-mask/mychip/float32") == "high"
     assert ran.lines("bert/fill-mask/mychip/float32")["runs_natively"].native_ops["aten.addmm"] > 0
+
+
+def test_vendors_keep_the_contract_on_recorded_machines(ask: Ask) -> None:
+    folders = sorted({index.parent.parent for index in FIXTURES.glob("*/*/machine.json")})
+    assert len(folders) >= 5
+    for names, machines in ((VENDORS.shipped(), folders), (["mychip"], [EXAMPLES / "vendor-plugin" / "recorded"])):
+        asked = [word for name in names for word in ("--accelerator", name)]
+        assert_all_passed(ask(*VENDOR, *asked, *(f"--machines={one}" for one in machines)))
+
+
+def test_its_cards_are_in_the_list(ask: Ask) -> None:
+    ran = ask("hardware", "list", "--all", "--replay", EXAMPLES / "vendor-plugin" / "recorded" / "two-cards")
+    assert ran.code == 0, ran.err
+    assert "[1]:                   MyChip 200 (npu)" in ran.out
+    assert "32 GiB" in ran.out
+
+
+def test_a_vendor_that_breaks_the_contract_fails_where_it_breaks_it(ask: Ask, tmp_path: Path) -> None:
+    ran = ask(*VENDOR, "--accelerator", "broken", paths=(broken(tmp_path, "accelerators", BROKEN_VENDOR),))
+    assert ran.code == 1, ran.out
+    for test in (
+        "test_a_machine_without_a_sign_of_it_has_none",
+        "test_its_devices_are_numbered_and_whole",
+        "test_its_metrics_have_their_units",
+        "test_a_device_that_is_not_there_has_no_metrics",
+    ):
+        assert f"FAILED hardware/testing/contract/test_accelerator.py::{test}" in ran.out, test
+
+
+def test_it_can_be_asked_from_another_folder(ask: Ask, tmp_path: Path) -> None:
+    options = ("-p", "hardware.testing.contract.contract_options")
+    ran = ask("pytest", *options, *VENDOR[1:], "--accelerator", "mychip", cwd=tmp_path)
+    assert ran.code == 0, ran.out + ran.err
+
+
+def test_a_question_that_cannot_be_asked_is_an_error(ask: Ask) -> None:
+    for words, said in (
+        ([], "nothing to test. Give --accelerator NAME"),
+        (["--accelerator", "nvidai"], "unknown vendor nvidai"),
+        (["--accelerator", "nvidia", "--machines=docs"], "no recorded machine in docs"),
+    ):
+        ran = ask(*VENDOR, *words)
+        assert ran.code != 0
+        assert said in ran.out + ran.err

@@ -16,7 +16,10 @@ from benchmarks.crashes.running import Place, Process, run_and_kill, run_to_end
 
 pytestmark = pytest.mark.slow
 
-SOME = ("segfault", "stack_overflow", "exit_0", "hang_in_c", "bad_alloc", "memory", "no_room", "left_behind")
+SOME = (
+    *("segfault", "stack_overflow", "sigkill", "exit_0", "hang_in_c", "bad_alloc", "memory", "no_room"),
+    "left_behind",
+)
 
 
 @pytest.fixture(scope="module")

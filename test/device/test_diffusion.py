@@ -49,33 +49,10 @@ def test_a_diffusion_model_passes_every_check(ran: Ran) -> None:
     assert ran.network == []
 
 
-def test_attention_that_is_scaled_wrongly_fails(ran: Ran, command_line: CommandLine, tmp_path: Path) -> None:
-    (suite,) = ran.suites.glob("test_*.py")
-    text = suite.read_text(encoding="utf-8")
-    built = "    return UNet2DConditionModel(**CONFIG)\n"
-    broken = (
-        "    model = UNet2DConditionModel(**CONFIG)\n"
-        "    known = model.forward\n"
-        "    def forward(*args, **kwargs):\n"
-        "        if model.dtype is not torch.float64:\n"
-        "            for module in model.modules():\n"
-        "                if hasattr(module, 'to_q') and not hasattr(module, 'broken'):\n"
-        "                    module.to_q.weight.data.mul_(1.1)\n"
-        "                    module.broken = True\n"
-        "        return known(*args, **kwargs)\n"
-        "    model.forward = forward\n"
-        "    return model\n"
-    )
-    assert built in text
-    folder = tmp_path / "suites"
-    folder.mkdir()
-    (folder / suite.name).write_text("import torch\n" + text.replace(built, broken), encoding="utf-8")
-    (folder / "conftest.py").write_text((ran.suites / "conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
-    again = command_line.pytest(tmp_path, "-q", folder)
-    assert again.code == 1, again.out
-    assert "FAILED" in again.out
-    assert "test_matches_reference" in again.out
-    assert "test_matches_recorded" in again.out
+def test_its_suite_fails_when_the_model_is_broken(ran: Ran, command_line: CommandLine, tmp_path: Path) -> None:
+    verified = command_line.run(tmp_path, "--verify", ran.suites)
+    assert verified.code == 0, verified.out + verified.err
+    assert "1 pass on CPU, 1 fail when broken" in verified.out
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -59,30 +58,3 @@ def test_a_target_that_computes_in_another_precision_is_no_silent_offload_of_its
     again = command_line.run(tmp_path, "--refresh", "--dry-run", env=without)
     assert again.code == 5
     assert "no cell was measured yet" in again.error
-
-
-def test_a_target_that_cannot_be_is_no_missing_device(command_line: CommandLine, tmp_path: Path) -> None:
-    for device in ("cpu:3", "cuda:x", "openvino:XYZ", "simulated:5"):
-        ran = command_line.run(tmp_path, "--model", "bert", "--device", device)
-        assert ran.code == 4
-        assert f"unknown device '{device}'" in ran.error
-        assert "Known: " in ran.error
-
-
-def test_nothing_counts_for_the_missing_device_in_the_matrix(both: dict[str, Ran], command_line: CommandLine) -> None:
-    ran = both["strict"]
-    matrix = command_line.run(
-        ran.folder / "matrix", "--hardware-compatibility", "--evidence", ran.folder / "evidence", "--format", "json"
-    )
-    assert matrix.code == 0, matrix.err
-    assert '"basis": "measured"' not in matrix.out
-
-
-def test_junit_calls_them_skipped_with_the_reason(both: dict[str, Ran]) -> None:
-    (path,) = both["strict"].reports.rglob("*.xml")
-    cases = list(ElementTree.parse(path).getroot().iter("testcase"))
-    assert len(cases) >= len(both["strict"].lines(CELL))
-    for case in cases:
-        skipped = case.find("skipped")
-        assert skipped is not None, case.attrib
-        assert "cuda" in f"{skipped.get('message', '')}{skipped.text or ''}".lower()

@@ -123,28 +123,6 @@ def test_the_plain_kernels_agree_with_onnx(net: Path, text: Path) -> None:
         assert np.abs(exact - plain).max() < 1e-5 * exact.std()
 
 
-def test_an_openvino_file_without_an_independent_reference_is_refused_by_its_operator(
-    command_line: CommandLine, tmp_path: Path
-) -> None:
-    import openvino
-    from openvino import opset13 as ops
-
-    pixels = ops.parameter([2, 4, 8], np.float32, name="pixels")
-    node = ops.normalize_l2(pixels, ops.constant(np.array([2])), 1e-6, "add")
-    refused = ops.lstm_sequence(
-        node,
-        *(ops.constant(np.ones((2, 1, 3), np.float32)) for _ in range(2)),
-        ops.constant(np.array([4, 4])),
-        *(ops.constant(np.ones(shape, np.float32)) for shape in ((1, 12, 8), (1, 12, 3), (1, 12))),
-        3,
-        "forward",
-    )
-    openvino.save_model(openvino.Model([refused.output(0)], [pixels], "net"), tmp_path / "net.xml")
-    ran = command_line.run(tmp_path, "--model", tmp_path / "net.xml", "--device", "openvino", "--run")
-    assert (ran.code, "no independent reference" in ran.error) == (4, True)
-    assert "has no independent reference" in ran.error
-
-
 def changed(file: Path, folder: Path, how: str) -> Path:
     """The file with one weight or one operator other than it was."""
     model = onnx.load(str(file))

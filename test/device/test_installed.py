@@ -68,12 +68,6 @@ def test_nothing_of_the_checkout_can_be_imported_and_the_inventory_is_a_module_t
     assert json.loads(done.stdout)["packages"]["openvino"]
 
 
-def test_the_script_says_how_it_is_used(user: User) -> None:
-    done = user.types("hwcompat", "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Usage: hwcompat " in done.stdout
-
-
 def test_the_main_job_passes_on_openvino_and_the_report_shows_it(user: User) -> None:
     ran = user.types("hwcompat", *ASKED)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ from suites_by_hand import process_id, put_sleeping_suite
 
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
-from hardware.evidence.store import read_folder
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +33,7 @@ def _is_gone(pid: int) -> bool:
     return False
 
 
-def _cut_off(command_line: CommandLine, folder: Path, number: signal.Signals, *, child: bool) -> tuple[Ran, bool]:
+def _cut_off(command_line: CommandLine, folder: Path, number: signal.Signals) -> tuple[Ran, bool]:
     """Run two suites and send a signal while the first one sleeps. Returns also whether the child is gone."""
     (folder / "evidence").mkdir()
     (folder / "evidence" / "earlier-1.jsonl").write_bytes(EARLIER)
@@ -43,7 +41,7 @@ def _cut_off(command_line: CommandLine, folder: Path, number: signal.Signals, *,
     models = ("--model", "bert", "--model", "vit")
     process = command_line.start(folder, *models, "--device", "cpu", "--run", "--jobs", "1")
     pid = process_id(ready, process)
-    os.kill(pid if child else process.pid, number)
+    process.send_signal(number)
     ran = command_line.wait(process, folder)
     return ran, _is_gone(pid)
 
@@ -51,17 +49,10 @@ def _cut_off(command_line: CommandLine, folder: Path, number: signal.Signals, *,
 @pytest.fixture(scope="module")
 def cut_off(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Ran, bool]]:
     """Every way of being cut off, two at a time."""
-    ways = {
-        "SIGINT": (signal.SIGINT, False),
-        "SIGTERM": (signal.SIGTERM, False),
-        "killed": (signal.SIGKILL, False),
-        "child": (signal.SIGKILL, True),
-    }
-    folders = {name: tmp_path_factory.mktemp(name) for name in ways}
+    ways = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
     with ThreadPoolExecutor(max_workers=2) as pool:
         started = {
-            name: pool.submit(_cut_off, command_line, folders[name], number, child=child)
-            for name, (number, child) in ways.items()
+            way.name: pool.submit(_cut_off, command_line, tmp_path_factory.mktemp(way.name), way) for way in ways
         }
         return {name: future.result() for name, future in started.items()}
 
@@ -89,31 +80,8 @@ def test_an_interruption_closes_the_record_and_leaves_no_process(cut_off: dict[s
 
 
 def test_a_killed_run_takes_its_child_along_and_is_unfinished(cut_off: dict[str, tuple[Ran, bool]]) -> None:
-    ran, gone = cut_off["killed"]
+    ran, gone = cut_off["SIGKILL"]
     assert (ran.code, gone) == (-signal.SIGKILL, True)
     assert read_latest(ran.evidence, details=True).unfinished == (ran.run_line.run_id,)
     assert ran.outcomes(BERT) == {"first": Outcome.AMBIGUOUS}  # and nothing is said of what wasn't reached
     assert (ran.folder / "evidence" / "earlier-1.jsonl").read_bytes() == EARLIER
-
-
-def test_half_a_line_costs_that_line_only(cut_off: dict[str, tuple[Ran, bool]], command_line: CommandLine) -> None:
-    ran, _ = cut_off["killed"]
-    folder = ran.folder / "evidence"
-    child = next(path for path in folder.iterdir() if '"kind": "check"' in path.read_text(encoding="utf-8"))
-    whole = child.read_bytes()
-    child.write_bytes(whole + whole[: len(whole) // 2])
-    evidence = read_folder(folder)
-    assert [line.check_name for line in evidence.checks] == ["first"]
-    assert [(broken.file, broken.number) for broken in evidence.broken] == [(child.name, 2)]
-    matrix = command_line.run(ran.folder / "matrix", "--hardware-compatibility", "--evidence", folder)
-    assert matrix.code == 0, matrix.err
-    assert "bert/fill-mask/float32" in matrix.out
-
-
-def test_a_killed_child_is_a_crash_and_the_next_suite_runs(cut_off: dict[str, tuple[Ran, bool]]) -> None:
-    ran, gone = cut_off["child"]
-    assert gone
-    assert ran.code == 1
-    assert ran.outcomes(BERT) == {"first": Outcome.AMBIGUOUS, "second": Outcome.CRASHED, "third": Outcome.NOT_RUN}
-    assert "SIGKILL" in ran.lines(BERT)["second"].error_message
-    assert set(ran.outcomes(VIT).values()) == {Outcome.PASSED}

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_line import LIMIT_S, CommandLine, Ran
 from lab_server import Lab, lab_server
+from suites_by_hand import wait_until
 
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import Evidence, read_folder
@@ -35,7 +35,7 @@ def lab(server: Lab) -> Iterator[Lab]:
     server.forget()
     server.line.down = False
     yield server
-    _wait(lambda: not _is_at_work(server), "the lab is still at work")
+    wait_until(lambda: not _is_at_work(server), wrong="the lab is still at work")
 
 
 def _is_at_work(lab: Lab) -> bool:
@@ -43,22 +43,14 @@ def _is_at_work(lab: Lab) -> bool:
     return any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def _wait(done: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not done():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
-
-
 def _begin(command_line: CommandLine, lab: Lab, folder: Path, *words: str) -> subprocess.Popen[str]:
     """A run of three suites, one at a time, of which the first has left a line here."""
     process = command_line.start(folder, *lab.words(*THREE, *words), env=lab.ssh())
 
     def has_begun() -> bool:
-        assert process.poll() is None, (folder / "err").read_text()
         return any('"kind": "check"' in path.read_text() for path in (folder / "evidence").glob("*.jsonl"))
 
-    _wait(has_begun, "no line came here while it ran")
+    wait_until(has_begun, process, "no line came here while it ran")
     return process
 
 
@@ -123,7 +115,7 @@ def test_a_line_that_is_cut_costs_nothing(command_line: CommandLine, lab: Lab, t
     pid = _held(lab)
     lab.line.down = True
     lab.line.cut()
-    _wait(lambda: "the connection to lab broke" in (tmp_path / "err").read_text(), "nobody noticed")
+    wait_until(lambda: "the connection to lab broke" in (tmp_path / "err").read_text(), wrong="nobody noticed")
     assert _is_at_work(lab), "the run goes on without the line"
     os.kill(pid, signal.SIGCONT)
     lab.line.down = False
@@ -149,7 +141,7 @@ def test_a_command_that_was_killed_finds_its_run_again(command_line: CommandLine
     assert "lab is busy with another run: running since" in other.error
     again = command_line.start(tmp_path, *lab.words(*THREE), env=lab.ssh())
     followed = "following that run"
-    _wait(lambda: followed in (tmp_path / "err").read_text(), "the run wasn't found")
+    wait_until(lambda: followed in (tmp_path / "err").read_text(), wrong="the run wasn't found")
     os.kill(pid, signal.SIGCONT)
     ran = command_line.wait(again, tmp_path)
     assert ran.code == 0, ran.err
@@ -167,7 +159,7 @@ def test_what_ended_unseen_is_fetched_and_not_run_again(command_line: CommandLin
     assert lost.code == 2
     assert "the connection to lab is lost" in lost.error
     assert "Repeat the command to fetch the rest" in lost.error
-    _wait(lambda: any(lab.folder.glob("runs/*/exit")), "the run didn't end there")
+    wait_until(lambda: any(lab.folder.glob("runs/*/exit")), wrong="the run didn't end there")
     lab.line.down = False
     ran = command_line.run(tmp_path, *lab.words(*THREE, "--host-patience", "1"), env=lab.ssh())
     assert ran.code == 0, ran.err
@@ -180,7 +172,7 @@ def test_what_ended_unseen_is_fetched_and_not_run_again(command_line: CommandLin
 @pytest.mark.extended
 def test_a_run_that_is_killed_there_goes_on_where_it_was_cut_off(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
-    _wait(lambda: f"{BERT}  7 passed" in (tmp_path / "err").read_text(), "the first suite didn't end")
+    wait_until(lambda: f"{BERT}  7 passed" in (tmp_path / "err").read_text(), wrong="the first suite didn't end")
     os.kill(_pid_there(lab), signal.SIGKILL)
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 0, ran.err
@@ -212,7 +204,7 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     process = _begin(command_line, lab, tmp_path)
     pid = _held(lab)
     process.send_signal(signal.SIGINT)
-    _wait(lambda: "stopping the run on lab" in (tmp_path / "err").read_text(), "nobody heard it")
+    wait_until(lambda: "stopping the run on lab" in (tmp_path / "err").read_text(), wrong="nobody heard it")
     os.kill(pid, signal.SIGCONT)
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 2
@@ -225,19 +217,6 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     resumed = command_line.run(tmp_path, *lab.words(*THREE, "--resume"), env=lab.ssh())
     assert resumed.code == 0, resumed.err
     _all_passed(_same(lab, resumed))
-
-
-@pytest.mark.extended
-def test_a_device_that_is_not_there_is_no_pass(
-    command_line: CommandLine, lab: Lab, tmp_path: Path, without_cuda: None
-):
-    words = lab.words("--model", "bert", "--device", "cuda", "--run")
-    ran = command_line.run(tmp_path, *words, env=lab.ssh())
-    assert ran.code == 1
-    assert "cuda isn't available on lab" in ran.error
-    assert Outcome.PASSED not in ran.outcomes("bert/fill-mask/cuda/float32").values()
-    allowed = command_line.run(tmp_path / "allowed", *words, "--allow-fallback", env=lab.ssh())
-    assert allowed.code == 0, allowed.err
 
 
 def test_auto_and_the_list_of_devices_are_of_that_machine(command_line: CommandLine, lab: Lab, tmp_path: Path):
@@ -255,21 +234,6 @@ def _without_torch() -> str:
     if done.returncode == 0:
         pytest.skip("the Python that this one was made from has torch too")
     return str(python)
-
-
-def test_a_machine_that_is_not_ready_is_refused_before_anything_is_copied(
-    command_line: CommandLine, lab: Lab, tmp_path: Path
-):
-    (lab.home / "blocked").write_text("a file where a folder should be")
-    bare = ("--host-python", _without_torch(), "--model", "bert", "--device", "cpu", "--run")
-    for host, parts in (
-        ("lab:blocked/here", ("nothing was copied", "can't be written (choose another: --host lab:FOLDER)")),
-        ("lab", ("lab isn't ready", "torch, transformers", "--host-python PATH")),
-    ):
-        ran = command_line.run(tmp_path / host.partition(":")[2], "--host", host, *bare, env=lab.ssh())
-        assert ran.code == 4
-        assert [part for part in parts if part not in ran.error] == []
-    assert not (lab.folder / "bundles").exists()
 
 
 def test_a_host_that_cannot_be_used_is_an_error_with_its_cause(command_line: CommandLine, lab: Lab, tmp_path: Path):
@@ -290,14 +254,6 @@ def test_a_host_that_cannot_be_used_is_an_error_with_its_cause(command_line: Com
         assert ran.code == 4
         assert f"lab cannot be used: {reason}" in ran.error
         assert not (tmp_path / "suites").exists(), "nothing was begun"
-
-
-def test_a_host_is_no_option_and_no_code(command_line: CommandLine, lab: Lab, tmp_path: Path):
-    for host in ("-oProxyCommand=touch planted", "lab;touch planted"):
-        ran = command_line.run(tmp_path, f"--host={host}", "--model", "bert", "--run", env=lab.ssh(), cwd=tmp_path)
-        assert ran.code == 4
-        assert not (tmp_path / "planted").exists()
-        assert not (lab.home / "planted").exists()
 
 
 @pytest.mark.extended

@@ -34,8 +34,7 @@ SHORT = ("--duration", "0.2", "--warmup", "0", "--interval", "0.1", "--precision
 
 
 def stress(command_line: CommandLine, folder: Path, *words: str, **environment: str) -> Ran:
-    started = command_line.start_python(folder, "-m", "hardware", "stress", *words, *SHORT, env=environment)
-    return command_line.wait(started, folder)
+    return command_line.python(folder, "-m", "hardware", "stress", *words, *SHORT, env=environment)
 
 
 @pytest.fixture(scope="module")

@@ -63,14 +63,6 @@ def test_a_tiny_model_runs_under_its_types_name_if_that_is_allowed(command_line:
     assert not any(CELL in path.read_text() for path in (tmp_path / "evidence").iterdir())
 
 
-def test_a_mistyped_type_is_a_usage_error_and_a_missing_model_a_failure(
-    command_line: CommandLine, tmp_path: Path
-) -> None:
-    for name, code in (("distilbertt", 4), ("./no-such-folder", 1), ("acme/nothing-like-it", 1), ("my-bert-v2", 1)):
-        ran = command_line.run(tmp_path, "--model", name, "--device", "cpu", "--run")
-        assert (name, ran.code) == (name, code), ran.err
-
-
 def test_the_lock_takes_no_stand_in(command_line: CommandLine, tmp_path: Path) -> None:
     project = tmp_path / "hwcompat.toml"
     text = f'schema_version = 1\n[defaults]\ntargets = ["cpu"]\n[[model]]\nname = "{MISSING}"\n'
@@ -79,22 +71,6 @@ def test_the_lock_takes_no_stand_in(command_line: CommandLine, tmp_path: Path) -
         ran = command_line.run(tmp_path, "--config", project, "--run", "--update-expected", *options)
         assert ran.code == (0 if options else 1), ran.err
         assert '"high"' not in project.read_text()
-
-
-def test_a_folder_with_a_configuration_alone_runs_with_its_dimensions(
-    command_line: CommandLine, tmp_path: Path
-) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    config = {"model_type": "distilbert", "architectures": ["DistilBertForMaskedLM"], "n_heads": 4, "n_layers": 2}
-    config |= {"dim": 32, "hidden_dim": 64, "vocab_size": 99, "max_position_embeddings": 64}
-    (folder / "config.json").write_text(json.dumps(config))
-    ran = command_line.run(tmp_path, "--model", folder, "--device", "cpu", "--run")
-    assert ran.code == 1
-    assert "mine/fill-mask/cpu/float32" in ran.out
-    ran = command_line.run(tmp_path, "--model", folder, "--device", "cpu", "--run", "--dims", "real")
-    assert ran.code == 0, ran.out + ran.err
-    assert re.search(r"/cpu/float32 +config ", ran.out)
 
 
 def step(name: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

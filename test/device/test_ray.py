@@ -6,16 +6,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from command_line import CommandLine, Ran
 from network_watch import is_watched
 from ray_cluster_of_nodes import LocalCluster
+from suites_by_hand import wait_until
 
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import Evidence, read_folder
@@ -26,7 +25,6 @@ if importlib.util.find_spec("ray") is None:
 pytestmark = pytest.mark.slow
 
 MODELS = ("bert", "gpt2", "vit", "t5", "roberta")
-LIMIT_S = 200
 ROUTES = {"look-up at 8.8.8.8", "look-up at 2001:4860:4860::8888"}
 
 
@@ -64,7 +62,6 @@ def _routes_alone(network) -> Iterator[None]:
 
 
 Start = Callable[..., "Running"]
-Seen = TypeVar("Seen")
 
 
 class Running:
@@ -104,20 +101,10 @@ def words(models: tuple[str, ...], *devices: str) -> list[str]:
     return [word for name in models for word in ("--model", name)] + [w for d in devices for w in ("--device", d)]
 
 
-def until(happened: Callable[[], Seen], running: Running) -> Seen:
-    """Wait for what a run does, and say what was seen; fails where it ends before, or takes too long."""
-    end = time.monotonic() + LIMIT_S
-    while not (seen := happened()):
-        assert running.process.poll() is None, (running.folder / "err").read_text()
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return seen
-
-
 def test_a_killed_nodes_cells_run_elsewhere_and_none_is_lost_or_doubled(cluster: LocalCluster, start: Start) -> None:
     running = start(*words(MODELS, "cpu", "simulated"))
     doomed = cluster.nodes[0]
-    lost = until(lambda: doomed.begun() if running.evidence.ends else {}, running)
+    lost = wait_until(lambda: doomed.begun() if running.evidence.ends else {}, running.process)
     cluster.kill(doomed)
     done = running.wait()
     assert done.code == 0, done.err
@@ -174,7 +161,7 @@ def test_a_cell_that_takes_its_worker_along_is_never_a_pass(
 @pytest.mark.extended
 def test_a_killed_driver_leaves_what_was_seen_and_the_next_goes_on(cluster: LocalCluster, start: Start) -> None:
     running = start(*words(MODELS[:4], "simulated"))
-    until(lambda: running.evidence.ends, running)
+    wait_until(lambda: running.evidence.ends, running.process)
     os.kill(running.process.pid, signal.SIGKILL)
     running.process.wait()
     first = running.evidence
@@ -192,7 +179,7 @@ def test_a_killed_driver_leaves_what_was_seen_and_the_next_goes_on(cluster: Loca
 def test_when_the_last_node_of_a_target_is_lost_its_cells_are_not_run(cluster: LocalCluster, start: Start) -> None:
     running = start(*words(MODELS[:3], "simulated"))
     before = {run for node in cluster.nodes[2:4] for run in node.begun()}
-    until(lambda: all(node.begun().keys() - before for node in cluster.nodes[2:4]), running)
+    wait_until(lambda: all(node.begun().keys() - before for node in cluster.nodes[2:4]), running.process)
     for node in cluster.nodes[2:4]:
         cluster.kill(node)
     done = running.wait()

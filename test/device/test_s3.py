@@ -75,33 +75,6 @@ def test_evidence_goes_to_a_bucket_is_reported_from_there_and_comes_home(ask, fo
         assert (tmp_path / "home" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_the_main_command_reads_a_bucket_and_writes_to_none(ask, folder, s3):
-    assert ask("--evidence", folder, "--publish", PLACE).returncode == 0
-    words = ("--hardware-compatibility", "--by", "model", "--format", "json", "--evidence", PLACE)
-    done = ask(*words, script="run_test_generation.py")
-    assert done.returncode == 0, done.stderr
-    assert '"measured"' in done.stdout or '"expired"' in done.stdout
-    done = ask("--model", "bert", "--device", "cpu", "--run", "--evidence", PLACE, script="run_test_generation.py")
-    assert done.returncode == 4
-    assert "a run can't write to" in done.stderr
-
-
-def test_compacted_evidence_is_read_from_a_bucket(ask, folder, s3):
-    before = ask("--collect-all", "--evidence", folder, "--format", "json")
-    assert ask("--compact", "--publish", PLACE, "--evidence", folder).returncode == 0
-    assert sorted(key.split("/")[2] for key in s3.find("lab")) == ["month=2026-01", "month=2026-02"]
-    after = ask("--collect-all", "--evidence", PLACE, "--format", "json")
-    verdicts = [json.loads(done.stdout)["verdicts"] for done in (before, after)]
-    assert verdicts[0] == verdicts[1]
-
-
-def test_what_somebody_else_put_there_is_not_overwritten(ask, folder, s3):
-    s3.pipe_file(f"lab/hwcompat/{FIRST}-1.jsonl", b"theirs")
-    done = ask("--evidence", folder, "--publish", PLACE)
-    assert (done.returncode, "with different content" in done.stderr) == (4, True), done.stderr
-    assert s3.cat_file(f"lab/hwcompat/{FIRST}-1.jsonl") == b"theirs"
-
-
 def test_two_who_put_the_same_object_at_once_do_not_overwrite_one_another(folder, s3):
     from hardware.errors import OutputError
     from hardware.evidence.address import parse_address

@@ -184,8 +184,7 @@ def test_a_wrong_product_of_a_load_is_seen() -> None:
 
 def test_xla_on_the_host_is_loaded_and_named_so(command_line: CommandLine, tmp_path: Path) -> None:
     short = ("--duration", "0.2", "--warmup", "0", "--interval", "0.1", "--precision", "float32", "--format", "json")
-    started = command_line.start_python(tmp_path, "-m", "hardware", "stress", "tpu:xla-cpu", *short)
-    ran = command_line.wait(started, tmp_path)
+    ran = command_line.python(tmp_path, "-m", "hardware", "stress", "tpu:xla-cpu", *short)
     assert ran.code == 0, ran.err
     (found,) = json.loads(ran.out)["results"]
     assert found["ending"] == "measured"

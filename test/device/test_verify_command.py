@@ -77,55 +77,26 @@ def test_what_a_file_does_not_do_is_named(suites: Path, command_line: CommandLin
     assert "4 suite(s): 3 compile, 2 are collected, 1 pass on CPU, 0 fail when broken; 0 skipped" in ran.out
 
 
-def test_the_good_suites_of_a_selection_are_published(command_line: CommandLine, tmp_path: Path) -> None:
-    ran = command_line.run(tmp_path, "--model", "vit", "--device", "cpu", "--verify")
-    assert ran.code == 0, ran.out + ran.err
-    assert (ran.suites / VIT).is_file()
-    assert _row(ran, VIT)[:3] == ["yes"] * 3
-
-
-def _own_templates(folder: Path) -> Path:
-    """Ours, but vit's suite tolerates anything, bert's imports what isn't there, and gpt2's counts wrongly."""
-    (folder / "checks").mkdir(parents=True)
-    suite = (TEMPLATES / "suite.py.j2").read_text(encoding="utf-8")
-    bert, gpt2 = ('{% if recipe.model_type == "' + name + '" %}' for name in ("bert", "gpt2"))
+def test_of_a_selection_only_what_proved_itself_is_published(command_line: CommandLine, tmp_path: Path) -> None:
+    """With templates of one's own, vit's suite tolerates anything."""
+    templates = tmp_path / "templates"
+    (templates / "checks").mkdir(parents=True)
     limit = '{{ ("1e9" if recipe.model_type == "vit" else "case.tolerance") | code }}'
-    imported = suite.replace(
-        "import pytest\n", "import pytest\n" + bert + "\nimport no_such_module\n{% endif %}\n", 1
-    )
-    miscounted = imported.replace("PARAMETERS = ", "PARAMETERS = " + gpt2 + "1 + {% endif %}", 1)
-    assert suite != imported != miscounted
-    (folder / "suite.py.j2").write_text(miscounted, encoding="utf-8")
     for path in (TEMPLATES / "checks").glob("*.j2"):
         text = path.read_text(encoding="utf-8")
-        (folder / "checks" / path.name).write_text(text.replace("case.tolerance", limit), encoding="utf-8")
-    return folder
-
-
-@pytest.mark.extended
-def test_of_a_selection_only_what_proved_itself_is_published(command_line: CommandLine, tmp_path: Path) -> None:
-    models = ("--model", "vit", "--model", "bert", "--model", "gpt2", "--model", "resnet", "--device", "cpu")
-    before = command_line.run(tmp_path, *models)
-    assert before.code == 0, before.err
+        (templates / "checks" / path.name).write_text(text.replace("case.tolerance", limit), encoding="utf-8")
+    models = ("--model", "vit", "--model", "resnet", "--device", "cpu")
     good = "test_resnet_image_classification_cpu_float32.py"
-    bert = "test_bert_fill_mask_cpu_float32.py"
-    assert {path.name for path in before.suites.glob("test_*.py")} == {VIT, GPT2, bert, good}
+    before = command_line.run(tmp_path, *models)
+    assert {path.name for path in before.suites.glob("test_*.py")} == {VIT, good}
 
-    templates = _own_templates(tmp_path / "templates")
     ran = command_line.run(tmp_path, *models, "--template-dir", templates, "--verify")
 
     assert ran.code == 1, ran.err
     assert [path.name for path in ran.suites.glob("test_*.py")] == [good]
-    assert "resnet" in (ran.suites / good).read_text(encoding="utf-8")
     assert _row(ran, good)[:3] == ["yes"] * 3
-    assert _row(ran, bert) == ["yes", "NO", "-", "-"]
-    assert "doesn't collect it" in _said(ran, bert)
-    assert "no_such_module" in _said(ran, bert)
-    assert _row(ran, GPT2) == ["yes", "yes", "NO", "-"]
-    assert "unbroken, " in _said(ran, GPT2)
-    assert "builds" in _said(ran, GPT2)
     assert _row(ran, VIT)[-1] == "NO"
     assert "it can't fail: every check passed, although the model was broken by" in _said(ran, VIT)
     assert f"1 published in {ran.suites}" in ran.out
-    assert f"3 not published: {VIT}, {bert}, {GPT2}" in ran.out
-    assert f"removed, because it no longer passes verification: {VIT}, {bert}, {GPT2}" in ran.out
+    assert f"1 not published: {VIT}" in ran.out
+    assert f"removed, because it no longer passes verification: {VIT}" in ran.out

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import REPOSITORY, CommandLine, Ran
+from command_line import CommandLine, Ran
 
 from hardware.backends.factory import get_backend
 from hardware.evidence.pages import SEALS, keep_seal, seal_text
@@ -89,8 +89,7 @@ def opened(made: Made, folder: Path, page: str | Path = "", **more: Any) -> dict
 def report(command_line: CommandLine, made: Made, file: str | Path, folder: Path) -> tuple[int, dict[str, Any], str]:
     """The exit code, the JSON report and the notes of the reporter that takes a file in."""
     words = ("--merge", file, "--evidence", made.evidence, "--collect-all", "--format", "json")
-    started = command_line.start_python(folder, "hardware_compatibility_reporter.py", *words, cwd=REPOSITORY)
-    ran = command_line.wait(started, folder)
+    ran = command_line.python(folder, "hardware_compatibility_reporter.py", *words)
     return ran.code, json.loads(ran.out) if ran.out.strip() else {}, ran.err
 
 

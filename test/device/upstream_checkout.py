@@ -14,8 +14,6 @@ sys.path.insert(1, abspath(join(dirname(__file__), "src")))
 
 TESTS = """\
 import os
-import tempfile
-import time
 import unittest
 
 from transformers import BertConfig, is_torch_available
@@ -93,27 +91,23 @@ class BertModelTest(unittest.TestCase):
         if os.environ.get("UPSTREAM_TEST_DIES"):
             os.abort()
 
-    def test_hangs(self):
-        if os.environ.get("UPSTREAM_TEST_HANGS"):
-            time.sleep(600)
-
     def test_zz_last(self):
         pass
 """
 
 
-def make_checkout(folder: Path, *, tests: str = TESTS, conftest: str = CONFTEST) -> Path:
+def make_checkout(folder: Path) -> Path:
     """A checkout whose source would break every import, were it imported in place of the installed library."""
     version = importlib.metadata.version("transformers")
     files = {
         "setup.py": f'setup(\n    name="transformers",\n    version="{version}",\n)\n',
         "src/transformers/__init__.py": f'__version__ = "{version}"\nraise RuntimeError("imported from here")\n',
-        "conftest.py": conftest,
+        "conftest.py": CONFTEST,
         "pyproject.toml": '[tool.pytest.ini_options]\nmarkers = ["generate: marks tests"]\n',
         "tests/__init__.py": "",
         "tests/models/__init__.py": "",
         "tests/models/bert/__init__.py": "",
-        "tests/models/bert/test_modeling_bert.py": tests,
+        "tests/models/bert/test_modeling_bert.py": TESTS,
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

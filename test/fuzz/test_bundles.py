@@ -10,13 +10,12 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import pytest
-from hostile import TRAPS
 from made_page import planned
 from readers import check_terminal
-from watched import Opened, Sentinel, Surroundings, invoked, limited, refused_or
+from watched import Opened, Sentinel, Surroundings, invoked, refused_or
 
 from generators.suites.bundle import write_bundle
-from generators.suites.suite_files import state_of, write_suite
+from generators.suites.suite_files import state_of
 from hardware.errors import UsageError
 from hardware.testing.bundle_runner import SUITES, chosen, main, read_bundle
 from hardware.testing.suite_file import read_suite
@@ -145,18 +144,4 @@ def test_a_folder_of_suites_is_compared_without_running_any(fuzz: Any, place: Pa
         code_, out, _ = invoked("check", str(place))
         check_terminal(out)
         assert code_ == 1
-        around.check()
-
-
-def test_no_trap_is_waited_for_or_written_through(place: Path) -> None:
-    outside = place.parent / "outside"
-    outside.mkdir()
-    for trap, make in TRAPS.items():
-        folder = place / trap
-        folder.mkdir()
-        make(folder / "test_a.py", outside)
-        around = Surroundings(place.parent, folder)
-        limited(read_suite, folder / "test_a.py")
-        limited(state_of, folder / "test_a.py", "")
-        refused_or(write_suite, folder, "test_a.py", "x = 1\n", force=True)
         around.check()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import TRAPS
 from watched import Opened, Sentinel, Surroundings, limited, refused_or
 
 from generators.models.checkpoint import read_checkpoint
@@ -140,23 +139,6 @@ def test_weights_are_looked_at_or_refused(fuzz: Any, place: Path, sentinel: Sent
             assert {path.parent for path in files} == {folder}
             refused_or(weights_hash, folder)
         assert isinstance(weights_of_another(folder, 10), str)
-
-
-def test_no_trap_is_waited_for_or_read_to_its_end(place: Path) -> None:
-    def look(folder: Path) -> None:
-        read_checkpoint(folder)
-        weights_hash(folder)
-
-    for name in ("model.safetensors", "config.json", "model.safetensors.index.json"):
-        for trap, make in TRAPS.items():
-            folder = place / f"{name} {trap}"
-            folder.mkdir()
-            (folder / "config.json").write_text(json.dumps(CONFIG))
-            (folder / "model.safetensors").write_bytes(safetensors({}))
-            (folder / name).unlink(missing_ok=True)
-            make(folder / name, place.parent)
-            limited(look, folder)
-            limited(weights_of_another, folder, 10)
 
 
 def test_weights_that_are_pickles_are_refused(place: Path, sentinel: Sentinel) -> None:

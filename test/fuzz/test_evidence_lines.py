@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from hostile import Hostile
 from made_evidence import files, write
+from made_page import made_page, saved
+from made_page import written as written_by_page
 from watched import Sentinel, Surroundings, limited, refused_or
 
 from hardware.errors import BrokenInput
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
+from hardware.evidence.pages import SEALS, keep_seal, read_seal
 from hardware.evidence.record import from_dict, to_dict
 from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import read_file, read_folder
@@ -98,28 +101,6 @@ def test_reading_a_folder_never_fails_and_both_ways_come_to_the_same(fuzz: Any, 
             evidence.checks()
 
 
-@pytest.mark.fuzz(12)
-def test_what_is_no_plain_file_is_never_waited_for(fuzz: Any, place: Path) -> None:
-    folder = place / "evidence"
-
-    for hostile in fuzz:
-        shutil.rmtree(folder, ignore_errors=True)
-        write(folder, files())
-        name = hostile.choice(("20260101T000000Z-0a1b2c-2.jsonl", "20260103T000000Z-aaaaaa-1.jsonl", "x.parquet"))
-        kind = hostile.trap(folder / name, place)
-        if kind == "a terabyte of holes":
-            (folder / name).unlink()  # read to its end as what it says it is: there is no trick in it but its size
-            continue
-
-        def read() -> int:
-            refused_or(merge_evidence, folder, place / "other")
-            found = refused_or(read_folder, folder)
-            refused_or(read_latest, folder)
-            return -1 if found is None else len(found.checks)
-
-        assert limited(read) in (-1, 12, 24)
-
-
 def test_a_line_without_an_end_takes_no_memory(place: Path) -> None:
     path = place / "20260101T000000Z-0a1b2c-1.jsonl"
     with path.open("wb") as file:
@@ -137,3 +118,65 @@ def test_a_line_of_brackets_alone_takes_no_memory(place: Path) -> None:
     assert "lists and objects" in broken[0].reason
     with pytest.raises(BrokenInput, match="too many lists"):
         merge_evidence(place, place / "other")
+
+
+# What a page saved on somebody's phone, held against its seal: no changed line gets in, and no other seal is read.
+
+
+@pytest.mark.fuzz(120)
+def test_a_changed_line_is_never_taken_in(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    page = made_page("webgpu")
+    folder, source = place / "evidence", place.parent / "from-a-phone"
+    whole = written_by_page(page)
+    keep_seal(folder, page.text)
+    free = ("duration_s", "latency_ms", "peak_memory_bytes", "error_message", "traceback", "unseen", "started_at")
+    free += ("ended_at", "reason", "error_type", "batch", "sequence_length")
+    taken = []
+
+    for hostile in fuzz:
+        lines = json.loads(json.dumps(whole))
+        at = hostile.randrange(len(lines))
+        lines[at] = hostile.changed(lines[at], most=2)
+        shutil.rmtree(source, ignore_errors=True)
+        path = saved(source, whole)
+        path.write_bytes(b"".join(hostile.line(line) + b"\n" for line in lines))
+        around = Surroundings(place.parent, folder)
+        if refused_or(merge_evidence, path, folder) is None:
+            assert {one.name for one in folder.iterdir()} == {SEALS}
+        else:
+            taken.append(path)
+            differing = {key for key in {*whole[at], *lines[at]} if whole[at].get(key) != lines[at].get(key)}
+            # What is left out says nothing, or what a reader takes for it: that it is of our own tests.
+            differing -= {
+                key for key in differing if key not in lines[at] and whole[at][key] in ("", "hwcompat", None, {})
+            }
+            assert differing <= {*free, "inventory"} | {key for key in lines[at] if key not in whole[at]}, differing
+            for one_file in folder.glob("*.jsonl"):
+                one_file.unlink()
+        around.check()
+
+
+def test_what_a_page_wrote_is_taken_in(place: Path) -> None:
+    page = made_page("webgpu")
+    keep_seal(place / "evidence", page.text)
+    (found,) = merge_evidence(saved(place / "from-a-phone", written_by_page(page)), place / "evidence")
+    assert found.state == "taken"
+
+
+@pytest.mark.fuzz(120)
+def test_a_seal_is_its_own_hash_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    page = made_page("webgpu")
+    sealed = json.loads(page.text)
+    (place.parent / "outside.json").write_text(page.text)
+
+    for hostile in fuzz:
+        text = json.dumps(hostile.changed(sealed)) if hostile.random() < 0.7 else hostile.text()
+        try:
+            kept = keep_seal(place, text)
+        except UnicodeEncodeError:  # a seal is ASCII; nobody else's is kept
+            continue
+        refused_or(read_seal, place, kept.stem)
+        kept.write_bytes(hostile.bytes(kept.read_bytes()) + b" ")
+        assert refused_or(read_seal, place, kept.stem) is None
+        assert refused_or(read_seal, place, hostile.name()) is None
+        assert refused_or(read_seal, place, "../../outside") is None

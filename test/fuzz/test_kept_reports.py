@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import made_stress
 import pytest
-from hostile import TRAPS, Hostile, clear
+from coverage_evidence import made_report
+from hostile import Hostile
 from made_evidence import files, write
 from readers import check_html, check_json, check_markdown, check_terminal
 from watched import Sentinel, limited, refused_or
@@ -31,7 +33,6 @@ from hardware.plain_text import json_text
 from hwcompat.plugins.stress.stress_page import stress_html
 from hwcompat.plugins.stress.stress_report import load_stress, stress_markdown
 from reports.baseline import compare, read_baseline
-from reports.coverage.coverage_facts import Coverage, CoverageStatus, Excluded, Result, TargetCoverage, TypeFacts
 from reports.coverage.coverage_report import CoverageReport, coverage_json, read_report
 from reports.coverage.coverage_view import coverage_markdown, coverage_text
 from reports.formats import report_text
@@ -42,48 +43,6 @@ from reports.report import Report
 from reports.reporter import HardwareCompatibilityReporter
 
 ROOT = Path(__file__).parents[2]
-STRESS = {
-    "schema_version": 1,
-    "started_at": "2026-01-01T00:00:00+00:00",
-    "host": {"system": "Linux", "release": "6.1", "machine": "x86_64", "cpu": "a processor"},
-    "versions": {"torch": "2.13.0"},
-    "interval_s": 1.0,
-    "results": [
-        {
-            "target": "cpu",
-            "ending": "measured",
-            "reason": "",
-            "device_name": "a processor",
-            "simulated": False,
-            "sustained": "float32",
-            "tflops": 0.5,
-            "bandwidth_gbps": None,
-            "warmup_s": 1.0,
-            "duration_s": 2.0,
-            "processor_share": 0.9,
-            "rates": [
-                {
-                    "precision": "float32", "tflops": 0.5, "size": 512, "products": 9, "seconds": 2.0, "reason": "",
-                    "limit": {"value": 1.0, "source": "a data sheet", "reason": ""}, "limit_fraction": 0.5,
-                }
-            ],
-            "bandwidths": [],
-            "stability": {"slices": 4, "coefficient_of_variation": 0.1, "sag": 0.0},
-            "gflops_per_watt": None,
-            "temperature_c": {"least": 40.0, "mean": 45.0, "most": 50.0},
-            "power_w": None,
-            "throttled": {"thermal": 0.5},
-            "telemetry_reasons": {"power_w": "not told"},
-            "profile": [
-                {
-                    "elapsed_s": at, "phase": phase, "rate": 0.5, "temperature_c": 40.0, "power_w": None,
-                    "compute_percent": 99.0, "memory_used_bytes": None, "throttle_reasons": ["thermal"],
-                }
-                for at, phase in ((0.0, "warm-up"), (1.0, "sustained"), (2.0, "sustained"))
-            ],
-        }
-    ],
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -163,52 +122,21 @@ def test_a_stress_run_is_read_and_shown_or_refused(fuzz: Any, place: Path, senti
         check_markdown(stress_markdown(run))
         check_json(json_text(run, ascii_alone=True))
 
-    path = place / "stress.json"
-    path.write_text(json.dumps(STRESS))
-    show(load_stress(path))
-    read_or_refuse(fuzz, path, STRESS, load_stress, show)
-
-
-def a_coverage_report() -> CoverageReport:
-    """A report of two types on a target."""
-    types = (
-        TypeFacts(model_type="bert", family="embedding", architecture="encoder-only", task="fill-mask", tasks=("a",)),
-        TypeFacts(
-            model_type="rag",
-            family="other",
-            excluded=Excluded(obstacle="no_class", reason="a part of others"),
-        ),
-    )
-    results = (
-        Result(
-            model_type="bert",
-            task="fill-mask",
-            standing=CoverageStatus.FAILED,
-            level="unsupported",
-            reason="it broke",
-        ),
-        Result(model_type="rag", task=None, standing=CoverageStatus.EXCLUDED),
-    )
-    target = TargetCoverage(
-        target="cpu", results=results, checks={"builds": {"passed": 1}}, devices=("a processor",), machines=("desk",)
-    )
-    return CoverageReport(
-        timestamp="2026-01-01T00:00:00+00:00",
-        command="hwcompat coverage",
-        machine="desk",
-        versions={"transformers": "5.5.4"},
-        coverage=Coverage(precision="float32", types=types, targets=(target,)),
-    )
+    whole = made_stress.report(made_stress.summary())
+    show(whole)
+    read_or_refuse(fuzz, place / "stress.json", whole, load_stress, show)
 
 
 @pytest.mark.fuzz(60)
-def test_an_earlier_coverage_report_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+def test_an_earlier_coverage_report_is_read_and_shown_or_refused(
+    fuzz: Any, place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def show(found: CoverageReport, _: Hostile) -> None:
         check_terminal(coverage_text(found))
         check_html(coverage_html(found))
         check_markdown(coverage_markdown(found))
 
-    whole = json.loads(coverage_json(a_coverage_report()))
+    whole = json.loads(coverage_json(made_report(monkeypatch)))
     read_or_refuse(fuzz, place / "coverage.json", whole, read_report, show)
 
 
@@ -292,22 +220,3 @@ def test_compacted_evidence_with_other_bytes_is_read_or_refused(fuzz: Any, place
         path.write_bytes(hostile.bytes(whole))
         limited(lambda: bool(refused_or(read_folder, place)), memory=5 << 30)
         limited(lambda: bool(refused_or(read_latest, place)), memory=5 << 30)
-
-
-READERS: dict[str, Callable[[Path], Any]] = {
-    "baseline": read_baseline,
-    "matrix": read_matrix,
-    "stress": load_stress,
-    "coverage": read_report,
-    "packed": read_shipped,
-}
-
-
-def test_no_trap_is_waited_for(place: Path) -> None:
-    for trap, make in TRAPS.items():
-        make(place / "kept.json", place.parent)
-        for reader, read in READERS.items():
-            # Nothing is in an empty one; what isn't packed ends at its first byte.
-            if reader != "packed" or trap not in ("empty", "a terabyte of holes"):
-                assert limited(read, place / "kept.json") is None, (reader, trap)
-        clear(place / "kept.json")

@@ -12,8 +12,9 @@ from watched import Sentinel, invoked, limited
 from hardware.recording import without_identity
 from hardware.redaction import redact
 from hwcompat.plugins.triage.repro_text import plain
-from reports.diagnose_command import diagnosis_json, diagnosis_markdown
+from reports.diagnose_command import diagnosis_blocks, diagnosis_json
 from reports.diagnose_text import diagnose_text
+from reports.document import document
 from reports.error_patterns import error_types, identify, patterns
 
 LOG = """Traceback (most recent call last):
@@ -39,7 +40,7 @@ def test_a_pasted_log_is_told_as_text(fuzz: Any, sentinel: Sentinel) -> None:
             more = (f"{hostile.text()}\n", f"RuntimeError: {hostile.text()}\n", lines[at] + hostile.text())
             lines[at] = hostile.choice(more)
         found = diagnose_text("".join(lines), source=hostile.text(), timestamp="2026-01-01T00:00:00+00:00")
-        check_markdown(diagnosis_markdown(found))
+        check_markdown(document(diagnosis_blocks(found), "markdown"))
         check_json(diagnosis_json(found, "2026-01-01T00:00:00+00:00"))
 
 

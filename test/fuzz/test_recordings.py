@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import MARK, TRAPS
+from hostile import MARK
 from readers import check_json, check_markdown, check_terminal
 from rich.console import Console
-from watched import Sentinel, Surroundings, limited, refused_or
+from watched import Sentinel, Surroundings, refused_or
 
 from hardware.detection import detect, targets
 from hardware.doctor.hardware_diagnosis import diagnose_machine, diagnosis_text
@@ -115,16 +115,6 @@ def test_nothing_outside_of_a_recording_is_read(place: Path) -> None:
     assert machine.text("/../../../secret") is None
     assert machine.names("/proc/folder") is None
     assert machine.names("/../../..") is None
-
-
-def test_no_trap_is_waited_for(place: Path) -> None:
-    for name in (INDEX, "sysfs.txt", "files/proc/cpuinfo", "libraries/pci_ids.json"):
-        for make in TRAPS.values():
-            folder = copied(SMALL, place / "machine")
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).unlink(missing_ok=True)
-            make(folder / name, place.parent)
-            limited(lambda folder=folder: list_text(detect(ReplayedMachine(folder)), everything=True))
 
 
 class Climbing(LiveMachine):

@@ -18,7 +18,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from hardware.detection import detect
+from hardware.detection import HardwareInfo, detect
+from hardware.inventory.system.main_memory import read_memory
+from hardware.inventory.system.processor import read_cpu
+from hardware.inventory.system.storage import read_storage
 from hardware.inventory.vendors import registered_vendors
 from hardware.inventory.vendors.vendor import AcceleratorBackend, NoSuchIndex
 from hardware.inventory_text import FORMATS, list_text
@@ -229,3 +232,27 @@ def test_no_mutated_output_stops_the_inventory(fuzz: Any, vendor: str) -> None:
     for draw in fuzz:
         kinds = draw.sample(sorted(MUTATIONS), draw.randint(1, 2))
         check(MutatedMachine(draw.choice(machines), kinds, draw.getrandbits(32), draw.choice((0.05, 0.3, 1.0))))
+
+
+class MutatedHost(MutatedMachine):
+    WHOLE = ()
+
+
+@pytest.mark.fuzz(30)
+@pytest.mark.parametrize("folder", machines_of("machines"), ids=lambda path: path.name)
+def test_no_text_of_a_machine_breaks_its_inventory(fuzz: Any, folder: Path) -> None:
+    """The inventory of processor, memory and disks is made of whatever is left."""
+    for draw in fuzz:
+        share = draw.choice((0.2, 0.5, 1.0))
+        machine = MutatedHost(folder, [draw.choice(sorted(MUTATIONS))], draw.getrandbits(32), share)
+        storage = read_storage(machine, smart=draw.random() < 0.5)
+        assert not [reason for reason in storage.failures.values() if re.match(r"\w+(Error|Exception)\b", reason)]
+        inventory = HardwareInfo(
+            host=machine.host(),
+            cpu=read_cpu(machine),
+            memory=read_memory(machine, modules=True),
+            storage=storage.devices,
+            storage_failures=storage.failures,
+        )
+        SCHEMA.validate(json.loads(json.dumps(inventory.to_dict(), allow_nan=False)))
+        assert "Storage" in list_text(inventory, everything=True)

@@ -49,11 +49,7 @@ def test_what_was_published_is_read_from_there_by_each_command(tmp_path, monkeyp
     assert "object(s)" not in done.err, "it is the folder itself"
 
 
-def test_what_lies_there_is_not_changed_and_a_folder_is_no_place_to_publish_to(tmp_path) -> None:
-    for words in (["compact"], ["merge", tmp_path]):
-        done = invoke("evidence", *words, "--evidence", PLACE)
-        assert done.code == 4
-        assert "evidence in memory://lab/hwcompat can't be changed" in done.err
+def test_a_folder_is_no_place_to_publish_to(tmp_path) -> None:
     for place in (tmp_path, f"file://{tmp_path}"):
         done = invoke("evidence", "publish", place, "--evidence", tmp_path)
         assert done.code == 4

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,13 @@ def test_a_checkpoint_is_measured_with_its_own_weights(saved: Path, tmp_path: Pa
 def test_broken_weights_are_one_line(saved: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(saved, tmp_path / "bert"))
     weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    with pytest.raises(BrokenInput, match="cannot be loaded") as caught:
-        derive.derive_checkpoint(folder)
-    assert "\n" not in str(caught.value)
+    header = json.dumps({"w": {"dtype": "F32", "shape": [64, 32], "data_offsets": [0, 2**40]}}).encode()
+    lying = struct.pack("<Q", len(header)) + header + b"\0" * 100
+    for data in (weights.read_bytes()[: weights.stat().st_size // 2], struct.pack("<Q", 2**62), lying):
+        weights.write_bytes(data)
+        with pytest.raises(BrokenInput, match=r"cannot be loaded.*SafetensorError") as caught:
+            derive.derive_checkpoint(folder)
+        assert "\n" not in str(caught.value)
     weights.unlink()
     with pytest.raises(BrokenInput, match="no weights"):
         derive.derive_checkpoint(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,32 @@ def test_weights_of_other_sizes_than_the_configuration_are_named_with_both(folde
         edit(folder, **{setting: before})
     edit(folder, num_hidden_layers=2)
     assert "model.layers.1" in refusal(folder).why
+
+
+def test_a_broken_configuration_is_named_in_one_line(folder, tmp_path_factory):
+    suites = tmp_path_factory.mktemp("suites")
+    config = folder / "config.json"
+    for data, said in (
+        (b"\xff\xfe{not json", "cannot be read"),
+        (b'{"model_ty', "corrupt or truncated"),
+        (b"[1, 2]", "not a JSON object"),
+        (b"[" * 100_000, "cannot be read"),
+        (b"{}", "model_type"),
+        (b'{"model_type": "../../etc"}', "isn't in transformers"),
+        (100_000_000, "larger than"),
+        (None, "no config.json"),
+    ):
+        config.unlink(missing_ok=True)
+        if isinstance(data, int):  # so many bytes of nothing
+            config.touch()
+            os.truncate(config, data)
+        elif data is not None:
+            config.write_bytes(data)
+        done = invoke("generate", "--model", folder, "--device", "cpu", "--output-dir", suites)
+        assert (done.code, done.out, done.err[:7], done.err.count("\n")) == (4, "", "error: ", 1)
+        assert said in done.err
+        assert len(done.err) < 1_000
+    assert list(suites.iterdir()) == []
 
 
 @pytest.mark.parametrize(

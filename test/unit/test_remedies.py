@@ -44,10 +44,11 @@ from hwcompat.plugins.triage.remedies.try_remedies import (
 from hwcompat.plugins.triage.remedies_command import (
     asked_cells,
     exit_code,
+    remedies_blocks,
     remedies_json,
-    remedies_markdown,
     write_of,
 )
+from reports.document import document
 from reports.finding import COSTS
 from reports.reason_text import texts
 
@@ -270,11 +271,15 @@ def test_the_report_fits_the_schema_and_has_no_terminal_commands(tmp_path, monke
     assert (EMPTY.state, EMPTY.why) == (TrialState.NOT_RUN, "killed")
     found = tried_with(tmp_path, None, monkeypatch, fixed_by="attention=eager")
     hostile = replace(found, why="\x1b[31m<script>\n", cell=Cell.parse("a@b+c/fill-mask/cpu/float32"))
-    page = remedies_markdown([found, hostile], "hwcompat-out/remedies/x")
+    page = document(remedies_blocks([found, hostile], "hwcompat-out/remedies/x"), "markdown")
     assert "\x1b" not in page
     assert "<script>" not in page
     assert f"## `{found.cell.id}`" in page
     assert '`model.set_attn_implementation("eager")`' in page
+    first, second, *_ = document(remedies_blocks([found], "x"), "text").splitlines()
+    assert first == f"{found.cell.id}: fixed by attention_eager, {found.smallest.step.remedy.says}"
+    assert second.endswith('Apply     model.set_attn_implementation("eager")')
+    assert next(remedies_blocks([found, hostile], "x")) == "2 of 2 cells fixed."
     data = json.loads(remedies_json([found, hostile], "x", now()))
     schema = json.loads(Path("reports/schemas/remedies.json").read_text(encoding="utf-8"))
     jsonschema.validate(data, schema)
@@ -290,7 +295,7 @@ def test_exit_codes_and_the_reason_of_a_cell_without_a_remedy(tmp_path, monkeypa
     nothing = replace(failing, tried=(), reason="its operator has no kernel there at all")
     unknown = replace(nothing, level=Level.UNKNOWN, problem="no such model")
     assert [exit_code(cells) for cells in ([fixed], [fixed, failing], [nothing], [unknown])] == [0, 1, 5, 1]
-    assert "No fix applies: its operator has no kernel there at all" in remedies_markdown([nothing], "x")
+    assert next(remedies_blocks([nothing], "x")).text == "no fix applies: its operator has no kernel there at all"
 
 
 def test_a_pattern_means_failing_cells_of_the_evidence_and_what_is_no_cell_is_refused(tmp_path):

@@ -58,6 +58,7 @@ class LabEvidence:
                 file.write(data)
         if look["whole"]:
             self._merge(at_once=look["state"] != "running")
+        self._progress.waiting()
 
     def _merge(self, *, at_once: bool) -> None:
         started = time.monotonic()

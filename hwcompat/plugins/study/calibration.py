@@ -21,6 +21,7 @@ from hwcompat.generators.compatibility.prediction_scores import (
     score,
     tally,
 )
+from hwcompat.generators.compatibility.rules import own_files
 from hwcompat.generators.options import Options
 from hwcompat.generators.project.project_finding import ProjectFinding, ProjectFindingKind, judge_accepted
 from hwcompat.generators.project.project_reader import read_project
@@ -143,6 +144,8 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
             f"{len(scores.first)} cells were predicted and measured more than once, and rules may have changed in "
             "between: the newest prediction counts, and a separate row has the first."
         )
+    if own := own_files(id_ for one in scores.cells for id_ in one.predicted.rule_ids):
+        yield f"Some of these predictions used rules of your own: {', '.join(own)}."
     for held_out, title in (
         (True, "Held-out types: no rule was tuned on them"),
         (False, "Types used for tuning rules"),

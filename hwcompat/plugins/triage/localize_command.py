@@ -5,10 +5,11 @@ from __future__ import annotations
 from hwcompat.hardware.command_line import note
 from hwcompat.hardware.evidence.writer import now
 from hwcompat.hardware.plain_text import json_text
-from hwcompat.reports.delivery import print_or_write
-from hwcompat.reports.formats import suffix_of
+from hwcompat.reports.delivery import SUFFIXES, print_or_write
+from hwcompat.reports.document import Answer, document
+from hwcompat.reports.progress_bar import working_on
 from hwcompat.reports.report_request import Request
-from hwcompat.reports.text import code, listed, markdown
+from hwcompat.reports.text import listed
 
 from .localization.localization_result import ErrorPlace, Localization, LocalizationOutcome
 from .localization.localize_cell import checked_cell, localize_cell
@@ -31,20 +32,18 @@ def report_localization(request: Request, text: str) -> int:
     raise."""
     cell = checked_cell(text)
     note(f"localizing {cell.id}: a few seconds to a minute")
-    found = localize_cell(cell)
-    output = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
-    print_or_write(f"{output}\n", request.output_dir, f"localization.{suffix_of(request.format)}")
+    with working_on("running the cell and its reference"):
+        found = localize_cell(cell)
+    form = request.file_format
+    text = f"{localization_json(found, now())}\n" if form == "json" else document([answer_of(found)], form)
+    print_or_write(text, request.output_dir, f"localization.{SUFFIXES[form]}")
     return exit_code(found)
 
 
 def exit_code(found: Localization) -> int:
     """Return 0 if the cell's results are right, else 1."""
-    return (
-        0
-        if found.finding is LocalizationOutcome.AGREES
-        or (found.finding is LocalizationOutcome.PRECISION and found.is_whole)
-        else 1
-    )
+    rounding = found.finding is LocalizationOutcome.PRECISION and found.is_whole
+    return int(not (rounding or found.finding is LocalizationOutcome.AGREES))
 
 
 def localization_json(found: Localization, timestamp: str) -> str:
@@ -52,56 +51,57 @@ def localization_json(found: Localization, timestamp: str) -> str:
     return json_text({"schema_version": SCHEMA_VERSION, "timestamp": timestamp, **found.to_dict()})
 
 
-def localization_markdown(found: Localization) -> str:
-    """Return a few lines of Markdown; the first one names the place and the error."""
-    lines = [f"{code(found.cell)}: {_headline(found)}", ""]
-    if found.place is not None and found.finding is not LocalizationOutcome.BROKE:
-        lines += [f"- {line}" for line in _facts(found.place)]
-    error = "not computed" if found.outputs_error is None else f"{found.outputs_error:.2e}"
-    lines.append(f"- Outputs: error {error} relative to their scale, tolerance {found.tolerance:g}")
-    if found.compared:
-        left = f", {found.left_out} skipped" if found.left_out else ""
-        lines.append(
-            f"- Compared: {found.compared} {found.granularity}s{left}; reference: {markdown(found.reference)}"
-        )
-    lines += [f"- Note: {markdown(one, longest=600)}" for one in found.notes]
-    if found.others:
-        names = [f"{_name(one)} ({_error(one.own_error)})" for one in found.others]
-        lines.append(f"- Also wrong by themselves: {listed(names, _SHOWN)}")
-    return "\n".join(lines)
+def answer_of(found: Localization) -> Answer:
+    """Return the place and the error, and the facts behind them."""
+    return Answer(cell=found.cell, text=_headline(found), facts=_facts(found))
 
 
 def _headline(found: Localization) -> str:
     said = _SAID[found.finding]
     if found.place is None:
-        return f"**{said}**"
+        return said
     if found.finding is LocalizationOutcome.BROKE:
-        return f"**{said}** in {_name(found.place)}"
+        return f"{said} in {_name(found.place)}"
     if found.finding is LocalizationOutcome.GROWS:
-        return (
-            f"**{said}**, beyond tolerance first in {_name(found.place)}; no {found.granularity} is wrong by itself"
-        )
-    return f"{_name(found.place)} is **{said}**"
+        return f"{said}, beyond tolerance first in {_name(found.place)}; no {found.granularity} is wrong by itself"
+    return f"{_name(found.place)} is {said}"
 
 
 def _name(place: ErrorPlace) -> str:
-    name = code(place.name) if place.name else "the model itself"
-    kind = f" ({markdown(place.kind)})" if place.kind else ""
-    return f"{name}{kind}" + (f", call {place.call + 1}" if place.call else "")
+    kind = f" ({place.kind})" if place.kind else ""
+    return f"{place.name or 'the model itself'}{kind}" + (f", call {place.call + 1}" if place.call else "")
 
 
-def _facts(place: ErrorPlace) -> list[str]:
-    facts = [f"Tensor: {markdown(place.tensor)}, {_shape(place.shape, place.dtype)}"]
+def _facts(found: Localization) -> list[tuple[str, str]]:
+    """Return what was found as labels and texts."""
+    facts = _facts_of(found.place) if found.place and found.finding is not LocalizationOutcome.BROKE else []
+    error = "not computed" if found.outputs_error is None else f"{found.outputs_error:.2e}"
+    facts.append(("Outputs", f"error {error} of their scale, tolerance {found.tolerance:g}"))
+    if found.compared:
+        left = f", {found.left_out} left out" if found.left_out else ""
+        facts.append(("Compared", f"{found.compared} {found.granularity}s{left}; reference: {found.reference}"))
+    facts += [("Note", one) for one in found.notes]
+    if found.others:
+        names = [f"{_name(one)} ({_error(one.own_error)})" for one in found.others]
+        facts.append(("Also wrong by themselves", listed(names, _SHOWN)))
+    return facts
+
+
+def _facts_of(place: ErrorPlace) -> list[tuple[str, str]]:
+    tensor = f"{place.tensor}, {_shape(place.shape, place.dtype)}"
     if (place.shape, place.dtype) != (place.expected_shape, place.expected_dtype):
-        facts[0] += f"; the reference has {_shape(place.expected_shape, place.expected_dtype)}"
-    facts.append(f"Error with the reference's inputs: {_error(place.own_error)} of the tensor's scale")
+        tensor += f"; the reference has {_shape(place.expected_shape, place.expected_dtype)}"
+    facts = [
+        ("Tensor", tensor),
+        ("Error", f"{_error(place.own_error)} of the tensor's scale, with the reference's inputs"),
+    ]
     if place.error is not None:
         inputs = "" if place.input_error is None else f" (its inputs: {_error(place.input_error)})"
-        facts.append(f"Error in the ordinary run: {_error(place.error)}{inputs}")
+        facts.append(("In the ordinary run", f"{_error(place.error)}{inputs}"))
     if place.module:
-        facts.append(f"Module: {code(place.module)}")
+        facts.append(("Module", place.module))
     if place.within:
-        facts.append(f"Not distinguishable from: {', '.join(map(code, place.within[:_SHOWN]))}")
+        facts.append(("Not distinguishable from", ", ".join(place.within[:_SHOWN])))
     return facts
 
 

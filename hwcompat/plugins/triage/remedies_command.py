@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,12 @@ from hwcompat.plugins.triage.remedies.try_remedies import (
     Workplace,
     try_cell,
 )
-from hwcompat.reports.delivery import print_or_write
+from hwcompat.reports.delivery import SUFFIXES, print_or_write
+from hwcompat.reports.document import COMMAND, Answer, Block, document
 from hwcompat.reports.finding import COSTS
+from hwcompat.reports.progress_bar import working_on
 from hwcompat.reports.report_request import Request
-from hwcompat.reports.text import code, json_values, markdown, markdown_table
+from hwcompat.reports.text import json_values
 
 FOLDER = OUTPUT / "remedies"
 """The folder of the evidence of tries: one folder for each run, apart from the user's evidence."""
@@ -58,12 +60,13 @@ def try_remedies(request: Request, names: Sequence[str]) -> int:
     found = []
     for cell in cells:
         note(f"{cell.id}: baseline, then each fix")
-        found.append(try_cell(cell, place, here=here, on_note=note))
-    if request.format == "json":
-        text, name = remedies_json(found, str(folder), now()), "remedies.json"
-    else:
-        text, name = remedies_markdown(found, str(folder)), "remedies.md"
-    print_or_write(f"{text}\n", request.output_dir, name)
+        with working_on("running the cell"):
+            found.append(try_cell(cell, place, here=here, on_note=note))
+    form, where = request.file_format, str(folder)
+    text = (
+        f"{remedies_json(found, where, now())}\n" if form == "json" else document(remedies_blocks(found, where), form)
+    )
+    print_or_write(text, request.output_dir, f"remedies.{SUFFIXES[form]}")
     return exit_code(found)
 
 
@@ -107,46 +110,45 @@ def _nothing_matches(pattern: str, failing: Sequence[str], evidence: Path | None
     )
 
 
-# Results as Markdown and JSON (`schemas/remedies.json`)
+# Results as text, Markdown and JSON (`schemas/remedies.json`)
 
 
-def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
-    """Return a heading for each cell, a table of tries, the smallest change that fixed it, and how to apply it."""
-    lines = [
-        "# Fixes",
-        "",
-        f"Fixed {_count_fixed(cells)} of {len(cells)} cell(s). Evidence of the tries: {code(folder)}.",
-    ]
+def remedies_blocks(cells: Sequence[CellTried], folder: str) -> Iterator[Block]:
+    """Yield the answer for each cell, with how to apply the smallest change that fixed it, and all tries."""
+    if len(cells) > 1:
+        yield f"{_count_fixed(cells)} of {len(cells)} cells fixed."
     for one in cells:
-        lines += ["", f"## {code(one.cell.id)}", "", *_cell_markdown(one)]
-    return "\n".join(lines)
+        yield Answer(cell=one.cell.id, text=_answer(one), facts=_facts(one))
+    yield f"Evidence of the tries: {folder}"
 
 
 def _count_fixed(cells: Sequence[CellTried]) -> int:
     return sum(1 for one in cells if one.smallest)
 
 
-def _cell_markdown(one: CellTried) -> list[str]:
+def _answer(one: CellTried) -> str:
     if one.works:
-        return [f"Works unchanged: level {one.level}."]
+        return f"works unchanged: level {one.level}"
     if one.problem:
-        return [f"Not measured: {markdown(one.problem)}"]
-    lines = [f"Baseline: {code(one.error_type)}, {markdown(one.why)}"]
-    if one.tried:
-        rows = [(code(tried.step.id), markdown(_result_text(tried))) for tried in one.tried]
-        lines += ["", markdown_table(("fix", "result"), rows), ""]
-    found = one.smallest
-    if found is None:
-        return [*lines, f"{'No fix worked' if one.tried else 'No fix applies'}: {markdown(one.reason)}"]
-    remedy = found.step.remedy
-    lines += [
-        f"- Smallest fix: {code(found.step.id)}, {markdown(remedy.says)}",
-        f"- Apply it: {code(write_of(found))}",
-        f"- Cost: {markdown('; '.join(f'{name}: {remedy.cost[name]}' for name in COSTS))}",
-    ]
+        return f"not measured: {one.problem}"
+    if one.smallest:
+        return f"fixed by {one.smallest.step.id}, {one.smallest.step.remedy.says}"
+    return f"{'no fix worked' if one.tried else 'no fix applies'}: {one.reason}"
+
+
+def _facts(one: CellTried) -> list[tuple[str, str]]:
+    """Return how the cell fails, how to apply the fix, and what was tried, as labels and texts."""
+    if one.works or one.problem:
+        return []
+    facts = []
+    if found := one.smallest:
+        cost = found.step.remedy.cost
+        facts = [(COMMAND, write_of(found)), ("Cost", "; ".join(f"{name}: {cost[name]}" for name in COSTS))]
+    facts.append(("Baseline", f"{one.error_type}, {one.why}"))
+    facts += [("Tried", f"{tried.step.id}: {_result_text(tried)}") for tried in one.tried]
     if one.not_tried:
-        lines.append(f"- Not tried, because not smaller: {', '.join(map(code, one.not_tried))}")
-    return lines
+        facts.append(("Not tried", f"{', '.join(one.not_tried)}: not smaller"))
+    return facts
 
 
 def _result_text(one: TriedRemedy) -> str:

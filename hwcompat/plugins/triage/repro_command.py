@@ -31,6 +31,7 @@ from hwcompat.hardware.testing.runner import default_memory_limit
 from hwcompat.hardware.workers import environment_of
 from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell, as_run_before
 from hwcompat.plugins.study.refresh.locate_suite import plan_again
+from hwcompat.reports.progress_bar import working_on
 
 from .repro.capture_failure import capture
 from .repro.captured_failure import ANSWER, EXPECTED, INPUTS, WEIGHTS, CapturedFailure, Does, Way
@@ -62,16 +63,18 @@ _OWN_KINDS = (".safetensors", ".npz", ".xml", ".bin", ".onnx", ".data")
 
 
 def report_repro(request: Request, text: str) -> int:
-    """Write the folder, print the result of the script, and return the exit code."""
+    """Write the folder, print what the script showed, as Markdown the issue, and return the exit code."""
     cell = Cell.parse(text)
     folder = (request.output_dir or DEFAULT_FOLDER) / cell.slug
-    captured, judgement = make_repro(cell, _evidence(request), folder)
-    said = "reproduced" if judgement.same else "NOT reproduced"
-    click.echo(f"{cell.id}, {captured.check}: {said}")
-    click.echo(f"  {judgement.why}")
-    click.echo(f"  {folder / SCRIPT}")
-    click.echo(f"  {folder / README}" + ("" if judgement.same else " (states the difference)"))
-    return 0 if judgement.same else 1
+    with working_on("running the cell"):
+        captured, judgement = make_repro(cell, _evidence(request), folder)
+    if request.format == "markdown":
+        click.echo((folder / README).read_text(encoding="utf-8"), nl=False)
+        return int(not judgement.same)
+    said, so = ("reproduced", "") if judgement.same else ("NOT reproduced", " (states the difference)")
+    click.echo(f"{cell.id}, {captured.check}: {said}\n  {judgement.why}")
+    click.echo(f"  {folder / SCRIPT}\n  {folder / README}{so}")
+    return int(not judgement.same)
 
 
 def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[CapturedFailure, ReproMatch]:

@@ -1,4 +1,4 @@
-"""hwcompat.toml from anybody's repository: nothing of it is code, leads out of the repository or takes long."""
+"""TOML from anywhere: rules, and a project file: nothing of it is code, leads out of the repository or takes long."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_rule_files import broken
+from hostile import Hostile
 from watched import Sentinel, Surroundings, limited, refused_or
 
+from generators.compatibility.rule import read_rules
+from generators.compatibility.rules import RULES_FOLDER
 from generators.compatibility.verdict import Level
 from generators.project.lock import update_expected
 from generators.project.project_plan import _located
@@ -50,6 +52,29 @@ reason = "known"
 link = "https://example.org/1"
 until = 2030-01-01
 """
+
+
+def broken(hostile: Hostile, text: str) -> bytes:
+    """A file of TOML with a value replaced, or with bytes changed."""
+    lines = text.splitlines()
+    for _ in range(hostile.randint(1, 3)):
+        at = hostile.randrange(len(lines))
+        key, sign, value = lines[at].partition(" = ")
+        kind = hostile.randrange(5)
+        if kind == 0 and sign:
+            lines[at] = f"{key} = '''{hostile.text()}'''"
+        elif kind == 1 and sign:
+            lines[at] = f"{hostile.choice(('a.b', 'id', '[x]', key))} = {value}"
+        elif kind == 2 and sign:
+            values = ("1", "true", "[]", "{}", "1979-05-27", "inf", "nan", "9" * 50, "[[1]]", '""')
+            lines[at] = f"{key} = {hostile.choice(values)}"
+        elif kind == 3:
+            lines.insert(at, lines[hostile.randrange(len(lines))])
+        else:
+            del lines[at]
+            lines = lines or [""]
+    data = "\n".join(lines).encode(errors="surrogatepass")
+    return hostile.bytes(data) if hostile.random() < 0.2 else data
 
 
 @pytest.mark.fuzz(300)
@@ -125,27 +150,35 @@ def test_a_model_of_a_project_lies_in_its_repository(fuzz: Any, place: Path, mon
             assert Path(found).resolve().is_relative_to(place)
 
 
+@pytest.mark.fuzz(300)
+def test_a_rule_file_is_read_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    path = place / "mine.toml"
+    texts = [one.read_text(encoding="utf-8") for one in sorted(RULES_FOLDER.glob("*.toml"))]
+
+    for hostile in fuzz:
+        path.write_bytes(broken(hostile, hostile.choice(texts)))
+        for rule in refused_or(read_rules, path) or ():
+            assert rule.targets
+            assert rule.reason.strip()
+
+
 def test_tricks_of_size_and_depth_are_refused_at_once(place: Path) -> None:
     path = place / "hwcompat.toml"
-    many_targets = "schema_version = 1\n[defaults]\ntargets = [" + '"cpu",' * 100_000 + "]"
     for text in (
         "a" + ".a" * 100_000 + " = 1",
         "a = " + "[" * 100_000,
+        "a = " + "{b = " * 50_000,
+        "[" + "a." * 50_000 + "a]",
+        '"a"' + '."a"' * 50_000 + " = 1",
         "a = " + "1" * 100_000,
+        "x" * 900_000,
+        "- " * 400_000,
         "[[model]]\n" * 20_000,
         "".join(f"k{number} = 1\n" for number in range(20_000)),
-        many_targets,
+        "schema_version = 1\n[defaults]\ntargets = [" + '"cpu",' * 100_000 + "]",
         "#\n" * 400_000,
         'a = """' + "\\\n" * 200_000 + '"""',
     ):
         path.write_text(text)
         assert limited(read_project, path, memory=400 << 20) is None, text[:10]
-
-
-@pytest.mark.fuzz(8)
-def test_what_is_no_plain_file_is_refused(fuzz: Any, place: Path) -> None:
-    path = place / "hwcompat.toml"
-
-    for hostile in fuzz:
-        hostile.trap(path, place.parent)
-        assert limited(read_project, path) is None
+        assert not limited(read_rules, path, memory=300 << 20), text[:10]
