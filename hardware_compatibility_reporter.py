@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 
-from hwcompat.cli.earlier_scripts import reporter_main
-from hwcompat.reports.reporter import HardwareCompatibilityReporter
-
-__all__ = ["HardwareCompatibilityReporter"]
+from hwcompat.cli import start
 
 if __name__ == "__main__":
-    sys.exit(reporter_main())
+    sys.exit(start("earlier_scripts", "reporter_main"))
+else:
+    from hwcompat.reports.reporter import HardwareCompatibilityReporter
+
+    __all__ = ["HardwareCompatibilityReporter"]

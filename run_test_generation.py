@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from hwcompat.cli.earlier_scripts import generation_main
+from hwcompat.cli import start
 
 if __name__ == "__main__":
-    sys.exit(generation_main())
+    sys.exit(start("earlier_scripts", "generation_main"))

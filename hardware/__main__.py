@@ -5,6 +5,6 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    from hwcompat.cli.earlier_scripts import hardware_main
+    from hwcompat.cli import start
 
-    sys.exit(hardware_main())
+    sys.exit(start("earlier_scripts", "hardware_main"))

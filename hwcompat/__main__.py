@@ -6,7 +6,7 @@ from pathlib import Path
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from hwcompat.cli.main_program import main
+from hwcompat.cli import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start("main_program"))

@@ -124,18 +124,21 @@ class Matrix:
         )
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return a table with a row for each model and target: its cell, family and architecture, and the verdict's
-        level, basis, fault and route."""
+        """Return a table with a row for each model and target: the cell's id and its parts, family and architecture
+        of the model, level, basis, fault, route and weights of the verdict, and the codes of its `reasons`."""
         of_row = ("model", "task", "precision", "family", "architecture")
-        of_verdict = ("cell", "level", "basis", "fault", "route")
+        of_verdict = ("level", "basis", "fault", "route", "weights_asked", "weights_run")
         rows = [
-            {name: getattr(row, name) for name in of_row}
-            | {name: str(value) if (value := getattr(verdict, name)) else None for name in of_verdict}
-            | {"target": target}
+            {
+                **vars(row),
+                **vars(verdict),
+                "target": target,
+                "reasons": ", ".join(one.code for one in verdict.reasons),
+            }
             for row in self.rows
             for target, verdict in row.verdicts.items()
         ]
-        return data_frame(rows, ["cell", *of_row, "target", *of_verdict[1:]])
+        return data_frame(rows, ["cell", *of_row, "target", *of_verdict, "reasons"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that `schemas/matrix.json` describes."""

@@ -79,8 +79,9 @@ class Latest:
     runs: tuple[RunLine, ...] = ()
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return a table with a row for each of `checks`, with the fields of `CheckLine`."""
-        return data_frame(map(vars, self.checks), [one.name for one in fields(CheckLine)])
+        """Return a table with a row for each of `checks`: the fields of `CheckLine`, and the `machine` of the run."""
+        rows = ({**vars(one), "machine": self.machines.get(one.run_id)} for one in self.checks)
+        return data_frame(rows, [*(one.name for one in fields(CheckLine)), "machine"])
 
     @functools.cached_property
     def cleared(self) -> Mapping[str, tuple[str, str]]:

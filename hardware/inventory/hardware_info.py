@@ -43,11 +43,15 @@ class HardwareInfo:
     detection_failure: str = ""
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return a table with a row for the processor, whose memory is the host's, and for each accelerator, with the
-        fields of `AcceleratorInfo`."""
+        """Return a table with a row for each device. `kind` is `processor`, whose memory is the host's, `accelerator`
+        or `storage`; the other columns are the fields of `AcceleratorInfo`, and `capacity_bytes` of storage."""
         cpu = {"vendor": self.cpu.vendor, "device_type": "cpu", "model": self.cpu.model}
-        rows = [cpu | {"memory_bytes": self.memory.total_bytes}, *(vars(one) for one in self.accelerators)]
-        return data_frame(rows, [one.name for one in fields(AcceleratorInfo)])
+        rows = [
+            {"kind": "processor", **cpu, "memory_bytes": self.memory.total_bytes},
+            *({"kind": "accelerator", **vars(one)} for one in self.accelerators),
+            *({"kind": "storage", **vars(one), "firmware_version": one.firmware} for one in self.storage),
+        ]
+        return data_frame(rows, ["kind", *(one.name for one in fields(AcceleratorInfo)), "capacity_bytes"])
 
     @property
     def accelerator_count(self) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from generators.compatibility.matrix import SCHEMA, Matrix, build_matrix
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict, schema
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict, schema
 from generators.models.recipe_store import load_recipe
 from hardware.command_line import terminal_width
 from hardware.errors import UsageError
@@ -331,16 +331,6 @@ def test_csv_has_a_row_for_each_cell_with_its_basis():
     assert (qnn["level"], qnn["basis"]) == ("", "")
     assert (mps["level"], mps["basis"]) == ("high", "assumed")
     assert "OpenVINO optimized" not in matrix_text(found, "csv")
-
-
-def test_a_frame_has_a_row_for_each_cell_with_its_verdict():
-    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.LOW, fault=Fault.DEVICE))
-    frame = found.to_frame()
-    assert len(frame) == sum(len(row.verdicts) for row in found.rows)
-    (own,) = frame[frame["cell"] == "bert/fill-mask/cuda/float32"].to_dict("records")
-    assert (own["model"], own["target"], own["level"], own["basis"], own["fault"]) == (
-        *("bert", "cuda", "low", "measured", "device"),
-    )
 
 
 def test_csv_has_no_formula_and_no_tab():

@@ -7,6 +7,7 @@ from pathlib import Path
 from evidence_lines import MEASURED, check_line, planned_cell, run_line, write_lines
 
 from generators.compatibility.judge import required_checks
+from generators.compatibility.verdict import Verdict
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.record import EndLine, Outcome
@@ -21,14 +22,17 @@ def write_run(
     versions: dict[str, str] | None = None,
     subject: str = "tiny",
     of_all: dict[str, object] | None = None,
+    predicted: Verdict | None = None,
     **of_broken: object,
 ) -> None:
     """Write a run in which every required check passed except the `broken` ones: they failed, or did what `of_broken`
-    says. All lines have the values `of_all`; `versions` replace those of this machine."""
+    says. All lines have the values `of_all`; `versions` replace those of this machine. `predicted` is stored with the
+    plan."""
     parsed = Cell.parse(cell)
     checks = required_checks(parsed)
+    verdict = predicted and predicted.to_dict()
     run = run_line(
-        planned_cell(cell, checks, suite_hash=run_id, subject=subject),
+        planned_cell(cell, checks, suite_hash=run_id, subject=subject, verdict=verdict),
         run_id=run_id,
         started_at=f"2026-01-01T00:00:00-{run_id}",
         machine="a-machine",

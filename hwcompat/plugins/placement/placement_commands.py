@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,11 @@ def capabilities_command(format_: str, output: Path | None) -> int:
       hwcompat devices capabilities --format json
     """
     from hwcompat.plugins.placement.adapter import HardwareAdapter
-    from hwcompat.plugins.placement.placement_text import capabilities_dict, capabilities_text
+    from hwcompat.plugins.placement.placement_text import capabilities_text
 
     devices = HardwareAdapter(enable_hal=True).discover_devices()
-    deliver(as_json(capabilities_dict(devices)) if format_ == "json" else capabilities_text(devices), output)
+    plain = {"schema_version": 1, "devices": [asdict(one) for one in devices]}
+    deliver(as_json(plain) if format_ == "json" else capabilities_text(devices), output)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from hwcompat.hardware.plain_text import columns, folded, printable, size_text
@@ -13,11 +12,6 @@ from .placement_device import Device, Figure
 from .workloads import Placement, WorkloadMode
 
 _SHOWN = ("float32", "bfloat16", "float16", "int8")
-
-
-def device_dict(device: Device) -> dict[str, Any]:
-    """Return a device as plain JSON values; every figure is value, source and reason."""
-    return asdict(device)
 
 
 def choice_dict(found: OptimalDevice) -> dict[str, Any]:
@@ -30,11 +24,6 @@ def choice_dict(found: OptimalDevice) -> dict[str, Any]:
         "why": found.why,
         "reasons": dict(found.reasons),
     }
-
-
-def capabilities_dict(devices: Sequence[Device]) -> dict[str, Any]:
-    """Return what each device can do as plain JSON values."""
-    return {"schema_version": 1, "devices": [device_dict(one) for one in devices]}
 
 
 def capabilities_text(devices: Sequence[Device]) -> str:
