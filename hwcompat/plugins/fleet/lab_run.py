@@ -168,7 +168,7 @@ class _Cut:
     """Why a run ended before its time, or is no longer followed, and what to do."""
 
     how: str
-    next_step: str = "Go on with the same command and --resume."
+    next_step: str = "Continue with the same command and --resume."
 
 
 class _LabRun:
