@@ -132,10 +132,11 @@ def test_no_trap_is_waited_for_or_written_through(kind: str, place: Path) -> Non
     for number, (name, trap) in enumerate((name, trap) for name in names for trap in TRAPS):
         if (kind, trap) == ("evidence", HOLES):
             continue  # read to its end as what it says it is: there is no trick in it but its size
-        file = place / str(number) / name
-        file.parents[name.count("/")].mkdir()
+        folder = place / str(number)
+        folder.mkdir()
         if beside:
-            beside(file.parents[name.count("/")])
+            beside(folder)
+        file = folder / name
         file.parent.mkdir(exist_ok=True)
         file.unlink(missing_ok=True)
         TRAPS[trap](file, place.parent / "outside")
