@@ -164,6 +164,9 @@ class BaseBackend(ABC):
     ALIASES: ClassVar[tuple[str, ...]] = ()
     """Names of vendors and browsers that users may write for the target."""
 
+    EXTRA: ClassVar[str] = ""
+    """Extra of this package that installs the target's runtime, beside `cpu`."""
+
     AUTO_ORDER: ClassVar[int] = 0
     """Position, from 1, among the targets that `auto` tries if there is no model; 0 if it is never tried."""
 

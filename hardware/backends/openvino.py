@@ -30,6 +30,7 @@ _FACTS = {
 class OpenVINOBackend(BaseBackend):
     """OpenVINO's CPU plugin unless a variant names a device. Precision hints are set and read back."""
 
+    EXTRA = "openvino"
     BACKEND_NAME = "openvino"
     WATCHED_GRAPH = "ir"
     CALLED_BY_SCRIPTS = True

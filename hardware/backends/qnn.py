@@ -45,6 +45,7 @@ _SDK_FOLDERS = {
 class QNNBackend(OnnxWorkerBackend):
     """QNN's HTP backend, on the emulator or on a Snapdragon; nothing may run on the host."""
 
+    EXTRA = "qnn"
     BACKEND_NAME = "qnn"
     VENDOR = "Qualcomm"
     VENDOR_DEVICES = ("npu",)

@@ -37,6 +37,7 @@ _KINDS = {"NotImplementedError": "unsupported_operator", "MemoryError": "out_of_
 class TPUBackend(WorkerBackend):
     """A TPU through PJRT, or XLA's CPU client for the variant `xla-cpu`."""
 
+    EXTRA = "tpu"
     BACKEND_NAME = "tpu"
     VENDOR = "Google"
     VENDOR_DEVICES = ("tpu",)

@@ -72,7 +72,9 @@ def init_command(
 
 def _requirement(targets: Sequence[Target], models: Sequence[str]) -> str:
     """Return the package with the extras that these need, such as `hwcompat[cpu,openvino]`."""
-    names = {target.name for target in targets} & {"openvino", "qnn", "tpu"}
+    from hwcompat.hardware.backends.factory import backend_class
+
+    names = {backend_class(target.name).EXTRA for target in targets} - {""}
     if any(model.endswith(".onnx") for model in models):
         names.add("onnx")
     return f"{PROGRAM}[{','.join(['cpu', *sorted(names)])}]"
