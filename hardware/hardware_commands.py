@@ -144,31 +144,25 @@ def compare_command(before: Path, after: Path, format_: str, output: Path | None
     return int(bool(found.expires))
 
 
-@click.group("evidence", short_help="Sign a folder of evidence, or check its signature.")
-def evidence_commands() -> None:
-    """Sign a folder of evidence with an SSH key, or check its signature.
-
-    \b
-    Examples:
-      hwcompat evidence sign hwcompat-out/evidence --key ~/.ssh/id_ed25519
-      hwcompat evidence check hwcompat-out/evidence --signers allowed_signers --identity me@example.org
-    """
-
-
-@evidence_commands.command("sign", short_help="Sign all files in a folder.")
+@click.command("sign", short_help="Sign all files in a folder.")
 @click.argument("folder", type=_FOLDER)
 @click.option(
     "--key", type=_FILE, required=True, metavar="FILE", help="Private SSH key, or the public key of one in ssh-agent."
 )
 def sign_command(folder: Path, key: Path) -> int:
-    """Sign all files in FOLDER: write evidence.sha256 and evidence.sha256.sig into it."""
+    """Sign all files in FOLDER with an SSH key: write evidence.sha256 and evidence.sha256.sig into it.
+
+    \b
+    Examples:
+      hwcompat evidence sign hwcompat-out/evidence --key ~/.ssh/id_ed25519
+    """
     from .evidence.signature import sign_evidence
 
     click.echo(f"{sign_evidence(folder, key)} file(s) of {printable(str(folder))} signed")
     return 0
 
 
-@evidence_commands.command("check", short_help="Check the signature and the files.")
+@click.command("check", short_help="Check the signature and the files.")
 @click.argument("folder", type=_FOLDER)
 @click.option(
     "--signers",
@@ -180,6 +174,10 @@ def sign_command(folder: Path, key: Path) -> int:
 @click.option("--identity", required=True, help="Signer, as named in the file of signers.")
 def check_command(folder: Path, signers: Path, identity: str) -> int:
     """Check that the files in FOLDER are those that IDENTITY signed.
+
+    \b
+    Examples:
+      hwcompat evidence check hwcompat-out/evidence --signers allowed_signers --identity me@example.org
 
     \b
     Exit codes: 0 unchanged, 1 files were changed, removed or added, 4 no valid signature.
@@ -194,6 +192,3 @@ def check_command(folder: Path, signers: Path, identity: str) -> int:
         printable(f"{found.files} file(s) signed by {found.signer}: {'unchanged' if found.is_whole else 'changed'}")
     )
     return int(not found.is_whole)
-
-
-COMMANDS = (compare_command, doctor_command, evidence_commands)

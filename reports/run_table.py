@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwcompat.generators.compatibility.verdict import Level, is_failing
+from hwcompat.generators.compatibility.verdict import Level, is_failing, is_final
 from hwcompat.generators.run import CellResult, JobResult
 from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.detection import targets
@@ -160,13 +160,14 @@ def _causes(cells: Sequence[CellResult], findings: Sequence[Finding]) -> list[_C
         if works and not _is_failing(cell):
             continue
         own = [one for one in findings if cell.verdict.cell in one.cells and one.severity in _ERRORS]
-        if own and not cell.substituted and not cell.written.planned.profile.missing:
-            for one in own:
-                title = f"{one.error_type.replace('_', ' ')} on {one.hardware_type}"
-                cause = found.setdefault((title, one.cause), _Cause(title=title))
-                _add(cause, cell, [f"{one.message} (checks: {', '.join(one.checks)})"])
-                cause.remedies.update(dict.fromkeys(one.recommendations))
-        else:
+        if cell.substituted or cell.written.planned.profile.missing:
+            own = []
+        for one in own:
+            title = f"{one.error_type.replace('_', ' ')} on {one.hardware_type}"
+            cause = found.setdefault((title, one.cause), _Cause(title=title))
+            _add(cause, cell, [f"{one.message} (checks: {', '.join(one.checks)})"])
+            cause.remedies.update(dict.fromkeys(one.recommendations))
+        if not own or cell.untrusted or is_final(cell.verdict):
             title, texts, remedies = _without_finding(cell)
             cause = found.setdefault((title,), _Cause(title=title))
             _add(cause, cell, texts)

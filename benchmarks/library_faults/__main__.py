@@ -35,6 +35,14 @@ def faults(file: Path = FROZEN) -> list[Fault]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
+def fault_named(name: str) -> Fault:
+    """Return a frozen fault by its name."""
+    for one in faults():
+        if one["name"] == name:
+            return one
+    raise UsageError(f"no fault is named {echo(name)}", fix="`show` lists them.")
+
+
 @click.group()
 def main() -> None:
     """Show, apply and prove faults of the library."""
@@ -44,11 +52,10 @@ def main() -> None:
 @click.argument("name", required=False)
 def show(name: str | None) -> None:
     """List the faults, or show one."""
-    for one in faults():
-        if name is None:
-            click.echo(f"{one['name']:24} {one['type']:20} {one['call']:20} {one['source']}")
-        elif name == one["name"]:
-            click.echo("\n".join(f"{field}: {value}" for field, value in one.items()))
+    for one in faults() if name is None else ():
+        click.echo(f"{one['name']:24} {one['type']:20} {one['call']:20} {one['source']}")
+    if name is not None:
+        click.echo("\n".join(f"{field}: {value}" for field, value in fault_named(name).items()))
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -56,11 +63,9 @@ def show(name: str | None) -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def apply(name: str, command: tuple[str, ...]) -> int:
     """Run a command in which every Python has the fault; exit with its code."""
-    found = [json.dumps(one) for one in faults() if one["name"] == name]
-    if not found:
-        raise UsageError(f"no fault is named {echo(name)}", fix="`show` lists them.")
+    fault = json.dumps(fault_named(name))
     with tempfile.TemporaryDirectory(prefix="hwcompat-fault-") as folder:
-        environment = product.environment(Path(folder), {VARIABLE: found[0]})
+        environment = product.environment(Path(folder), {VARIABLE: fault})
         environment = product.planted(environment, "library_fault", Path(folder) / "mark", HERE / "planting")
         return subprocess.run(command, env=environment, check=False).returncode
 
@@ -76,7 +81,8 @@ def prove(files: tuple[Path, ...], out: Path) -> int:
             bad += bool(why)
             click.echo(f"{fault['name']} {fault['type']} {fault['call']} {far:.1e} {why}", err=True)
             row = {"name": fault["name"], "call": fault["call"], "moved": f"{far:.1e}"}
-            click.echo(json.dumps(row), file=opened)
+            if not why:
+                click.echo(json.dumps(row), file=opened)
     return 1 if bad else 0
 
 

@@ -52,7 +52,7 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
 
 @click.command("place", short_help="Choose a device for each of several models.")
 @takes(
-    *("models", "priority", "architectures", "rules", "devices", "tasks", "dims", "precisions", "evidence"),
+    *("models", "priority", "architectures", "rules", "devices", "tasks", "dims", "precision", "evidence"),
     *("pin", "forbid", "inventory", "in_turn"),
     formats=("table", "text", "json"),
 )
@@ -70,7 +70,7 @@ def place_command(asked: Options) -> int:
 
 @click.command("mesh", short_help="Split one model over several devices and check the split.")
 @click.argument("split", metavar="SPLIT")
-@takes("models", "devices", "precisions", "timeout", "report_dir", formats=("table", "text", "json"))
+@takes("models", "devices", "precision", "timeout", "report_dir", formats=("table", "text", "json"))
 def mesh_command(asked: Options, split: str) -> int:
     """Plan one model over several devices and check the split with torch.distributed.
 

@@ -50,8 +50,11 @@ def init_command(
     names = tuple(models) or tuple(_models_here(Path()))
     if not names:
         raise UsageError("no model was found in this folder", fix="Name one: hwcompat init --model bert")
+    from hwcompat.generators.models.classifier import classify
     from hwcompat.hardware.backends.factory import resolve_target
 
+    for name in models:
+        classify(name)  # refuses an unknown one
     server = ci or _server_here(Path())
     targets = [resolve_target(name) for name in devices]
     values = {"models": names, "targets": targets, "install": shlex.quote(install or _requirement(targets, names))}

@@ -10,12 +10,12 @@ from hwcompat.hardware.command_names import own_command
 from hwcompat.hardware.errors import UsageError
 from hwcompat.hardware.plugins import plugins
 
-from .option_table import CELLS, PATTERNS, takes
+from .option_table import CELLS, PATTERNS, refuse_selection, takes
 
 
 @click.command("matrix", short_help="Show which models work on which targets.")
 @takes(
-    *("models", "targets", "by", "precisions", "baseline", "fail_on", "config", "rules", "evidence"),
+    *("models", "targets", "by", "precision", "baseline", "fail_on", "config", "rules", "evidence"),
     formats=("table", "text", "json", "markdown", "csv", "html"),
 )
 def matrix_command(asked: Options) -> int:
@@ -38,7 +38,7 @@ def matrix_command(asked: Options) -> int:
 
 @click.command("coverage", short_help="Count how many of all model types work on a target.")
 @takes(
-    *("targets", "precisions", "previous", "fail_under", "machine", "evidence", "report_dir"),
+    *("targets", "precision", "previous", "fail_under", "machine", "evidence", "report_dir"),
     formats=("table", "text", "json", "markdown", "html"),
 )
 def coverage_command(asked: Options) -> int:
@@ -70,6 +70,7 @@ def explain_command(asked: Options, cell: str | None) -> int:
     if cell:
         from hwcompat.reports.explain_command import report_explanation
 
+        refuse_selection("a cell names all of it", "Leave it out, or leave the cell out.")
         return report_explanation(asked, cell)
     from hwcompat.reports.suites_text import explained_text
 
@@ -90,7 +91,7 @@ def calibration_command(asked: Options) -> int:
 
 @click.command("backlog", short_help="List the operators that a target lacks, most wanted first.")
 @click.argument("target")
-@takes("precisions", "dims", "evidence", formats=("table", "text", "json", "markdown"))
+@takes("precision", "dims", "evidence", formats=("table", "text", "json", "markdown"))
 def backlog_command(asked: Options, target: str) -> int:
     """List the operators that model types need and TARGET lacks; those that unlock most types come first."""
     code: int = plugins().job("backlog")(asked, target)

@@ -15,12 +15,13 @@ from types import MappingProxyType
 from typing import Any
 
 import rich_click as click
+from click.core import ParameterSource
 
 from hwcompat.generators.models.priority import PRIORITIES
 from hwcompat.generators.options import Options
 from hwcompat.hardware.cell import PRECISIONS
 from hwcompat.hardware.command_line import PrecisionChoice, note
-from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.errors import HwCompatError, UsageError
 from hwcompat.hardware.evidence.address import Address
 from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
@@ -111,6 +112,13 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             envvar="HWCOMPAT_PRECISION",
             type=PrecisionChoice(PRECISIONS),
             help="Precision. Repeatable; default: float32.",
+        ),
+        "precision": option(
+            "--precision",
+            envvar="HWCOMPAT_PRECISION",
+            type=PrecisionChoice(PRECISIONS),
+            default="float32",
+            show_default=True,
         ),
         "select": option("--select", multiple=True, help="Keep only matching cells, such as 'bert/*/cpu/*'."),
         "skip": option("--skip", multiple=True, help="Leave out matching cells."),
@@ -260,6 +268,18 @@ CELLS = (
 """Which models, targets and precisions."""
 
 PATTERNS = ("select", "skip", "shard")
+_BESIDE = frozenset({"config", "rules"})
+
+
+def refuse_selection(why: str, fix: str) -> None:
+    """Raise `UsageError` if the command line has an option that selects models, targets or cells."""
+    context = click.get_current_context()
+    given = context.get_parameter_source
+    for one in context.command.params:
+        if one.name in {*CELLS, *PATTERNS} - _BESIDE and given(one.name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{one.opts[0]} has no effect here", why=why, fix=fix)
+
+
 WRITING = ("force", "output_dir", "template_dir")
 REFRESHING = ("timeout", "jobs", "resume", "allow_fallback", "no_redact", "machine", "evidence", "report_dir")
 RUNNING = (
@@ -271,7 +291,7 @@ RUNNING = (
 
 PANELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "Models and devices": (*CELLS, *PATTERNS, "list_cells"),
+        "Models and devices": (*CELLS, *PATTERNS, "precision", "list_cells"),
         "Run": (
             "timeout",
             "jobs",
@@ -328,6 +348,8 @@ def takes(
             own = {name: values.pop(name) for name in [*values] if name not in names and name != "format_"}
             if "fail_severity" in values:
                 values["fail_on"] = tuple(filter(None, [values.pop("fail_severity")]))
+            if "precision" in values:
+                values["precisions"] = (values.pop("precision"),)
             if isinstance(place := values.get("evidence"), Address):
                 if writes:
                     raise read_only_location(place)

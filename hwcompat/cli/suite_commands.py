@@ -19,7 +19,17 @@ from hwcompat.hardware.files import DEFAULT_SUITES, PROJECT_FILE
 from hwcompat.hardware.plugins import plugins
 from hwcompat.reports.suites_text import cells_text, compared_text, published_text, verified_text, written_text
 
-from .option_table import CELLS, FILE, FOLDER, PATTERNS, RUNNING, WRITING, redact_unless_asked, takes
+from .option_table import (
+    CELLS,
+    FILE,
+    FOLDER,
+    PATTERNS,
+    RUNNING,
+    WRITING,
+    redact_unless_asked,
+    refuse_selection,
+    takes,
+)
 
 if TYPE_CHECKING:
     from hwcompat.generators.plan import PlannedSuite
@@ -289,10 +299,8 @@ def _compare(asked: Options, folder: Path, *, update: bool) -> int:
     from hwcompat.generators.suites.suite_files import compare_suites, regenerate
     from hwcompat.hardware.basic_detection import inventory_here
 
-    if asked.config is None and (asked.models or asked.select or asked.skip):
-        raise UsageError(
-            "choosing suites needs --config", fix="Leave the models and patterns out, or add --config FILE."
-        )
+    if asked.config is None:
+        refuse_selection("all suites of the folder are compared", "Leave it out, or add --config FILE.")
     inventory = inventory_here()
     project = project_of(asked, inventory)
     state = compare_suites(
