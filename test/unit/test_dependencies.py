@@ -141,7 +141,7 @@ ERROR = "WARNING: x\nrequests.exceptions.ConnectionError: Failed to resolve 'exa
 def test_pip_audit_is_believed_of_what_it_looked_at_alone() -> None:
     for done, code, said in (
         (ended(0, {"dependencies": [CLEAN]}), 0, "1 package(s) looked at, 0 advisories"),
-        (ended(1, {"dependencies": [CLEAN, ADVISED]}), 1, "x 1: PYSEC-1, mended in 2"),
+        (ended(1, {"dependencies": [CLEAN, ADVISED]}), 1, "x 1: PYSEC-1, fixed in 2"),
         (ended(0, {"dependencies": [SKIPPED]}), 5, "0 package(s) looked at"),  # pip-audit itself says 0 here
         (ended(0, {"dependencies": [CLEAN, SKIPPED]}), 5, "NOT ASKED: 1 of 2"),
         (ended(1, {"dependencies": [ADVISED, SKIPPED]}), 1, "NOT ASKED: 1 of 2"),
