@@ -219,6 +219,7 @@ def test_two_accelerators_that_disagree_are_apart_and_their_names_are_text():
     }
     (note,) = view["H200"]["cuda"].notes
     assert note.startswith(f"{CELL}: high here, ")
+    assert "on H200" not in note
     assert [one for one in ("high on <b>one|", f"unsupported on {COMMAND}") if one not in note] == []
     text = matrix_text(found, by="accelerator")
     assert "Cells whose level differs between devices:" in text

@@ -190,6 +190,7 @@ def test_a_forked_child_ends_with_what_its_work_returns_or_is_ended():
 
 
 def test_a_forked_child_answers_more_than_a_pipe_holds():
+    opened = len(os.listdir("/proc/self/fd"))
     child = Answering(lambda: b"x" * 1_000_000)
     while not child.heard_all():
         select.select([child.reader], [], [], 10)
@@ -197,6 +198,7 @@ def test_a_forked_child_answers_more_than_a_pipe_holds():
     child.end()
     child = Answering(lambda: b"x" * 1_000_000)
     assert len(child.answer_in(10, longest=2_000_000)) == 1_000_000
+    assert len(os.listdir("/proc/self/fd")) == opened, "its pipes are closed"
 
 
 def test_a_forked_child_that_says_too_much_or_nothing_is_ended():
