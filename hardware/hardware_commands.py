@@ -71,7 +71,7 @@ def doctor_command(
       hwcompat doctor --no-check --format json
 
     \b
-    A recording contains no serial numbers, names and secrets.
+    A recording contains no serial numbers, names or secrets.
     Exit codes: 0 no problems, 1 a device can't be used or a smoke test failed.
     """
     from .detection import detect, probe_apart, targets

@@ -121,7 +121,8 @@ def diagnosis_blocks(found: TextDiagnosis) -> Iterator[Block]:
 def _summary(found: TextDiagnosis) -> str:
     """Return the numbers of lines and findings, and the versions in the text."""
     counts = ", ".join(f"{number} {severity}" for severity, number in count(found.findings).items() if number)
-    head = f"{found.lines:,} lines read. {f'Findings: {counts}.' if counts else _NOTHING}"
+    lines = "1 line" if found.lines == 1 else f"{found.lines:,} lines"
+    head = f"{lines} read. {f'Findings: {counts}.' if counts else _NOTHING}"
     names = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     return head + (f" Versions in the text: {names}." if names else "")
 

@@ -86,7 +86,7 @@ def matrix_text(
     )
     if legend:
         own = own_files(id_ for row in matrix.rows for one in row.verdicts.values() for id_ in one.rule_ids)
-        parts += [f"Rules of your own count: {', '.join(own)}"] if own else []
+        parts += [f"Using your rules: {', '.join(own)}"] if own else []
         parts += _legend(notes, max(width, NARROWEST)) if format == "table" else _markdown_legend(notes)
     return "\n\n".join(parts) + "\n"
 

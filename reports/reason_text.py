@@ -184,9 +184,7 @@ def explained(verdict: Verdict) -> tuple[tuple[str, ...], tuple[str, ...]]:
         else:
             rest.append(reason)
     known = {text for parts in depends.values() for text in parts}
-    sentences = [
-        f"{f'{name}: ' if name else ''}passes under conditions: {'; '.join(parts)}" for name, parts in depends.items()
-    ]
+    sentences = [f"{f'{name}: ' if name else ''}{'; '.join(parts)}" for name, parts in depends.items()]
     conditions = tuple(text for text in texts(verdict.conditions) if text not in known)
     return (*sentences, *folded(rest)), conditions
 

@@ -74,7 +74,7 @@ def last_line(result: JobResult, report: Path, *, is_terminal: bool = False) -> 
     number, verb = (len(failing), "doesn't work") if failing else (works, "works")
     if number != 1:
         verb = verb.replace("doesn't", "don't").replace("works", "work")
-    counts = [f"{number} of {total} cell{'' if total == 1 else 's'} {verb}"]
+    counts = [f"{number} of {total} cell{'' if total == number == 1 else 's'} {verb}"]
     counts += [f"{in_part} in part"] if in_part else []
     counts += [f"{unknown} unknown"] if unknown else []
     command = _next_command(failing) or ("hwcompat doctor" if any(one.substituted for one in result.cells) else "")
@@ -237,7 +237,7 @@ def _notes(result: JobResult) -> Iterator[tuple[str, str]]:
     passing = _by_text(
         (cell, text) for cell in cells if cell.verdict.level is Level.MEDIUM for text in explained(cell.verdict)[0]
     )
-    for label, found in (("Works if", passing), ("Condition", conditions)):
+    for label, found in (("Medium", passing), ("Condition", conditions)):
         for text, ids in found.items():
             yield label, f"{text} ({'all cells' if len(ids) == len(cells) > 1 else listed(ids, _SHOWN)})"
     yield from _predictions(cells)
@@ -278,7 +278,8 @@ def _predictions(cells: Sequence[CellResult]) -> Iterator[tuple[str, str]]:
     ]
     if judged:
         right = len(judged) - len(wrong)
-        yield "Predicted", f"{right} of {len(judged)} predictions stored before the run were right"
+        were = "was" if right == 1 else "were"
+        yield "Predicted", f"{right} of {len(judged)} predictions stored before the run {were} right"
     yield from (("", text) for text in wrong[:_SHOWN])
 
 

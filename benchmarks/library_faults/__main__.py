@@ -74,7 +74,7 @@ def apply(name: str, command: tuple[str, ...]) -> int:
 @click.option("--file", "files", multiple=True, default=(FROZEN, HELD_OUT), type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), default=HERE / "proved.jsonl", help="One line of JSON each.")
 def prove(files: tuple[Path, ...], out: Path) -> int:
-    """Make each call with the sound and with the faulty library; exit with 1 if one gives what it should."""
+    """Make each call with the sound and with the faulty library; exit with 1 if a fault changes nothing."""
     bad = 0
     with out.open("w", encoding="utf-8") as opened:
         for fault, far, why in _proved([one for file in files for one in faults(file)]):

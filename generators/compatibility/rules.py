@@ -153,7 +153,7 @@ def _check_pair(first: Rule, target: Target, second: Rule, other: Target) -> Non
 
 
 def _check_shadow(rule: Rule, target: Target, other: Rule, others: Target) -> None:
-    """Whether `other` holds whenever `rule` does, and wins or agrees."""
+    """Raise `BrokenInput` if `other` holds whenever `rule` does, and wins or agrees."""
     if others.variant not in ("", target.variant) or not all_covered(other.when, rule.when):
         return
     if rule.limit:

@@ -74,7 +74,7 @@ def place_command(asked: Options) -> int:
 def mesh_command(asked: Options, split: str) -> int:
     """Plan one model over several devices and check the split with torch.distributed.
 
-    SPLIT is for example data=2,tensor=2 or pipeline=2, or auto: the fewest devices that it fits.
+    SPLIT is for example data=2,tensor=2 or pipeline=2, or auto: the fewest devices that the model fits on.
     """
     code: int = plugins().job("mesh")(asked, split)
     return code

@@ -1,4 +1,4 @@
-"""`hwcompat evidence`: merge, compact, publish, import, sign, check, refresh and clear-flaky."""
+"""`hwcompat evidence`: merge, compact, publish, sign, check, refresh and clear-flaky."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def compare_command(request: Request, before: str | None, after: str | None) -> 
     """Show what changed from A to B (default: latest), and the likely cause.
 
     Each is the id of a run or its beginning, a machine, a folder of evidence, `latest`, or `previous`. With
-    `last-green` as A: since when is broken what is broken in B. Without A, list the last runs.
+    `last-green` as A, show since when each failing cell of B has been failing. Without A, list the last runs.
 
     \b
     Examples:
@@ -96,7 +96,7 @@ def fix_command(request: Request, cells: tuple[str, ...]) -> int:
     """Try the changes that may fix failing cells, each in a child process; CELL may be a pattern.
 
     \b
-    Exit codes: 0 every cell was fixed, 1 not every one, 5 no change applies.
+    Exit codes: 0 every cell was fixed, 1 some weren't, 5 no change applies.
     """
     code: int = plugins().job("remedies")(request, cells)
     return code

@@ -61,9 +61,9 @@ def _precision(_context: click.Context, _option: click.Parameter, text: str | No
 @click.option("--memory", "sizes", multiple=True, callback=_devices_of, help="Memory of a device: 24GB, 24GiB.")
 @click.option("--device", "devices", multiple=True, metavar="TARGET", help="Target of this machine, such as cuda.")
 @click.option(
-    "--context", callback=_tokens, metavar="TOKENS", help="Length of a text: 8192, 8k. Default: up to 4096."
+    "--context", callback=_tokens, metavar="TOKENS", help="Number of tokens, such as 8k. Default: at most 4096."
 )
-@click.option("--batch", type=click.IntRange(1, 2**20), default=1, show_default=True, help="Examples at once.")
+@click.option("--batch", type=click.IntRange(1, 2**20), default=1, show_default=True, help="Batch size.")
 @click.option("--precision", callback=_precision, help="fp32, bf16 or fp16. Default: that of its config.json.")
 @click.option("--training", is_flag=True, help="Train with AdamW: count gradients and optimizer.")
 @click.option("--format", "format_", type=click.Choice(("table", "json")), default="table", show_default=True)
@@ -84,7 +84,7 @@ def fit_command(
 
     \b
     Examples:
-      hwcompat fit llama --memory 24GiB --context 8k
+      hwcompat fit llama --memory 24GiB --context 2k
       hwcompat fit ./Llama-3-8B --precision bf16 --memory 24GB --memory 80GB
       hwcompat fit gpt2 --training --device cuda
 

@@ -77,7 +77,7 @@ class LazyGroup(click.RichGroup):
 
 
 def _prepared(command: click.Command) -> click.Command:
-    """Return a command with the options that all commands have, and examples that can be pasted here."""
+    """Add the options that all commands have to a command, and make its examples pasteable here; return it."""
     if isinstance(command, click.Group):
         for one in command.commands.values():
             _prepared(one)

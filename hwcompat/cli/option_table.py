@@ -70,7 +70,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "priority": option(
             "--priority",
             type=click.Choice(PRIORITIES),
-            help="Model types of a priority; medium: OpenVINO exports them.",
+            help="Select model types by priority (medium: optimum-intel can export them).",
         ),
         "architectures": option(
             "--architectures", multiple=True, callback=listed, help="Keep only these architectures or traits."
@@ -81,13 +81,13 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             multiple=True,
             type=click.Path(path_type=Path),
             metavar="FILE|DIR",
-            help="Rules of your own, beside the shipped ones. Repeatable.",
+            help="Add your own rules to the shipped ones. Repeatable.",
         ),
         "devices": option(
             "--device",
             multiple=True,
             envvar="HWCOMPAT_DEVICE",
-            help="Target; 'auto' (default), 'all' (may be here) or 'known' (all).",
+            help="Target; 'auto' (default), 'all' (that this machine may have) or 'known' (every one).",
         ),
         "tasks": option(
             "--tasks",
@@ -165,7 +165,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         ),
         "machine": option("--machine", default="", metavar="NAME", help="Name of this machine in the evidence."),
         "host": option(
-            "--host", metavar="[USER@]NAME[:FOLDER]", help="Use that machine, over ssh, instead of this one."
+            "--host", metavar=r"\[USER@]NAME\[:FOLDER]", help="Use that machine, over ssh, instead of this one."
         ),
         "host_python": option(
             "--host-python",
@@ -197,7 +197,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             default=DEFAULT_EVIDENCE,
             show_default=True,
             metavar="DIR|ADDRESS",
-            help="Folder of evidence; commands that only read it also take s3://bucket/prefix.",
+            help="Folder of evidence; to read it, also s3://bucket/prefix.",
         ),
         "report_dir": option(
             "--report-dir", type=FOLDER, default=DEFAULT_REPORTS, show_default=True, help="Folder for reports."
@@ -230,7 +230,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "fail_severity": option(
             "--fail-on",
             type=click.Choice(SEVERITIES),
-            help="Exit with 1 for findings of this severity or worse, and for nothing else.",
+            help="Exit with 1 for findings of this severity or worse, for missing devices and for missing results.",
         ),
         "previous": option(
             "--previous",
@@ -330,7 +330,7 @@ def rules_of(paths: Sequence[Path], config: Path | None = None) -> Iterator[None
         own += read_project(config).rules if config else ()
     with own_rules(own):
         if files := own_files(rule.id for rule in load_rules().rules):
-            note(f"rules of your own count: {', '.join(files)}")
+            note(f"using your rules: {', '.join(files)}")
         yield
 
 

@@ -76,7 +76,7 @@ REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             "--without-memory", is_flag=True, help="Skip the memory estimate, which takes seconds."
         ),
         "collect_all": option(
-            "--collect-all", is_flag=True, help="Report on every part of the product and all evidence."
+            "--collect-all", is_flag=True, help="Report on the installed packages, the devices and all evidence."
         ),
         "matrix": option("--matrix", is_flag=True, help="Add the compatibility matrix."),
         "test_hardware": option(

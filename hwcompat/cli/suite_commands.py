@@ -146,10 +146,10 @@ def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
     return selection.finish(run_suites(asked, written, selection.inventory, selection.project, own_command()))
 
 
-@click.command("generate", short_help="Write the suites of models on devices.")
+@click.command("generate", short_help="Write test suites for the chosen models and devices.")
 @takes(*CELLS, *PATTERNS, *WRITING, "list_cells", "host", "host_python", "host_checkpoints")
 def generate_command(asked: Options) -> int:
-    """Write the suites of models on devices, and print the command that runs them.
+    """Write test suites for the chosen models and devices, and print the command that runs them.
 
     \b
     Examples:

@@ -38,7 +38,7 @@ def markdown_report(report: Report) -> str:
     rows = f" ({left} of them are only in the first table)" if left else ""
     parts = [
         "# Hardware compatibility report",
-        f"{markdown(report.timestamp)} UTC. {counts_line(report)}{rows}.",
+        f"{markdown(report.timestamp)}. {counts_line(report)}{rows}.",
         *([_baseline_section(report.baseline)] if report.baseline else []),
         *([project_markdown(report.project)] if report.project else []),
         _stack(report),
@@ -82,7 +82,7 @@ def measured_line(report: Report) -> str:
 
 def _baseline_section(baseline: FindingComparison) -> str:
     lines = [f"- {state}: {text}" for state, text in _STATES.items()]
-    head = f"## Against {markdown(baseline.name)}\n\n{baseline.summary}, since {markdown(baseline.timestamp)} UTC."
+    head = f"## Against {markdown(baseline.name)}\n\n{baseline.summary}, since {markdown(baseline.timestamp)}."
     gone = [
         f"- {words}: {finding.severity}, {markdown(finding.hardware_type)}: {markdown(finding.message)}"
         for words, findings in (("fixed", baseline.fixed), ("not checked again", baseline.unseen))

@@ -57,7 +57,7 @@ def failed(name: str, target: str = "webgpu") -> SimpleNamespace:
 
 def test_a_condition_is_printed_once() -> None:
     text = said(cell("bert", Level.MEDIUM, TINY, "static shapes", "on a software adapter"))
-    assert "Works if passes under conditions: static shapes; on a software adapter (bert/" in text
+    assert "Medium static shapes; on a software adapter (bert/" in text
     assert f"Condition {TINY} (bert/" in text
     assert text.count("static shapes") == text.count("software adapter") == text.count(TINY) == 1
 

@@ -102,7 +102,7 @@ def test_an_emulator_never_speaks_of_a_real_device_and_the_matrix_counts_what_wa
     three_targets: Ran, command_line: CommandLine
 ) -> None:
     both = ", ".join(cell for cell in CELLS if "/simulated/" in cell)
-    assert f"simulated: proves plumbing, not numerics ({both})" in " ".join(three_targets.out.split())
+    assert f"simulated: tests the tool itself, not numerics or speed ({both})" in " ".join(three_targets.out.split())
     evidence, folder = three_targets.folder / "evidence", three_targets.folder / "matrix"
     ran = command_line.run(folder, "--hardware-compatibility", "--evidence", evidence, "--format", "json")
     assert ran.code == 0, ran.err

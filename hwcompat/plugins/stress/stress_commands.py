@@ -40,7 +40,7 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
 @click.option("--warmup", type=SECONDS, default=30.0, show_default=True, metavar="S", help="Warm-up, in s.")
 @click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
 @click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Precision to test. Repeatable.")
-@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Limit without output.")
+@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Limit of a silent target.")
 @click.option("--keep", is_flag=True, help="Save the rates for fit, capabilities and place.")
 @formats("table", "json")
 @OUTPUT
@@ -63,7 +63,7 @@ def stress_command(
       hwcompat devices stress cuda:0 --duration 300 --keep
 
     \b
-    First cpu and ram run, one after the other, then all accelerators at the same time.
+    cpu and ram run first, one after the other, then all accelerators at the same time.
     A target without an index means all its devices. Devices that don't exist are skipped.
     Exit codes: 0 passed, 1 a wrong result, a failure, or a named target that doesn't exist.
     """

@@ -225,7 +225,7 @@ def _run_cell(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"{folder} cannot be written", why=error.strerror or str(error), fix="Name another with --output-dir."
+            f"{folder} cannot be written", why=error.strerror or str(error), fix="Run in another folder."
         ) from error
     task = {
         "cell": cell.id,

@@ -105,7 +105,7 @@ def device_spec_command(target: str, output: Path | None) -> None:
 
     \b
     Examples:
-      hwcompat devices device-spec openvino --output spec.py
+      hwcompat devices device-spec cuda --output hwcompat_cuda_spec.py
     """
     deliver(spec_text(resolve_target(target)), output)
 
