@@ -13,7 +13,7 @@ from hwcompat.generators.compatibility.verdict import Level, is_failing, is_fina
 from hwcompat.generators.run import CellResult, JobResult
 from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.detection import targets
-from hwcompat.hardware.evidence.record import CheckLine, Stage
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
 from hwcompat.hardware.expected_targets import TargetStatus
 from hwcompat.hardware.plain_text import labelled, one_line, printable
 from hwcompat.hardware.testing.progress import counted
@@ -67,7 +67,8 @@ def run_text(
 def last_line(result: JobResult, report: Path, *, is_terminal: bool = False) -> str:
     """Return the result in one line: `2 of 4 cells don't work · report PATH · next: hwcompat localize CELL`."""
     failing = [cell for cell in result.cells if _is_failing(cell)]
-    others = [cell for cell in result.cells if not _is_failing(cell)]
+    others = [cell for cell in result.cells if _ran(cell) and not _is_failing(cell)]
+    not_run = sum(not _ran(cell) for cell in result.cells)
     unknown = sum(_is_unknown(cell) for cell in others)
     in_part = sum(cell.verdict.level is Level.LOW for cell in others)
     total, works = len(result.cells), len(others) - unknown - in_part
@@ -77,12 +78,12 @@ def last_line(result: JobResult, report: Path, *, is_terminal: bool = False) -> 
     counts = [f"{number} of {total} cell{'' if total == number == 1 else 's'} {verb}"]
     counts += [f"{in_part} in part"] if in_part else []
     counts += [f"{unknown} unknown"] if unknown else []
+    counts += [f"{not_run} not run"] if not_run else []
     command = _next_command(failing) or ("hwcompat doctor" if any(one.substituted for one in result.cells) else "")
     parts = [", ".join(counts), f"report {report}", *([f"next: {as_runnable(command)}"] if command else [])]
     console = _console(_LOG_WIDTH, is_terminal=is_terminal)
-    _print_lines(
-        console, [" · ".join(parts)], "bold red" if failing else "bold yellow" if unknown or in_part else "bold green"
-    )
+    style = "bold red" if failing else "bold yellow" if unknown or in_part or not_run else "bold green"
+    _print_lines(console, [" · ".join(parts)], style)
     return _printed(console)
 
 
@@ -131,7 +132,8 @@ def _row(cell: CellResult) -> tuple[str, ...]:
     weights = "missing" if planned.profile.missing else planned.profile.recipe.subject
     counts = counted(Counter(line.outcome for line in cell.lines))
     seconds = sum(line.duration_s for line in cell.lines)
-    return planned.cell.id, weights, str(cell.verdict.level), counts, _error(worst), f"{seconds:.1f} s"
+    level = f"{cell.verdict.level}{'' if _ran(cell) else ' (earlier)'}"
+    return planned.cell.id, weights, level, counts, _error(worst), f"{seconds:.1f} s"
 
 
 def _error(line: CheckLine | None) -> str:
@@ -143,9 +145,14 @@ def _error(line: CheckLine | None) -> str:
 # Failures by cause
 
 
+def _ran(cell: CellResult) -> bool:
+    """Whether any check ran, or the cell couldn't be planned; the verdict of another is of earlier runs."""
+    return not cell.lines or any(line.outcome is not Outcome.NOT_RUN for line in cell.lines)
+
+
 def _is_failing(cell: CellResult) -> bool:
     failed = any(line.outcome.is_failure for line in cell.lines)
-    return failed or (is_failing(cell.verdict) and not _is_unknown(cell))
+    return failed or (_ran(cell) and is_failing(cell.verdict) and not _is_unknown(cell))
 
 
 def _is_unknown(cell: CellResult) -> bool:
@@ -213,10 +220,11 @@ def _lines_of(cause: _Cause, width: int) -> list[str]:
 
 
 def _next_command(failing: Sequence[CellResult]) -> str:
-    """Return the command that helps with the first failure: results that differ can be localized."""
-    for stage, command in ((Stage.COMPARE, "localize"), (None, "repro")):
+    """Return the command that helps with the first failure: outputs that differ can be localized."""
+    for check, command in (("matches_reference", "localize"), ("", "repro")):
         for cell in failing:
-            if any(line.outcome.is_failure and stage in (None, line.stage) for line in cell.lines):
+            failed = (line for line in cell.lines if line.outcome.is_failure)
+            if any(not check or (line.check_name == check and line.stage is Stage.COMPARE) for line in failed):
                 return f"hwcompat {command} {cell.verdict.cell}"
     return ""
 
@@ -270,7 +278,7 @@ def _predictions(cells: Sequence[CellResult]) -> Iterator[tuple[str, str]]:
     """Return how many stored predictions the results confirm, and each that they don't."""
     predicted = {cell.verdict.cell: cell.written.planned.verdict.level for cell in cells}
     unknown = Level.UNKNOWN
-    judged = [one for one in cells if unknown not in (one.verdict.level, predicted[one.verdict.cell])]
+    judged = [one for one in cells if _ran(one) and unknown not in (one.verdict.level, predicted[one.verdict.cell])]
     wrong = [
         f"{cell.verdict.cell}: predicted {predicted[cell.verdict.cell]}, measured {cell.verdict.level}"
         for cell in judged
@@ -279,7 +287,7 @@ def _predictions(cells: Sequence[CellResult]) -> Iterator[tuple[str, str]]:
     if judged:
         right = len(judged) - len(wrong)
         were = "was" if right == 1 else "were"
-        yield "Predicted", f"{right} of {len(judged)} predictions stored before the run {were} right"
+        yield "Predicted", f"{right} of {len(judged)} predictions stored before the run {were} right about what works"
     yield from (("", text) for text in wrong[:_SHOWN])
 
 

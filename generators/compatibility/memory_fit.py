@@ -118,7 +118,7 @@ def parse_size(text: str) -> int:
     if found is None or found[2].upper() not in _UNITS or not float(found[1]):
         raise UsageError(
             f"{echo(text)} isn't a memory size",
-            why="a size is a number with an optional unit",
+            why="a size is a number above 0 with a unit",
             fix="For example: --memory 24GiB or --memory 80GB.",
         )
     return int(float(found[1]) * _UNITS[found[2].upper()])

@@ -80,7 +80,7 @@ def load_rules(paths: Iterable[Path] = ()) -> RuleSet:
     them together.
 
     The id of a rule that isn't shipped gets its file and the beginning of the file's SHA-256:
-    `mychip.slow@my_rules.toml:0123456789ab`. Raises `BrokenInput` naming the file, the rule and the field, or the two
+    `mychip.slow+my_rules.toml:0123456789ab`. Raises `BrokenInput` naming the file, the rule and the field, or the two
     rules that contradict each other.
     """
     shipped = [rule for file in _files(RULES_FOLDER) for rule in read_rules(file)]
@@ -88,7 +88,7 @@ def load_rules(paths: Iterable[Path] = ()) -> RuleSet:
     own = [(rule, file) for file in files for rule in read_rules(file)]
     check_together([*shipped, *(rule for rule, _ in own)])
     digests = {file: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in files}
-    named = (replace(rule, id=f"{rule.id}@{file.name}:{digests[file]}") for rule, file in own)
+    named = (replace(rule, id=f"{rule.id}+{file.name}:{digests[file]}") for rule, file in own)
     return RuleSet(rules=(*shipped, *named))
 
 
@@ -108,7 +108,7 @@ def own_rules(paths: Sequence[Path]) -> Iterator[None]:
 
 def own_files(rule_ids: Iterable[str]) -> tuple[str, ...]:
     """Return the files that aren't shipped among those of some rules, each with the beginning of its SHA-256."""
-    files = {id_.partition("@")[2].rpartition(":") for id_ in rule_ids if "@" in id_}
+    files = {id_.partition("+")[2].rpartition(":") for id_ in rule_ids if "+" in id_}
     return tuple(f"{one_line(name)} (sha256 {digest})" for name, _, digest in sorted(files))
 
 

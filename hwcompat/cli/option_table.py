@@ -274,6 +274,7 @@ _BESIDE = frozenset({"config", "rules"})
 def refuse_selection(why: str, fix: str) -> None:
     """Raise `UsageError` if the command line has an option that selects models, targets or cells."""
     context = click.get_current_context()
+    assert context is not None
     given = context.get_parameter_source
     for one in context.command.params:
         if one.name in {*CELLS, *PATTERNS} - _BESIDE and given(one.name) is ParameterSource.COMMANDLINE:

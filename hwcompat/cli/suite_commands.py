@@ -28,6 +28,7 @@ from .option_table import (
     WRITING,
     redact_unless_asked,
     refuse_selection,
+    rules_of,
     takes,
 )
 
@@ -134,9 +135,19 @@ def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
       hwcompat run --priority high --device cpu --jobs 2
     """
     asked = replace(asked, run=True, pytest_arguments=_for_pytest(pytest_arguments))
-    if not (asked.models or asked.priority or asked.architectures or asked.config) and PROJECT_FILE.is_file():
-        note(f"no model is named: running {PROJECT_FILE}")
-        asked = replace(asked, config=PROJECT_FILE)
+    if asked.config is None and PROJECT_FILE.is_file():
+        if asked.models or asked.priority or asked.architectures:
+            note(f"{PROJECT_FILE} is not used; to use it, add --config {PROJECT_FILE}")
+        else:
+            note(f"no model is named: running {PROJECT_FILE}")
+            with rules_of(asked.rules, PROJECT_FILE):
+                return _run(replace(asked, config=PROJECT_FILE))
+    if asked.resume and not (asked.models or asked.priority or asked.architectures or asked.config):
+        raise UsageError("--resume needs the models of the run", fix="Repeat its command, and add --resume.")
+    return _run(asked)
+
+
+def _run(asked: Options) -> int:
     _check_run(asked)
     redact_unless_asked(asked)
     selection = select_suites(asked, with_missing=not (asked.host or asked.distributed))

@@ -80,7 +80,7 @@ def test_rules_of_your_own_count_beside_the_shipped_ones_and_are_named(tmp_path)
     project = tmp_path / "hwcompat.toml"
     project.write_text('schema_version = 1\nrules = ["rules"]\n[[model]]\nname = "mixtral"\n', encoding="utf-8")
     line = ("explain", "mixtral/text-generation/xpu/float32", "--format", "json")
-    wanted = f"mychip.no_experts@my_rules.toml:{hashlib.sha256(own.read_bytes()).hexdigest()[:12]}"
+    wanted = f"mychip.no_experts+my_rules.toml:{hashlib.sha256(own.read_bytes()).hexdigest()[:12]}"
     config = ("--config", project)
     for words in (("--rules", own), ("--rules", own.parent), config, (*config, "--rules", own)):
         done = invoke(*line, *words)

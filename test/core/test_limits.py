@@ -47,7 +47,7 @@ def load(folder: Path, *texts: str) -> RuleSet:
 def predicted(rules: RuleSet, parameters: int | None = None) -> Verdict:
     more = {} if parameters is None else {"parameters": parameters}
     found = predict(CELL, Facts(family="vision", architecture="vision", **more), rules)
-    return replace(found, rule_ids=tuple(id_.partition("@")[0] for id_ in found.rule_ids))
+    return replace(found, rule_ids=tuple(id_.partition("+")[0] for id_ in found.rule_ids))
 
 
 def test_a_limit_lowers_a_claim_and_says_why(tmp_path: Path) -> None:

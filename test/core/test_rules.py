@@ -273,7 +273,7 @@ def test_rules_that_could_both_hold_and_disagree_are_refused(load):
         (old, since),
         (small, large),
     ):
-        assert load(first, second).rules[-1].id.startswith("test.two@mine.toml:")
+        assert load(first, second).rules[-1].id.startswith("test.two+mine.toml:")
 
 
 def test_a_rule_that_can_never_count_and_a_second_of_its_name_are_refused(load):

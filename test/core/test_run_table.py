@@ -50,7 +50,13 @@ def said(*cells: SimpleNamespace, **how: Any) -> str:
 def failed(name: str, target: str = "webgpu") -> SimpleNamespace:
     found = cell(name, Level.UNSUPPORTED)
     line = SimpleNamespace(
-        outcome=Outcome.FAILED, stage=Stage.COMPARE, max_rel_error=0.5, tolerance=2e-5, duration_s=1.0, error_type="x"
+        check_name="matches_reference",
+        outcome=Outcome.FAILED,
+        stage=Stage.COMPARE,
+        max_rel_error=0.5,
+        tolerance=2e-5,
+        duration_s=1.0,
+        error_type="x",
     )
     return SimpleNamespace(**vars(found) | {"lines": (line,)})
 
@@ -107,6 +113,10 @@ def test_the_last_line_counts_the_cells_that_work() -> None:
     assert last_line(result_of(failed("t5")), Path("r.md")).startswith(
         "1 of 1 cell doesn't work · report r.md · next"
     )
+    left = SimpleNamespace(**vars(failed("vit")) | {"verdict": good.verdict})
+    left.lines[0].outcome = Outcome.NOT_RUN
+    assert last_line(result_of(good, left), Path("r.md")) == "1 of 2 cells works, 1 not run · report r.md"
+    assert "high (earlier)" in said(left)
 
 
 def test_colors_are_only_for_a_terminal_without_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
