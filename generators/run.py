@@ -11,7 +11,7 @@ from typing import Any
 from hwcompat.generators.compatibility.expiry import is_untrusted
 from hwcompat.generators.compatibility.judge import judge, required_checks
 from hwcompat.generators.compatibility.rules import load_rules
-from hwcompat.generators.compatibility.verdict import Verdict, is_failing
+from hwcompat.generators.compatibility.verdict import Level, Verdict, is_failing
 from hwcompat.generators.compatibility.vocabulary import not_computed
 from hwcompat.generators.model_profile import Profile
 from hwcompat.generators.plan import (
@@ -32,7 +32,7 @@ from hwcompat.hardware.cell_selection import Shard, choose_cells
 from hwcompat.hardware.detection import HardwareInfo, targets
 from hwcompat.hardware.errors import OutputError, UsageError, echo
 from hwcompat.hardware.evidence.latest import Latest, read_latest
-from hwcompat.hardware.evidence.record import CheckLine, PlannedCell, RunLine, WeightsKind
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
 from hwcompat.hardware.evidence.store import Evidence, lines_by_cell, read_cells
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.progress import Progress
@@ -61,6 +61,11 @@ class CellResult:
     untrusted: bool = False
 
     @property
+    def is_cut(self) -> bool:
+        """Whether checks were left out, such as by arguments for pytest, so that the cell has no verdict."""
+        return self.verdict.level is Level.UNKNOWN and any(one.outcome is Outcome.NOT_RUN for one in self.lines)
+
+    @property
     def substituted(self) -> str:
         """Why another target ran than the requested one; empty if it was the requested one."""
         return next((line.substitution_reason for line in self.lines if line.substitution_reason), "")
@@ -87,7 +92,7 @@ class JobResult:
         nothing ran."""
         missing = any(cell.substituted and cell.written.planned.required for cell in self.cells)
         code = exit_code([line for cell in self.cells for line in cell.lines], missing=missing and not allow_fallback)
-        bad = any(cell.untrusted or is_failing(cell.verdict) for cell in self.cells)
+        bad = any(cell.untrusted or cell.is_cut or is_failing(cell.verdict) for cell in self.cells)
         return 1 if code == 0 and bad else code
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hwcompat.generators.compatibility.verdict import Level, is_failing, is_final
 from hwcompat.generators.run import CellResult, JobResult
+from hwcompat.hardware.backends.factory import backend_class
 from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.detection import targets
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HEADINGS = ("cell", "weights", "verdict", "checks", "error / tolerance", "time")
 _STYLES = {Level.HIGH: "green", Level.MEDIUM: "green", Level.UNSUPPORTED: "red"}
 _OTHER_STYLE = "yellow"
+_WORKS = (Level.HIGH, Level.MEDIUM)
 _ERRORS = (Severity.CRITICAL, Severity.ERROR)
 _SHOWN = 5
 _REMEDIES = 3
@@ -163,7 +165,7 @@ def _causes(cells: Sequence[CellResult], findings: Sequence[Finding]) -> list[_C
     """Return the causes of all cells that fail or whose results are unknown, in the order of the cells."""
     found: dict[tuple[str, ...], _Cause] = {}
     for cell in cells:
-        works = cell.verdict.level in (Level.HIGH, Level.MEDIUM) and not cell.untrusted
+        works = cell.verdict.level in _WORKS and not cell.untrusted
         if works and not _is_failing(cell):
             continue
         own = [one for one in findings if cell.verdict.cell in one.cells and one.severity in _ERRORS]
@@ -221,7 +223,8 @@ def _lines_of(cause: _Cause, width: int) -> list[str]:
 
 def _next_command(failing: Sequence[CellResult]) -> str:
     """Return the command that helps with the first failure: outputs that differ can be localized."""
-    for check, command in (("matches_reference", "localize"), ("", "repro")):
+    emulated = failing and backend_class(failing[0].written.planned.cell.target.name).SIMULATED
+    for check, command in (("matches_reference", "localize"), ("", "fix" if emulated else "repro")):
         for cell in failing:
             failed = (line for line in cell.lines if line.outcome.is_failure)
             if any(not check or (line.check_name == check and line.stage is Stage.COMPARE) for line in failed):
@@ -282,7 +285,7 @@ def _predictions(cells: Sequence[CellResult]) -> Iterator[tuple[str, str]]:
     wrong = [
         f"{cell.verdict.cell}: predicted {predicted[cell.verdict.cell]}, measured {cell.verdict.level}"
         for cell in judged
-        if predicted[cell.verdict.cell].is_supported != cell.verdict.level.is_supported
+        if (predicted[cell.verdict.cell] in _WORKS) != (cell.verdict.level in _WORKS)
     ]
     if judged:
         right = len(judged) - len(wrong)

@@ -145,7 +145,7 @@ def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyTy
             cell = Cell.parse(line.cell_id)
         except HwCompatError:
             continue
-        if line.started_at <= latest.cleared.get(cell.id, ("",))[0]:
+        if line.started_at <= latest.cleared.get((cell.id, machines.get(line.run_id)), ("",))[0]:
             continue
         if ran_elsewhere(cell, line) or line.is_to_come or (line.run_id, line.cell_id) in latest.other_modeling:
             continue

@@ -165,8 +165,8 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
         required=required_checks(cell, context.load),
         references=functools.partial(context.references_for, cell),
     )
-    if cell.id in latest.cleared:
-        moment, why = latest.cleared[cell.id]
+    cleared = (entry for (cell_id, _), entry in latest.cleared.items() if cell_id == cell.id)
+    for moment, why in sorted(cleared)[-1:]:
         verdict = replace(verdict, reasons=(*verdict.reasons, Reason.of("cleared", day=moment[:10], why=why)))
     lost, runs = latest.damaged.get(cell.id), context.flaky.get(cell.id)
     if lost and verdict.level is not Level.UNSUPPORTED:

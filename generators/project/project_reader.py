@@ -123,9 +123,13 @@ def _project(top: TomlTable, path: Path, lines: list[str]) -> Project:
 
 def _rules_at(root: Path, text: str) -> Path:
     """Return a file or folder of rules, relative to the project file. Raises `UsageError` for one outside."""
-    if not (root / text).resolve().is_relative_to(root.resolve()):
-        raise UsageError(f"{echo(text)} is outside the repository")
-    return root / text
+    if not text or "\0" in text:
+        raise UsageError(f"{echo(text)} is not a file or folder")
+    place = root / text
+    for one in (place, *(place.glob("*.toml") if place.is_dir() else ())):
+        if not one.resolve().is_relative_to(root.resolve()):
+            raise UsageError(f"{echo(one.name if one is not place else text)} is outside the repository")
+    return place
 
 
 def _checked(table: TomlTable) -> TomlTable:

@@ -345,7 +345,7 @@ def _shared(
         "command": command_for(cell, model=model, config=tolerance.source if tolerance else "", dims=dims),
         "tolerance": tolerance,
         "folder": folder,
-        "rules_line": ", ".join(id_.partition("+")[0] for id_ in rule_ids) or "no rule applies",
+        "rules_line": ", ".join(id_ for id_ in rule_ids if "+" not in id_) or "no rule applies",
         "revisions": suite_revisions([check.name for check in checks]),
         "recorded": _recorded(recipe.recorded),
         "checks": checks,

@@ -84,13 +84,11 @@ class Latest:
         return data_frame(rows, [*(one.name for one in fields(CheckLine)), "machine"])
 
     @functools.cached_property
-    def cleared(self) -> Mapping[str, tuple[str, str]]:
-        """When a user last ended the quarantine of a flaky cell, and why, by cell."""
+    def cleared(self) -> Mapping[tuple[str, str | None], tuple[str, str]]:
+        """When a user last ended the quarantine of a flaky cell, and why, by cell and machine; not in the future."""
         runs = sorted(self.others.other_runs, key=lambda run: run.started_at)
-        now = latest_moment()
-        return {
-            cell: (run.started_at, why) for run in runs if run.started_at <= now for cell, why in run.cleared.items()
-        }
+        past = [run for run in runs if run.started_at <= latest_moment(ahead_days=0)]
+        return {(cell, run.machine): (run.started_at, why) for run in past for cell, why in run.cleared.items()}
 
 
 def read_latest(

@@ -51,9 +51,9 @@ _FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "Map
 _VALUE_TYPES: Mapping[str, type] = {"Mapping[str, str]": str, "Mapping[str, int]": int}
 
 
-def latest_moment() -> str:
+def latest_moment(*, ahead_days: int = 1) -> str:
     """Return the moment a day from now, ISO 8601. No clock is wrong by more than that by accident."""
-    return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)).isoformat()
+    return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=ahead_days)).isoformat()
 
 
 class Outcome(StrEnum):

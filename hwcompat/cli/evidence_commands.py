@@ -20,7 +20,7 @@ from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch
 from hwcompat.hardware.evidence.latest import read_latest
 from hwcompat.hardware.evidence.merge import merge_evidence
 from hwcompat.hardware.evidence.record import Origin, RunLine
-from hwcompat.hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
+from hwcompat.hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hwcompat.hardware.hardware_commands import check_command, sign_command
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.plugins import plugins
@@ -128,23 +128,26 @@ def clear_flaky_command(asked: Options, cells: tuple[str, ...], reason: str) -> 
     if steady := [cell for cell in ids if cell not in flaky]:
         why = "none of its checks passed and failed without a recorded difference since its quarantine last ended"
         raise UsageError(f"{echo(steady[0])} isn't flaky", why=why)
-    writer = EvidenceWriter(asked.evidence, new_run_id())
-    run = RunLine(
-        run_id=writer.run_id,
-        started_at=now(),
-        command=own_command(),
-        machine=machine_label(),
-        inventory={},
-        versions={},
-        plan=(),
-        isolation="nothing was run",
-        origin=Origin.CHANGED,
-        cleared=dict.fromkeys(ids, reason),
-    )
-    writer.write(run)
-    writer.end("finished", {})
-    writer.close()
-    click.echo("\n".join(f"{cell}: no longer quarantined ({reason})" for cell in run.cleared))
+    for machine in sorted({latest.machines.get(run) or "" for cell in ids for run in flaky[cell]}):
+        writer = EvidenceWriter(asked.evidence, new_run_id())
+        run = RunLine(
+            run_id=writer.run_id,
+            started_at=now(),
+            command=own_command(),
+            machine=machine,
+            inventory={},
+            versions={},
+            plan=(),
+            isolation="nothing was run",
+            origin=Origin.CHANGED,
+            cleared=dict.fromkeys(ids, reason),
+        )
+        writer.write(run)
+        writer.end("finished", {})
+        writer.close()
+    if ahead := [cell for cell in ids if cell in flaky_cells(read_latest(asked.evidence), limits)]:
+        raise UsageError(f"{echo(ahead[0])} is still flaky", why="some of its results are dated after now")
+    click.echo("\n".join(f"{cell}: no longer quarantined ({reason})" for cell in ids))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from front_doors import invoke
@@ -17,7 +18,7 @@ from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import EDITED, Outcome, RunLine
-from hardware.evidence.store import read_folder
+from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import now
 from reports.reason_text import texts
@@ -127,3 +128,16 @@ def test_a_user_ends_a_quarantine_with_a_reason_and_only_later_results_start_it_
     for number, broken in enumerate(((), *BROKEN.values()), start=3):
         write(folder, a_run(f"20990101T00000{number}Z-000000", 1, started_at=now(), **facts), broken=broken)
     assert list(flaky_cells(read_latest(folder))) == [BERT]
+
+
+def test_a_quarantine_ends_on_the_machine_of_its_runs_alone_and_not_ahead_of_time() -> None:
+    runs = [a_run(f"{machine}{day}", day, machine=machine) for machine in "ab" for day in (1, 2)]
+    latest = Latest(
+        alternating=tuple(line for run in runs for line in lines_of(run, **(BROKEN if run.run_id[1] == "1" else {}))),
+        versions={run.run_id: run.versions for run in runs},
+        machines={run.run_id: run.machine for run in runs},
+    )
+    for moment, left in ((now(), {"a1", "a2"}), ("2099-01-01T00:00:00+00:00", {"a1", "a2", "b1", "b2"})):
+        clear = a_run("c", 3, started_at=moment, machine="b", cleared={BERT: "its power supply was replaced"})
+        cleared = replace(latest, others=Evidence(other_runs=(clear,)))
+        assert set(flaky_cells(cleared)[BERT]) == left
