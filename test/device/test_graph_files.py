@@ -157,7 +157,7 @@ def test_a_runtime_that_computes_another_graph_is_detected(
             monkeypatch.setattr(backend, "load_file", other)
             cell = cell_of(net, device)
             with GraphTest(
-                cell, lambda: net, inputs, gain=None, outputs=recipe.outputs, subject="checkpoint"
+                cell, lambda: net, inputs, gain=None, outputs=recipe.outputs, weights="checkpoint"
             ) as case:
                 error = case.error(case.run(inputs), case.reference(inputs))
                 assert (error <= case.tolerance) == (how == "right"), (device, how)

@@ -121,7 +121,7 @@ def test_a_line_that_is_cut_costs_nothing(command_line: CommandLine, lab: Lab, t
     lab.line.down = False
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 0, ran.err
-    assert "the line to lab is back" in ran.err
+    assert "connected to lab again" in ran.err
     evidence = _same(lab, ran)
     assert len(evidence.runs) == 1
     _all_passed(evidence)

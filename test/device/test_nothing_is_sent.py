@@ -85,6 +85,7 @@ ASKED: dict[str, dict[str, int]] = {
         "classify bert --json": 0,
         "completion bash": 0,
         "fit bert --memory 8GiB": 0,
+        "evidence clear-flaky bert/fill-mask/cpu/float32 --reason x --evidence {}/evidence": 4,
     },
 }
 BEFORE = (
@@ -94,7 +95,7 @@ BEFORE = (
 """What `python -m hardware` makes for the others."""
 
 ELSEWHERE = "--dims --config --update-expected --upstream --serve --address --host --host-python --host-patience "
-ELSEWHERE += "--host-checkpoint"
+ELSEWHERE += "--host-checkpoint --rules"
 """Options of jobs that other files of this folder run, which `conftest.py` watches as it does this one."""
 
 TAKES_LONG = (

@@ -19,6 +19,7 @@ from .covering import QUICK, Covering
 from .drawing import CodeMutant
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - (.*))?$", re.MULTILINE)
+_MISSING = re.compile(r"^ERROR: (?:file or directory )?not found: ", re.MULTILINE)
 _LEAST_S, _ALL_S = 240.0, 1800.0
 _MOST_NEAR, _MOST_FILES = 1500, 12
 """The numbers of fastest tests, and of fastest test files with child processes, that run for a line."""
@@ -172,7 +173,7 @@ def _run(copy: Copy, tests: Sequence[str], longest: float, without: Sequence[str
         return _Ended(hung=True, message=f"the tests took longer than {longest:.0f} s")
     if process.returncode == 0:
         return _Ended()
-    if process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED or "ERROR: not found: " in said:
+    if process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED or _MISSING.search(said):
         raise OtherTests(f"what covers which line was measured of other tests: {said[-300:]}")
     found = _FAILED.search(said)
     if found is None:  # pytest itself ended otherwise: a conftest that can't be read, a signal
