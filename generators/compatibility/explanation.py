@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hwcompat.hardware.target import Target
 
-from .conditions import Condition
+from .conditions import Condition, Known
 from .rule import Rule
-from .rule_facts import Facts, Value
+from .rule_facts import LIST_FIELDS, VERSION_PREFIX, Facts, Value
 from .rules import Reasoning, RuleSet, combined, reason
 from .verdict import Level
-from .vocabulary import not_computed
+from .vocabulary import not_computed, vocabulary
 
 _CLOSEST = 3
 _FEW = 4
+_PLURAL = {"is": "are", "has": "include"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,30 +25,56 @@ class ExplainRequest:
     """A condition of a rule with the value of its fact."""
 
     fact: str
-    wants: str
+    condition: Condition
     value: Value
-    holds: bool
-    wanted: frozenset[str] = frozenset()
 
     @property
-    def shown(self) -> tuple[str, ...]:
-        """The value; of a list only what the condition names."""
-        return tuple(item for item in self.value if item in self.wanted) if isinstance(self.value, tuple) else ()
+    def holds(self) -> bool:
+        """Whether the fact satisfies the condition."""
+        return self.condition.holds(self.value)
 
     @property
     def text(self) -> str:
-        """The condition as text: `padding_error is at least 2e-05 (here 0.951)`."""
-        return f"{self.fact} {self.wants} (here {self._here})"
+        """The condition as a sentence: `decoding with a cache fails or is wrong (here it is right)`."""
+        sentence = f"{self._words['name']} {self._predicate}"
+        if self.value is None or self.value == ():
+            return f"{sentence} (unknown here)"
+        if self.holds and self._wanted == {self.value}:
+            return sentence
+        return f"{sentence} ({'' if self.holds else 'here '}{self._here})"
+
+    @property
+    def _wanted(self) -> frozenset[str]:
+        wanted: frozenset[str] = getattr(self.condition, "values", frozenset())
+        return wanted
+
+    @property
+    def _words(self) -> Mapping[str, str]:
+        package = self.fact.removeprefix(VERSION_PREFIX)
+        return vocabulary().facts.get(self.fact) or {"name": f"the version of {package}"}
+
+    @property
+    def _predicate(self) -> str:
+        wanted = sorted(self._wanted)
+        if wanted and self._words.keys() >= set(wanted):
+            return " or ".join(self._words[value] for value in wanted)
+        if isinstance(self.condition, Known) and "known" in self._words:
+            return self._words["known"]
+        verb, _, rest = self.condition.words.partition(" ")
+        plural = _PLURAL.get(verb, verb) if self.fact in LIST_FIELDS else verb
+        return f"{self._words.get(verb, plural)} {rest}"
 
     @property
     def _here(self) -> str:
-        if not isinstance(self.value, tuple) or not self.value:
-            return said(self.value)
-        if self.shown:
-            return f"{', '.join(self.shown)} among {len(self.value)}"
-        if self.wanted:
-            return f"{len(self.value)} others"
-        return ", ".join(self.value) if len(self.value) <= _FEW else said(self.value)
+        value = self.value
+        if isinstance(value, tuple):
+            if shown := [item for item in value if item in self._wanted]:
+                return f"{', '.join(shown)} among {len(value)}"
+            others = " others" if self._wanted else ""
+            return ", ".join(value) if len(value) <= _FEW and not others else f"{len(value)}{others}"
+        if isinstance(value, str):
+            return f"it {self._words[value]}" if value in self._words else value
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +96,7 @@ class Link:
             "source": self.rule.source,
             "file": self.rule.file,
             "conditions": [
-                {"fact": a.fact, "wants": a.wants, "value": a.value, "holds": a.holds} for a in self.asked
+                {"fact": a.fact, "wants": a.condition.words, "value": a.value, "holds": a.holds} for a in self.asked
             ],
         }
 
@@ -105,13 +132,10 @@ def explain(target: Target, facts: Facts, rules: RuleSet) -> Chain:
 
 
 def _requests(rule: Rule, facts: Facts) -> tuple[ExplainRequest, ...]:
-    return tuple(_one(name, condition, facts) for name, condition in rule.when.items())
-
-
-def _one(name: str, condition: Condition, facts: Facts) -> ExplainRequest:
-    value = facts.value(name)
-    wanted: frozenset[str] = getattr(condition, "values", frozenset())
-    return ExplainRequest(fact=name, wants=condition.words, value=value, holds=condition.holds(value), wanted=wanted)
+    return tuple(
+        ExplainRequest(fact=name, condition=condition, value=facts.value(name))
+        for name, condition in rule.when.items()
+    )
 
 
 def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> Iterator[str]:
@@ -139,12 +163,3 @@ def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> 
     for count, name, level, unmet in sorted(near, key=lambda one: one[:2])[:_CLOSEST]:
         if count <= 1 or not found.winners:
             yield f"{level} if {' and '.join(asked.text for asked in unmet)} [{name}]"
-
-
-def said(value: Value) -> str:
-    """Return a fact's value as text; for a long list its length."""
-    if value is None or value == ():
-        return "unknown"
-    if isinstance(value, tuple):
-        return f"{len(value)} values"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else value

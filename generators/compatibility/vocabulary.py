@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +18,14 @@ _ALWAYS_COMPUTED = "float32"
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Known words, each list in display order."""
+    """Known words, each list in display order, and how texts name the `facts` of rules."""
 
     families: tuple[str, ...]
     architectures: tuple[str, ...]
     traits: tuple[str, ...]
     target_order: tuple[str, ...]
     not_hardware: tuple[str, ...]
+    facts: Mapping[str, Mapping[str, str]]
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -42,7 +44,7 @@ class Vocabulary:
 def vocabulary() -> Vocabulary:
     """Return the words of the data file."""
     words = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    return Vocabulary(**{name: tuple(items) for name, items in words.items()})
+    return Vocabulary(facts=words.pop("facts"), **{name: tuple(items) for name, items in words.items()})
 
 
 def not_computed(target: Target, precision: str) -> str:

@@ -6,11 +6,14 @@ import hashlib
 import json
 
 from front_doors import ROOT, invoke
+from packaging.specifiers import SpecifierSet
 
+from generators.compatibility.conditions import Known, OneOf, Versions
 from generators.compatibility.explanation import ExplainRequest, explain
-from generators.compatibility.rule_facts import Facts
+from generators.compatibility.rule_facts import LIST_FIELDS, NUMBER_FIELDS, TEXT_FIELDS, Facts
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Level
+from generators.compatibility.vocabulary import vocabulary
 from hardware.target import Target
 
 KNOWN = {
@@ -32,27 +35,41 @@ def test_a_limit_names_the_fact_that_it_rests_on():
     assert found.level is Level.UNSUPPORTED
     limits = [link for link in found.links if link.role == "limits"]
     assert {"code.padding_heard", "code.padding_heard_widely"} == {link.rule.id for link in limits}
-    assert "padding_error is at least 2e-05 (here 0.3)" in [asked.text for link in limits for asked in link.asked]
+    assert "the error due to padding is at least 2e-05 (0.3)" in [
+        asked.text for link in limits for asked in link.asked
+    ]
     assert all(asked.holds for link in found.links for asked in link.asked)
 
 
 def test_what_would_change_the_level_is_named():
     supported = chain("qnn")
     assert supported.level is Level.MEDIUM
-    assert any(text.startswith("unsupported if onnx_operators has onnx.") for text in supported.changes)
+    assert any(
+        text.startswith("unsupported if the operators of the ONNX graph include onnx.") for text in supported.changes
+    )
     limited = chain("qnn", onnx_operators=("onnx.Transpose[6]", "onnx.MatMul"))
     assert limited.level is Level.UNSUPPORTED
-    limit = "onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] among 2)"
+    limit = "the operators of the ONNX graph include onnx.Transpose[6] (onnx.Transpose[6] among 2)"
     assert limited.changes[0] == f"medium if this didn't apply: {limit} [qnn.six_axes]"
     unclaimed = chain("qnn", onnx_export=None)
     assert (unclaimed.level, unclaimed.links) == (Level.UNKNOWN, ())
-    assert "medium if onnx_export is yes (here unknown) [qnn.float32]" in unclaimed.changes
+    assert "medium if the ONNX export gives torch's numbers (unknown here) [qnn.float32]" in unclaimed.changes
 
 
 def test_a_short_list_is_shown_and_a_long_one_counted():
     names = ("a", "b", "c", "d", "e")
-    requests = [ExplainRequest(fact="operators", wants="has x", value=names[:n], holds=False) for n in (4, 5)]
-    assert [one.text for one in requests] == ["operators has x (here a, b, c, d)", "operators has x (here 5 values)"]
+    requests = [ExplainRequest(fact="operators", condition=Known(), value=names[:n]) for n in (4, 5)]
+    assert [one.text for one in requests] == ["the operators are known (a, b, c, d)", "the operators are known (5)"]
+
+
+def test_each_fact_of_a_rule_has_a_name_in_sentences():
+    assert vocabulary().facts.keys() == {*TEXT_FIELDS, *LIST_FIELDS, *NUMBER_FIELDS}
+    cache = OneOf(values=frozenset({"fails", "wrong"}))
+    shown = [ExplainRequest(fact="cache", condition=cache, value=value).text for value in (None, "right", "fails")]
+    sentence = "decoding with a cache fails or is wrong"
+    assert shown == [f"{sentence} (unknown here)", f"{sentence} (here it is right)", f"{sentence} (it fails)"]
+    old = ExplainRequest(fact="versions.torch", condition=Versions(specifier=SpecifierSet("<3")), value="2.9.0")
+    assert old.text == "the version of torch fits <3 (2.9.0)"
 
 
 def test_the_command_explains_a_cell_and_refuses_what_is_none():
