@@ -1,4 +1,4 @@
-"""Inference for a service: `create_inference_pipeline` puts a model on a target, optimises it and checks the result.
+"""Inference for a service: `create_inference_pipeline` puts a model on a target, optimizes it and checks the result.
 
 `python examples/inference_pipeline.py --device auto` serves a tiny BERT.
 """

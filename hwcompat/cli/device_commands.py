@@ -70,7 +70,11 @@ def place_command(asked: Options) -> int:
 
 @click.command("mesh", short_help="Split one model over several devices and check the split.")
 @click.argument("split", metavar="SPLIT")
-@takes("models", "devices", "precision", "timeout", "report_dir", formats=("table", "text", "json"))
+@takes(
+    *("models", "devices", "precision", "timeout", "report_dir"),
+    formats=("table", "text", "json"),
+    helps={"devices": "Target of the devices, or 'auto' (default). Repeatable."},
+)
 def mesh_command(asked: Options, split: str) -> int:
     """Plan one model over several devices and check the split with torch.distributed.
 

@@ -86,7 +86,10 @@ def publish_command(asked: Options, address: Path | Address) -> int:
 
 
 @evidence_group.command("refresh", short_help="Run again the cells whose evidence has expired.")
-@takes(*CELLS, *PATTERNS, *WRITING, *REFRESHING, "dry_run")
+@takes(
+    *(*CELLS, *PATTERNS, *WRITING, *REFRESHING, "dry_run"),
+    helps={"evidence": "Folder of evidence; with --dry-run, also s3://bucket/prefix."},
+)
 def refresh_command(asked: Options) -> int:
     """Run again the cells whose evidence has expired, and nothing else.
 

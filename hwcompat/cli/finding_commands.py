@@ -82,7 +82,11 @@ def localize_command(request: Request, cell: str) -> int:
 
 @click.command("repro", short_help="Write a script that shows a failure without hwcompat.")
 @click.argument("cell")
-@requests("evidence", "output_dir", formats=("text", "markdown"))
+@requests(
+    *("evidence", "output_dir"),
+    formats=("text", "markdown"),
+    folder="Folder for the script and the issue text.  [default: hwcompat-out/repro]",
+)
 def repro_command(request: Request, cell: str) -> int:
     """Write a script that shows the failure of CELL without hwcompat, and check that it fails the same way."""
     code: int = plugins().job("repro")(request, cell)
@@ -105,7 +109,12 @@ def fix_command(request: Request, cells: tuple[str, ...]) -> int:
 @click.command("upstream", short_help="Run transformers' own tests of models on a target.")
 @click.argument("checkout", type=EXISTING_FOLDER)
 @click.argument("pytest_arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST...]")
-@takes("models", "devices", "timeout", "machine", "no_redact", "evidence", formats=(), writes=True)
+@takes(
+    *("models", "devices", "timeout", "machine", "no_redact", "evidence"),
+    formats=(),
+    writes=True,
+    helps={"models": "Model type. Repeatable.", "devices": "Target, or 'auto' (default). Repeatable."},
+)
 def upstream_command(asked: Options, checkout: Path, pytest_arguments: Sequence[str] = ()) -> int:
     """Run transformers' own tests of models, from a checkout of the installed version.
 

@@ -61,7 +61,7 @@ def _precision(_context: click.Context, _option: click.Parameter, text: str | No
 @click.option("--memory", "sizes", multiple=True, callback=_devices_of, help="Memory of a device: 24GB, 24GiB.")
 @click.option("--device", "devices", multiple=True, metavar="TARGET", help="Target of this machine, such as cuda.")
 @click.option(
-    "--context", callback=_tokens, metavar="TOKENS", help="Number of tokens, such as 8k. Default: at most 4096."
+    "--context", callback=_tokens, metavar="N", help="Number of tokens. Default: the model's maximum, at most 4096."
 )
 @click.option("--batch", type=click.IntRange(1, 2**20), default=1, show_default=True, help="Batch size.")
 @click.option("--precision", callback=_precision, help="fp32, bf16 or fp16. Default: that of its config.json.")

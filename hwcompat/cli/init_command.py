@@ -27,7 +27,7 @@ _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out
 @click.option("--device", "devices", multiple=True, default=("cpu",), show_default=True, help="Target. Repeatable.")
 @click.option("--model", "models", multiple=True, help="Model of the project. Repeatable; default: those found here.")
 @click.option(
-    "--ci", type=click.Choice(("github", "gitlab", "none")), help="Workflow to write. Default: by the repository."
+    "--ci", type=click.Choice(("github", "gitlab", "none")), help="Workflow. Default: detected from the repository."
 )
 @click.option(
     "--install",

@@ -17,6 +17,7 @@ from .option_table import CELLS, PATTERNS, refuse_selection, takes
 @takes(
     *("models", "targets", "by", "precision", "baseline", "fail_on", "config", "rules", "evidence"),
     formats=("table", "text", "json", "markdown", "csv", "html"),
+    helps={"baseline": "Earlier matrix in JSON: show what changed since."},
 )
 def matrix_command(asked: Options) -> int:
     """Show which models work on which targets, with the basis of each level and counts.

@@ -87,7 +87,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             "--device",
             multiple=True,
             envvar="HWCOMPAT_DEVICE",
-            help="Target; 'auto' (default), 'all' (that this machine may have) or 'known' (every one).",
+            help="Target, 'auto' (default), 'all' (every target this machine may have) or 'known' (every target).",
         ),
         "tasks": option(
             "--tasks",
@@ -165,7 +165,9 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         ),
         "machine": option("--machine", default="", metavar="NAME", help="Name of this machine in the evidence."),
         "host": option(
-            "--host", metavar=r"\[USER@]NAME\[:FOLDER]", help="Use that machine, over ssh, instead of this one."
+            "--host",
+            metavar="NAME",
+            help="Use that machine, over ssh: NAME, USER@NAME, NAME:FOLDER or USER@NAME:FOLDER.",
         ),
         "host_python": option(
             "--host-python",
@@ -197,7 +199,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             default=DEFAULT_EVIDENCE,
             show_default=True,
             metavar="DIR|ADDRESS",
-            help="Folder of evidence; to read it, also s3://bucket/prefix.",
+            help="Folder of evidence, or s3://bucket/prefix.",
         ),
         "report_dir": option(
             "--report-dir", type=FOLDER, default=DEFAULT_REPORTS, show_default=True, help="Folder for reports."
@@ -218,7 +220,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             "--baseline",
             type=FILE,
             metavar="FILE.json",
-            help="Earlier result in JSON. A matrix: show what changed since. A report: only new findings count.",
+            help="Earlier report in JSON: only new and worse findings count for --fail-on.",
         ),
         "fail_on": option(
             "--fail-on",
@@ -336,11 +338,15 @@ def rules_of(paths: Sequence[Path], config: Path | None = None) -> Iterator[None
 
 
 def takes(
-    *names: str, formats: tuple[str, ...] = ("table", "json"), writes: bool = False
+    *names: str,
+    formats: tuple[str, ...] = ("table", "json"),
+    writes: bool = False,
+    helps: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give a function these options and `--format`; it gets them as one `Options`, with its arguments by name.
 
-    Evidence in object storage is copied first; a command that `writes` evidence refuses such a place.
+    Evidence in object storage is copied first; a command that `writes` evidence refuses such a place. `helps` are the
+    help texts of options that mean something else in this command.
     """
 
     def decorated(function: Callable[..., int]) -> Callable[..., int]:
@@ -362,8 +368,9 @@ def takes(
         if formats:
             choice = click.Choice(formats)
             called = click.option("--format", "format_", type=choice, default=formats[0], show_default=True)(called)
+        texts = {**({"evidence": "Folder of evidence."} if writes else {}), **helps}
         for name in reversed(names):
-            called = OPTIONS[name](name)(called)
+            called = OPTIONS[name](name, **({"help": texts[name]} if name in texts else {}))(called)
         for title, group in reversed([*PANELS.items()]):
             if shown := [name for name in names if name in group]:
                 called = click.option_panel(title, options=shown)(called)

@@ -15,7 +15,7 @@ from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
 from hwcompat.reports.report_request import request_of
 
-from .option_table import FILE, OPTIONS, SEVERITIES, option, rules_of
+from .option_table import OPTIONS, SEVERITIES, option, rules_of
 
 _PATH = click.Path(path_type=Path)
 
@@ -43,12 +43,7 @@ REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             show_default=True,
             help="Folder of the suites that sarif, github and gitlab point into.",
         ),
-        "baseline": option(
-            "--baseline",
-            type=FILE,
-            metavar="FILE.json",
-            help="Earlier report in JSON: only new and worse findings count for --fail-on.",
-        ),
+        "baseline": OPTIONS["baseline"],
         "anonymise_models": option(
             "--anonymize-models",
             "--anonymise-models",
@@ -95,8 +90,13 @@ REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 """How each value of a `Request` is given on the command line."""
 
 
-def requests(*names: str, formats: tuple[str, ...]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a function these options and `--format`; it gets them as one `Request`, with its arguments by name."""
+def requests(
+    *names: str, formats: tuple[str, ...], folder: str = ""
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a function these options and `--format`; it gets them as one `Request`, with its arguments by name.
+
+    `folder` is the help text of `--output-dir` for a command that always writes files.
+    """
 
     def decorated(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
@@ -113,7 +113,8 @@ def requests(*names: str, formats: tuple[str, ...]) -> Callable[[Callable[..., i
             call
         )
         for name in reversed(names):
-            called = REPORT_OPTIONS[name](name)(called)
+            own_help = {"help": folder} if folder and name == "output_dir" else {}
+            called = REPORT_OPTIONS[name](name, **own_help)(called)
         return called
 
     return decorated

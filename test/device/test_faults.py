@@ -17,7 +17,7 @@ VIT = "vit/image-classification/simulated/float32"
 ONE, TWO = ("--model", "bert"), ("--model", "bert", "--model", "vit")
 
 # By name: the models, the fault, the deadline in seconds. The probe of a device multiplies two matrices, so that a
-# broken normalisation leaves it answering, and a break of everything with parameters does not.
+# broken normalization leaves it answering, and a break of everything with parameters does not.
 FAULTS = {
     "wrong": (ONE, "wrong", 300),
     "nan": (ONE, "nan:aten.addmm", 300),

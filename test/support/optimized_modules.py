@@ -1,4 +1,4 @@
-"""Small modules that optimisers are tried on."""
+"""Small modules that optimizers are tried on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 class Picture(torch.nn.Module):
-    """Two convolutions with normalisations; the output of the second is read twice."""
+    """Two convolutions with normalizations; the output of the second is read twice."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ def _made(strategy: type[Any]) -> Any:
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Leaves an optimiser these strategies."""
+    """Leaves an optimizer these strategies."""
 
     from hardware.optimization import CPUOptimizer
 

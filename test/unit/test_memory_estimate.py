@@ -105,7 +105,7 @@ def test_quantized_weights_are_counted_in_their_bits(tmp_path):
     linear = plain["anatomy"]["linear"]
     assert linear == 2 * (4 * 64 * 64 + 3 * 64 * 128)
     assert weights[0] - weights[1] == 2 * linear - linear // 2 - linear * 2 // 128
-    assert packed["anatomy"]["linear"] == 0  # nothing is left to quantise
+    assert packed["anatomy"]["linear"] == 0  # nothing is left to quantize
     assert any("4 bits" in note for note in packed["notes"])
     unnamed = memory_of(written(tmp_path / "odd", quantization_config={"quant_method": "new"}), None, asked)
     assert unnamed["estimates"][0]["weights"] == weights[0]

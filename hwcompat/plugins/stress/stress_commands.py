@@ -40,7 +40,7 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
 @click.option("--warmup", type=SECONDS, default=30.0, show_default=True, metavar="S", help="Warm-up, in s.")
 @click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
 @click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Precision to test. Repeatable.")
-@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Limit of a silent target.")
+@click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Stop if silent this long.")
 @click.option("--keep", is_flag=True, help="Save the rates for fit, capabilities and place.")
 @formats("table", "json")
 @OUTPUT
