@@ -57,7 +57,7 @@ class Latest:
     failed: some may be flaky. `ahead` is True if something is dated in the future, so that the answer may change.
 
     With details: `predictions` are the verdicts stored with each cell's newest plan, `unfinished` the runs without an
-    end, `runs` the newest run of each machine, newest first.
+    end, `history` all runs and the last ones of each cell, `runs` the newest run of each machine, newest first.
     """
 
     cells: frozenset[str] = frozenset()
