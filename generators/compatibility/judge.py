@@ -166,8 +166,9 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
         references=functools.partial(context.references_for, cell),
     )
     cleared = (entry for (cell_id, _), entry in latest.cleared.items() if cell_id == cell.id)
-    for moment, why in sorted(cleared)[-1:]:
-        verdict = replace(verdict, reasons=(*verdict.reasons, Reason.of("cleared", day=moment[:10], why=why)))
+    if newest := max(cleared, default=None):
+        reason = Reason.of("cleared", day=newest[0][:10], why=newest[1])
+        verdict = replace(verdict, reasons=(*verdict.reasons, reason))
     lost, runs = latest.damaged.get(cell.id), context.flaky.get(cell.id)
     if lost and verdict.level is not Level.UNSUPPORTED:
         reason = Reason.of("evidence_damaged", runs=lost)

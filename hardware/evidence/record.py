@@ -52,7 +52,7 @@ _VALUE_TYPES: Mapping[str, type] = {"Mapping[str, str]": str, "Mapping[str, int]
 
 
 def latest_moment(*, ahead_days: int = 1) -> str:
-    """Return the moment a day from now, ISO 8601. No clock is wrong by more than that by accident."""
+    """Return the moment so many days from now, ISO 8601. No clock is wrong by more than a day by accident."""
     return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=ahead_days)).isoformat()
 
 

@@ -270,7 +270,6 @@ CELLS = (
 """Which models, targets and precisions."""
 
 PATTERNS = ("select", "skip", "shard")
-_BESIDE = frozenset({"config", "rules"})
 
 
 def refuse_selection(why: str, fix: str) -> None:
@@ -279,7 +278,7 @@ def refuse_selection(why: str, fix: str) -> None:
     assert context is not None
     given = context.get_parameter_source
     for one in context.command.params:
-        if one.name in {*CELLS, *PATTERNS} - _BESIDE and given(one.name) is ParameterSource.COMMANDLINE:
+        if one.name in {*CELLS, *PATTERNS} - {"config", "rules"} and given(one.name) is ParameterSource.COMMANDLINE:
             raise UsageError(f"{one.opts[0]} has no effect here", why=why, fix=fix)
 
 

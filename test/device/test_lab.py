@@ -115,7 +115,7 @@ def test_a_line_that_is_cut_costs_nothing(command_line: CommandLine, lab: Lab, t
     pid = _held(lab)
     lab.line.down = True
     lab.line.cut()
-    wait_until(lambda: "the connection to lab broke" in (tmp_path / "err").read_text(), wrong="nobody noticed")
+    wait_until(lambda: "the connection to lab broke" in (tmp_path / "err").read_text(), wrong="no note")
     assert _is_at_work(lab), "the run goes on without the line"
     os.kill(pid, signal.SIGCONT)
     lab.line.down = False
@@ -204,7 +204,7 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     process = _begin(command_line, lab, tmp_path)
     pid = _held(lab)
     process.send_signal(signal.SIGINT)
-    wait_until(lambda: "stopping the run on lab" in (tmp_path / "err").read_text(), wrong="nobody heard it")
+    wait_until(lambda: "stopping the run on lab" in (tmp_path / "err").read_text(), wrong="no note")
     os.kill(pid, signal.SIGCONT)
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 2
