@@ -215,7 +215,6 @@ def test_advice_to_find_whose_fault_it_is_is_left_out_once_that_is_known():
     (asked,), (known,) = diagnose([wrong]), diagnose([wrong], faults={CUDA})
     (left_out,) = set(asked.recommendations) - set(known.recommendations)
     assert "Run the same cell on cpu" in left_out
-    half = line(CUDA.replace("float32", "float16"), error_type="numerical_mismatch", precision="float16")
-    (of_half,) = diagnose([half])
+    of_half = only(replace(wrong, precision="float16"))
     (advice,) = set(of_half.recommendations) - set(asked.recommendations)
     assert "Run it in float32" in advice

@@ -128,6 +128,7 @@ def test_each_problem_names_its_line():
         (f"{head}model = 3\n", 2, "list of tables"),
         (f'{bert}revision = "main"\n', 4, "only Hub ids have revisions"),
         (f'rules = [".."]\n{bert}', 1, "'..' is outside the repository"),
+        (f'rules = [""]\n{bert}', 1, "is not a file or folder"),
         (f'{head}[[model]]\ntargets = ["cpu"]\n', 2, "needs name"),
         (f"{bert}targets = []\n", 4, "a list of texts"),
         (f'{bert}targets = ["cpu", "cpu"]\n', 4, "twice"),

@@ -148,6 +148,9 @@ def test_a_folder_of_the_repository_is_found_wherever_the_command_runs(here, tmp
         plan(here, text.format("mine"), inside)
     with pytest.raises(UsageError, match="is outside the repository"):
         plan(here, text.format("link"), inside)
+    (inside / "models" / "rule.toml").symlink_to(outside / "models")
+    with pytest.raises(UsageError, match=r"rule\.toml' is outside the repository"):
+        plan(here, f'rules = ["models"]\n{text}', inside)
     (inside / "models" / "mine").mkdir()
     with pytest.raises(UsageError, match=r"no config\.json"):
         plan(here, text.format("mine"), inside)

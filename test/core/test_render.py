@@ -60,11 +60,13 @@ def rendered(recipe: Recipe, rule_ids: tuple[str, ...] = ("simulated.everything"
 
 def test_a_suite_names_its_cell_weights_rules_and_command():
     recipe = recipe_of("bert")
-    text = render(recipe, cell_of(recipe, "openvino:NPU", "float16"), ["a.rule", "b.rule"])
+    text = render(
+        recipe, cell_of(recipe, "openvino:NPU", "float16"), ["a.rule", "b.rule", "own.rule+mine.toml:0123456789ab"]
+    )
     doc = ast.get_docstring(ast.parse(text)) or ""
     assert doc.startswith("bert/fill-mask/openvino:NPU/float16\n")
     assert "hwcompat generate --model bert --device openvino:NPU --precision float16" in doc
-    assert "a.rule, b.rule" in doc
+    assert "a.rule, b.rule\n" in f"{doc}\n", "rules of the user's own change no suite"
     assert "transformers 5.5.4" in doc
     assert "90,416 parameters" in doc
 

@@ -26,6 +26,8 @@ REFUSED = {
     "run --model bert --host-checkpoint w": "--host-checkpoint needs --host",
     "run --model bert --host -oProxyCommand=x": "isn't a host",
     "run --model bert --evidence s3://bucket/x": "evidence in s3://bucket/x can't be changed",
+    "check test --device cuda": "--device has no effect here",
+    "explain bert/fill-mask/cpu/float32 --device cpu": "--device has no effect here",
     "generate --model bert --fail-on error": "No such option '--fail-on'",
     "generate --model bert --distributed ray": "No such option '--distributed'",
     "generate --model bert --list --format csv": "'csv' is not one of",
