@@ -118,6 +118,11 @@ def _other_tests(reason: Reason) -> str:
     return f"{whose}: {counts}{f' ({why})' if why else ''}{f'; with other versions: {moved}' if moved else ''}"
 
 
+def _names(reason: Reason, name: str) -> tuple[str, ...]:
+    value = reason.parameters.get(name, ())
+    return value if isinstance(value, tuple) else (str(value),)
+
+
 def _flaky(reason: Reason) -> str:
     runs = reason.parameters.get("runs", ())
     names = runs if isinstance(runs, tuple) else (str(runs),)
@@ -129,9 +134,23 @@ def _flaky(reason: Reason) -> str:
     )
 
 
+def _later_checks(reason: Reason) -> str:
+    names = _names(reason, "checks")
+    return f"measured before checks were added: {listed(names, 3)}"
+
+
+def _rests_on_float32(reason: Reason) -> str:
+    level, basis = reason.text("level"), reason.text("basis")
+    if level == "unknown":
+        return "not measured in float32 on this target: a fault smaller than the tolerance isn't detected"
+    return f"small faults of the model are left to float32 on this target ({level}, {basis})"
+
+
 _BY_CODE: Mapping[str, Callable[[Reason], str]] = {
     "check": _check,
     "flaky": _flaky,
+    "later_checks": _later_checks,
+    "rests_on_float32": _rests_on_float32,
     "not_planned": _not_planned,
     "other_tests": _other_tests,
     "ran_elsewhere": _ran_elsewhere,
@@ -141,11 +160,6 @@ _BY_CODE: Mapping[str, Callable[[Reason], str]] = {
     "weights": lambda one: level_rules().weights_conditions.get(one.text("weights"), one.text("weights")),
     "versions_moved": lambda one: f"measured with {'; '.join(_names(one, 'moved'))}",
 }
-
-
-def _names(reason: Reason, name: str) -> tuple[str, ...]:
-    value = reason.parameters.get(name, ())
-    return value if isinstance(value, tuple) else (str(value),)
 
 
 def texts(reasons: Iterable[Reason]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import click
 from hardware.command_line import run_command_line
 from hardware.compare import compare
 from hardware.errors import UsageError, echo
+from hardware.evidence.store import read_folder
 
 from .. import product
 from .calls import outcome
@@ -63,11 +65,73 @@ def show(name: str | None) -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def apply(name: str, command: tuple[str, ...]) -> int:
     """Run a command in which every Python has the fault; exit with its code."""
-    fault = json.dumps(fault_named(name))
     with tempfile.TemporaryDirectory(prefix="hwcompat-fault-") as folder:
-        environment = product.environment(Path(folder), {VARIABLE: fault})
-        environment = product.planted(environment, "library_fault", Path(folder) / "mark", HERE / "planting")
+        environment = _environment(fault_named(name), Path(folder))
         return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _environment(fault: Fault, folder: Path) -> dict[str, str]:
+    environment = product.environment(folder, {VARIABLE: json.dumps(fault)})
+    return product.planted(environment, "library_fault", folder / "mark", HERE / "planting")
+
+
+@main.command()
+@click.option("--file", default=FROZEN, type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="One line of JSON each.")
+@click.option("--jobs", default=2, help="Faults at a time.")
+@click.option("--only", default="", help="Part of the names.")
+def catch(file: Path, out: Path, jobs: int, only: str) -> None:
+    """Run each fault's suite on cpu in float32; write the checks that detected it, and count by kind."""
+    found: dict[str, list[bool]] = {}
+    with ThreadPoolExecutor(jobs) as pool, out.open("w", encoding="utf-8") as opened:
+        chosen = [one for one in faults(file) if only in one["name"]]
+        for fault, checks in zip(chosen, pool.map(_caught_by, chosen), strict=True):
+            found.setdefault(fault["kind"], []).append(bool(checks))
+            click.echo(json.dumps({"name": fault["name"], "type": fault["type"], "checks": checks}), file=opened)
+            opened.flush()
+    for kind, caught in found.items():
+        click.echo(f"{kind:20} {sum(caught):3} of {len(caught)}")
+    click.echo(f"{'all':20} {sum(map(sum, found.values())):3} of {sum(map(len, found.values()))}")
+
+
+@main.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+def table(before: Path, after: Path) -> None:
+    """Print, for each kind of fault, how many the suites of two versions caught, from two outputs of `catch`."""
+    lines = [map(json.loads, file.read_text(encoding="utf-8").splitlines()) for file in (before, after)]
+    caught = [{one["name"]: bool(one["checks"]) for one in found} for found in lines]
+    rows = []
+    for kind in dict.fromkeys(one["kind"] for one in faults()):
+        names = [one["name"] for one in faults() if one["kind"] == kind]
+        branch = sum("config" in one for one in faults() if one["kind"] == kind)
+        rows.append((kind, len(names), branch, *(sum(one[name] for name in names) for one in caught)))
+    rows.append(("all", *(sum(row[column] for row in rows) for column in range(1, 5))))  # type: ignore[arg-type]
+    click.echo("| kind | faults | in branches that no recipe enters | caught before | caught now |")
+    click.echo("|---|---|---|---|---|")
+    for row in rows:
+        click.echo("| " + " | ".join(map(str, row)) + " |")
+
+
+@main.command()
+def repros() -> None:
+    """Run each script of `repros`, and print what it says."""
+    for file in sorted((HERE / "repros").glob("*.py")):
+        done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True)
+        click.echo(f"- `{file.name}`: {done.stdout.strip().splitlines()[-1]}")
+
+
+def _caught_by(fault: Fault) -> list[str]:
+    """Return the checks that failed. Raises `UsageError` if nothing was checked."""
+    with tempfile.TemporaryDirectory(prefix="hwcompat-fault-") as name:
+        folder = Path(name)
+        task = ["--task", fault["task"]] if "task" in fault else []
+        command = product.command(folder, [fault["type"]], "cpu", "--run", "--jobs", "1", *task)
+        done = product.run(command, _environment(fault, folder), LONGEST_S)
+        lines = [line for line in read_folder(folder / "evidence").checks if line.requested_target == "cpu"]
+    if not lines:
+        raise UsageError(f"{fault['name']} was not run", why=done.stderr[-500:])
+    return [line.check_name for line in lines if line.outcome.is_failure]
 
 
 @main.command()

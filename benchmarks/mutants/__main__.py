@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -47,6 +48,8 @@ KINDS = (
     "stable-diffusion",
 )
 """One kind for each architecture and trait, and one without attention; `--all` uses every shipped recipe."""
+AT_FAULT = {"mamba": "beam_search"}
+"""Checks that fail for a kind without a mutant, because the library is at fault (docs/measured/library-faults.md)."""
 _SEED = 4
 
 
@@ -122,6 +125,8 @@ def render_suites(models: Sequence[str], device: str, folder: Path) -> list[Suit
     suites = []
     for number, model in enumerate(dict.fromkeys(models)):
         recipe = recipe_for(model)
+        calls = {name: one for name, one in recipe.calls.items() if name != AT_FAULT.get(model)}
+        recipe = dataclasses.replace(recipe, calls=calls)
         path = folder / f"test_suite_{number}.py"
         path.write_text(render(recipe, Cell.parse(f"{model}/{recipe.task}/{target}/float32"), ()), encoding="utf-8")
         suite = read_suite(path)

@@ -20,9 +20,10 @@ from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError, ModelError
 from hwcompat.hardware.evidence.latest import Latest, worst_of_runs
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
+from hwcompat.hardware.evidence.revisions import knows_check
 from hwcompat.hardware.evidence.store import lines_by_cell
 from hwcompat.hardware.evidence.versions import versions_of
-from hwcompat.hardware.testing.checks import applicable_checks
+from hwcompat.hardware.testing.checks import applicable_checks, call_checks
 
 from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of
@@ -32,6 +33,8 @@ from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, stron
 
 _EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))
 _NONE: Mapping[str, float] = MappingProxyType({})
+_COARSE = frozenset({"float16", "bfloat16", "tf32"})
+"""Precisions whose tolerance hides small faults of a model, which only float32 shows."""
 
 
 def judge(
@@ -117,6 +120,16 @@ class _Context:
             or (line.run_id, cell.id, line.check_name) in latest.planned
         ]
 
+    def later_checks(
+        self, required: Sequence[str], planned: Sequence[str], lines: Sequence[CheckLine]
+    ) -> tuple[str, ...]:
+        """Return the required checks of calls that weren't planned because no run's code had them; none if no run is
+        known."""
+        versions = self.latest.versions
+        runs = [versions[run] for run in {line.run_id for line in lines} if run in versions]
+        missing = [name for name in required if name in call_checks() and name not in planned]
+        return tuple(name for name in missing if runs and not any(knows_check(one, name) for one in runs))
+
     def expiry_of(self, cell: Cell) -> Expiry:
         """Return the rules that decide whether a result of the cell still counts."""
         plan = self.latest.plans.get(cell.id)
@@ -155,6 +168,8 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
     latest = context.latest
     plan = latest.plans.get(cell.id)
     own = context.results_of(cell)
+    required = required_checks(cell, context.load)
+    later = context.later_checks(required, plan.checks if plan else (), own)
     unplanned = [line.check_name for line in own if line.run_id not in latest.versions]
     verdict = judge_cell(
         cell,
@@ -162,9 +177,15 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
         own,
         expiry=context.expiry_of(cell),
         weights_asked=weights_asked or (plan.subject if plan else str(WeightsKind.TINY)),
-        required=required_checks(cell, context.load),
+        required=[name for name in required if name not in later],
         references=functools.partial(context.references_for, cell),
     )
+    if later and not is_final(verdict) and verdict.level is not Level.UNKNOWN:
+        verdict = replace(verdict, conditions=(*verdict.conditions, Reason.of("later_checks", checks=later)))
+    if cell.precision in _COARSE and verdict.level is not Level.UNKNOWN:
+        exact = _latest_verdict(replace(cell, precision="float32"), context, "")
+        rests_on = Reason.of("rests_on_float32", level=str(exact.level), basis=str(exact.basis))
+        verdict = replace(verdict, conditions=(*verdict.conditions, rests_on))
     cleared = (entry for (cell_id, _), entry in latest.cleared.items() if cell_id == cell.id)
     if newest := max(cleared, default=None):
         reason = Reason.of("cleared", day=newest[0][:10], why=newest[1])
@@ -252,6 +273,8 @@ def required_checks(cell: Cell, load: Callable[[str, str], Recipe | None] = load
         has_cache=recipe is None or not recipe.without_cache,
         can=backend_class(cell.target.name).CAN if known else frozenset(),
         task=cell.task,
+        in_recipe=recipe.calls if recipe else (),
+        precision=cell.precision,
     )
     return tuple(check.name for check in checks)
 

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
-DERIVED = "recipes-2"
+DERIVED = "recipes-3"
 """The cache folder of recipes derived on this machine. Its number changes with the way weights are filled, because
-the recorded numbers of older recipes belong to other weights."""
+the recorded numbers of older recipes belong to other weights, and with the fields that suites read."""
 
 _WRITTEN_IF_SET = frozenset(
-    {"dimensions", "left_out", "trains_only", "without_cache", "diffusers_version", "zero_centered", "remarks"}
+    {
+        *("dimensions", "left_out", "trains_only", "without_cache", "diffusers_version"),
+        *("zero_centered", "remarks", "calls"),
+    }
 )
 """Fields that are written only if they are set."""
 _TUPLES = ("traits", "operators", "outputs", "zero_centered", "remarks")
@@ -49,7 +52,7 @@ class Recipe:
     `config`, and `left_out` the skipped checks with the reason. `generate` is `none`, `causal` or `seq2seq`;
     `without_cache` means that each token is decoded from the whole text. `zero_centered` names the weights of
     normalizations to which the code adds 1, with `*` for a layer's number. `remarks` are notes about a checkpoint's
-    files, such as unused weights.
+    files, such as unused weights. `calls` has the arguments of the checks that call the model in other ways, by name.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -85,6 +88,7 @@ class Recipe:
     diffusers_version: str = ""
     zero_centered: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    calls: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def library(self) -> str:
@@ -120,12 +124,12 @@ class Recipe:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The SHA-256 of the recipe without `zero_centered`: 64 hexadecimal digits.
+        """The SHA-256 of the recipe without `zero_centered` and `calls`: 64 hexadecimal digits.
 
         Other weights change the recorded numbers too, and evidence from before that field existed used the same
-        weights.
+        weights. Calls belong to checks of their own, which evidence from before them doesn't have.
         """
-        hashed = {name: value for name, value in self.to_dict().items() if name != "zero_centered"}
+        hashed = {name: value for name, value in self.to_dict().items() if name not in ("zero_centered", "calls")}
         return hashlib.sha256(json.dumps(hashed).encode()).hexdigest()  # always ASCII
 
     def to_json(self) -> str:

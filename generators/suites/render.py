@@ -277,6 +277,8 @@ def render(
         has_mask=recipe.mask_input is not None,
         has_cache=not recipe.without_cache,
         can=backend_class(cell.target.name).CAN,
+        in_recipe=recipe.calls,
+        precision=cell.precision,
     )
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
@@ -291,6 +293,8 @@ def render(
         "imports": _imports(recipe),
         "recorded_here": recipe.recorded["origin"] == HERE,
         "lengths": tuple(recipe.recorded["lengths"]),
+        "whole": tuple([max(recipe.recorded["lengths"])] * len(recipe.recorded["lengths"])),
+        "recorded_larger": _recorded(recipe.calls.get("image_size", {})),
         "uses_mask": uses_mask,
         "other_draws": draws if uses_mask else draws[:-1],
         "places": placeholders(recipe.inputs),

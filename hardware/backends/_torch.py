@@ -82,7 +82,7 @@ def what_raises(what: str, use: Callable[[], object]) -> str:
 class TorchRunnable(Runnable):
     """A module on a torch device."""
 
-    can = frozenset({"generate", "backward", "save"})
+    can = frozenset({"generate", "backward", "save", "calls"})
     gives_all = True
 
     def __init__(self, backend: TorchBackend, model_input: ModelInput, example: Inputs, precision: str) -> None:

@@ -227,6 +227,8 @@ def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
             raise WrongLine(f"it passed, but {echo(str(value))} is not a valid error")
         if not (value <= step["at_most"] if "at_most" in step else value > step["more_than"]):
             raise WrongLine(f"it passed with {value:g}, but the page requires {_said(step)}")
+        if step["what"] == "known" and value != step["rel"]:
+            raise WrongLine(f"its error is {value:g}, but the page's is {step['rel']:g}")
     held = [value for value, step in zip(measured, comparing, strict=True) if step["what"] != "difference"]
     error = line.get("max_rel_error")
     if not held and error is None:

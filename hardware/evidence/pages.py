@@ -89,7 +89,7 @@ def _wrong_in(seal: Mapping[str, Any]) -> str:
         return f"{place}: {error.message[:160]}"
     for name, steps in seal["steps"].items():
         for step in steps:
-            if step["pass"] >= len(seal["passes"]) or step.get("want", 0) >= max(len(seal["wanted"]), 1):
+            if step.get("pass", 0) >= len(seal["passes"]) or step.get("want", 0) >= max(len(seal["wanted"]), 1):
                 return f"a step of {echo(name)} names a pass or a reference that doesn't exist"
     if any(one["file"] >= len(seal["files"]) for one in seal["passes"]):
         return "a pass names a file that doesn't exist"

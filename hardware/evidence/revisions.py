@@ -322,6 +322,11 @@ def recipe_moved(planned: PlannedCell, digest: str | None) -> bool:
     return planned.made_from is not None and planned.made_from not in earlier_made_from(digest)
 
 
+def knows_check(versions: Mapping[str, str], check: str) -> bool:
+    """Whether the code of a run had a check, by the versions that the run states."""
+    return PREFIX + CHECK + check in versions
+
+
 def suite_revisions(checks: Sequence[str], versions: Mapping[str, str] | None = None) -> str:
     """Return the template revisions of a suite with these checks as the suite states them: `suites 1`, and each check
     whose revision isn't 1. Without `versions`, today's."""

@@ -36,9 +36,9 @@ def without_cache(model: torch.nn.Module) -> dict[str, bool]:
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
-def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], **more: Any) -> dict[str, torch.Tensor]:
     """Return the results of one forward pass, without a cache if the model accepts that argument."""
-    return results(model(**nested(tensors), **without_cache(model)))
+    return results(model(**nested(tensors), **without_cache(model), **more))
 
 
 def forget_passes(model: torch.nn.Module) -> None:

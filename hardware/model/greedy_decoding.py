@@ -22,8 +22,11 @@ _TEXT = ("input_ids", "attention_mask")
 """Suffixes of inputs that hold a text and its mask: the decoder's, and others."""
 
 
-def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
-    """Decode `steps` tokens with the library's own loop and keep the logits of each step.
+def greedy(
+    model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool, cache: str = ""
+) -> Generation:
+    """Decode `steps` tokens with the library's own loop and keep the logits of each step. `cache` is the library's
+    name of a kind of cache (`static`); empty for the model's default.
 
     Works for every class with transformers' `GenerationMixin`, on any device. A model without its main input (RAG
     decodes from documents) starts in its own way, and only takes the total length. One whose forward takes no cache
@@ -32,20 +35,16 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     positions decodes as many tokens as it has positions for.
     """
     import torch
-    from transformers import GenerationMixin
 
     prompt = {
         name: tensor.clone()  # some models write into their prompt
         for name, tensor in tensors.items()
         if name != "position_ids" and not name.startswith("decoder_")
     }
-    complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
-    cached = takes_cache(model)
-    generate = (
-        GenerationMixin.generate if complete and cached and not _inner_model_decodes(model) else type(model).generate
-    )
+    complete = _is_complete(model, prompt)
+    generate, is_own = loop_of(model, prompt)
     steps = steps_within(model, tensors, steps)
-    use_cache = use_cache and (cached or generate is not GenerationMixin.generate)
+    use_cache = use_cache and (takes_cache(model) or is_own)
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
     with torch.no_grad(), nullcontext() if use_cache else _uncached(model, prompt), _widths(model) as widths:
         result = generate(
@@ -58,6 +57,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
             use_cache=use_cache,
             output_logits=True,
             return_dict_in_generate=True,
+            **({"cache_implementation": cache} if cache else {}),
         )
     logits = to_arrays({"logits": torch.stack(list(result.logits), dim=1)})["logits"]
     sequences = result.sequences.detach().to("cpu").numpy()
@@ -65,6 +65,19 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     # Without a cache every pass is one token wider than the one before.
     used = any(len(each) > 1 and each[-1] <= each[0] for each in widths)
     return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps], used_cache=used)
+
+
+def _is_complete(model: Any, prompt: Mapping[str, Any]) -> bool:
+    return not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
+
+
+def loop_of(model: Any, prompt: Mapping[str, Any]) -> tuple[Any, bool]:
+    """Return the function that decodes from a prompt: the library's loop, or else, with True, the model's own."""
+    from transformers import GenerationMixin
+
+    is_usual = _is_complete(model, prompt) and takes_cache(model) and not _inner_model_decodes(model)
+    own = type(model).generate
+    return (GenerationMixin.generate, False) if is_usual else (own, own is not GenerationMixin.generate)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ class CapabilityChecks:
         def _half(self) -> HalfPrecision: ...
 
         @property
-        def _reference_model(self) -> torch.nn.Module: ...
+        def reference_model(self) -> torch.nn.Module: ...
 
         def reference(self, inputs: Mapping[str, Array]) -> Outputs: ...
 
@@ -99,12 +99,12 @@ class CapabilityChecks:
     def gradient_error(self) -> float:
         """Return the error of all gradients together, relative to their scale."""
         runnable = self._able("backward")
-        require_memory(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
+        require_memory(reference.bytes_for_gradients(self.reference_model), "comparing the gradients")
         with self._at(Stage.RUN), self._observed(runnable) as choices:
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
         want = reference.float64_gradients(
-            self._reference_model, self.inputs, self.masked_by, training=self.trains_only
+            self.reference_model, self.inputs, self.masked_by, training=self.trains_only
         )
         self.measured.stage = Stage.COMPARE
         natural = compare_gradients(got, want)
@@ -162,7 +162,7 @@ class CapabilityChecks:
 
     def reference_generate(self) -> Generation:
         """Return greedy tokens and logits from float64 on the CPU, without a cache."""
-        return reference.float64_generation(self._reference_model, self.inputs, steps=STEPS)
+        return reference.float64_generation(self.reference_model, self.inputs, steps=STEPS)
 
     def different_tokens(self, got: Generation, want: Generation) -> list[str]:
         """Return where the tokens differ. Raises `Ambiguous` if float64 itself doesn't decide."""

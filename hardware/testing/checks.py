@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ class Check:
     can: tuple[str, ...] = ()
     generates: tuple[str, ...] = ("none", "causal", "seq2seq")
     not_for: tuple[str, ...] = ()
+    in_recipe: bool = False
+    precisions: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -39,9 +42,17 @@ def _check(entry: dict[str, Any]) -> Check:
 
 
 def applicable_checks(
-    *, generates: str, has_mask: bool, has_cache: bool, can: frozenset[str], task: str = ""
+    *,
+    generates: str,
+    has_mask: bool,
+    has_cache: bool,
+    can: frozenset[str],
+    task: str = "",
+    in_recipe: Collection[str] = (),
+    precision: str = "float32",
 ) -> tuple[Check, ...]:
-    """Return the checks for a `task` that decodes in the way `generates`, on a target with the abilities `can`."""
+    """Return the checks for a `task` that decodes in the way `generates`, on a target with the abilities `can`.
+    `in_recipe` names the checks for which the model's recipe has arguments."""
     return tuple(
         check
         for check in all_checks()
@@ -50,6 +61,8 @@ def applicable_checks(
         and (has_cache or not check.needs_cache)
         and set(check.can) <= can
         and task not in check.not_for
+        and (check.name in in_recipe or not check.in_recipe)
+        and (precision in check.precisions or not check.precisions)
     )
 
 
@@ -63,3 +76,9 @@ def comparing_checks() -> frozenset[str]:
 def core_checks() -> frozenset[str]:
     """Return the names of the checks without which a cell doesn't work at all."""
     return frozenset(check.name for check in all_checks() if check.core)
+
+
+@functools.cache
+def call_checks() -> frozenset[str]:
+    """Return the names of the checks that apply to models whose recipe has arguments for them."""
+    return frozenset(check.name for check in all_checks() if check.in_recipe)

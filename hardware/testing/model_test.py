@@ -25,7 +25,7 @@ from ..files import cache_folder
 from ..output_masks import masks_of
 from ..target import Target
 from . import measurement, reference
-from .capability_checks import CapabilityChecks
+from .call_checks import CallChecks
 from .changed_model import load, with_attention
 from .half_precision import HalfPrecision
 from .measurement import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class ModelTest(CapabilityChecks):
+class ModelTest(CallChecks):
     """One cell under test, used as a context manager by a suite's `case` fixture.
 
     `make_model` builds the model in float32 on the CPU; `gain` fills it with seeded test weights (None keeps its
@@ -166,7 +166,8 @@ class ModelTest(CapabilityChecks):
         return reference.identity_of(self._build())
 
     @cached_property
-    def _reference_model(self) -> torch.nn.Module:
+    def reference_model(self) -> torch.nn.Module:
+        """The model in float64 on the CPU."""
         return reference.as_reference(self._build())
 
     @cached_property
@@ -253,7 +254,7 @@ class ModelTest(CapabilityChecks):
         return HalfPrecision(
             precision=self.cell.precision,
             limit=self._product_tolerance,
-            exact=lambda: self._reference_model,
+            exact=lambda: self.reference_model,
             build=self._build,
             natural=lambda inputs: self.reference(inputs).arrays,
         )
@@ -263,7 +264,7 @@ class ModelTest(CapabilityChecks):
         store = reference.ReferenceStore(cache_folder("references"))
         arrays = store.get(self._identity, inputs)
         if arrays is None:
-            arrays = reference.float64_outputs(self._reference_model, inputs)
+            arrays = reference.float64_outputs(self.reference_model, inputs)
             if measurement.keeps_references:
                 store.put(self._identity, inputs, arrays)
         return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs), inputs=inputs)

@@ -104,7 +104,7 @@ def bytes_for_gradients(model: torch.nn.Module) -> int:
 
 
 @contextlib.contextmanager
-def _default_float64() -> Iterator[None]:
+def default_float64() -> Iterator[None]:
     """Use float64 for tensors that modeling code makes without a dtype, above all masks: float64's smallest number
     doesn't fit into a float32 mask."""
     import torch
@@ -138,12 +138,13 @@ def _widened_casts() -> Any:
     return WidenedCasts()
 
 
-def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the outputs of a float64 model. Raises `ReferenceNotFinite`, since nothing can be compared with NaN."""
+def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array], **more: Any) -> dict[str, Array]:
+    """Return the outputs of a float64 model, called with arguments `more` too. Raises `ReferenceNotFinite`, since
+    nothing can be compared with NaN."""
     import torch
 
-    with torch.no_grad(), _default_float64():
-        outputs = to_arrays(forward(model, to_tensors(inputs, "cpu", torch.float64)))
+    with torch.no_grad(), default_float64():
+        outputs = to_arrays(forward(model, to_tensors(inputs, "cpu", torch.float64), **more))
     _require_meant(outputs)
     return outputs
 
@@ -154,7 +155,7 @@ def float64_generation(
     """Decode greedily in float64; a reference has no cache, so that a fault in the cache can't be in both."""
     import torch
 
-    with _default_float64():
+    with default_float64():
         generation = greedy(model, to_tensors(inputs, "cpu", torch.float64), steps=steps, use_cache=use_cache)
     _require_meant({"logits": generation.logits})
     return generation
@@ -170,7 +171,7 @@ def float64_gradients(
     """Return gradients in float64 by parameter name; `training` is for models that need training mode."""
     import torch
 
-    with _default_float64():
+    with default_float64():
         gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64), masked_by, training=training)
     _require_finite(gradients)
     return gradients
@@ -200,7 +201,7 @@ def gradient_summary(
         if parameter.requires_grad
     ]
     try:
-        with _default_float64():
+        with default_float64():
             loss_gradients(model, to_tensors(inputs, "cpu", torch.float64), masked_by, training=training)
     finally:
         for handle in handles:

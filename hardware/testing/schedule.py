@@ -28,10 +28,10 @@ def groups_of(suites: Sequence[SuiteFile], forkable: Collection[Target]) -> list
     """Return groups in the order of their first suites; the suites of one checkpoint are one group.
 
     Weights are then opened once. `forkable` are the targets whose children may be forked; a group is forked as a
-    whole or not at all.
+    whole or not at all. Suites in float32 come first: results in other precisions rest on them.
     """
     found: dict[tuple[str, bool], list[SuiteFile]] = {}
-    for suite in suites:
+    for suite in sorted(suites, key=lambda one: one.cell.precision != "float32"):
         fork = suite.cell.target in forkable
         found.setdefault((suite.model_revision or str(suite.path), fork), []).append(suite)
     return [

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 from current_runs import (
+    CELL,
     CHECKS,
     DRIVER,
     HIGH,
     OLD,
     PACKAGES,
+    ask,
     evidence,
     inventory,
     judged,
@@ -21,7 +23,7 @@ from current_runs import (
     says,
 )
 
-from generators.compatibility.judge import required_checks
+from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.verdict import Basis, Level
 from generators.models.catalog import installed_version
 from generators.models.recipe import DERIVED
@@ -33,6 +35,7 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import Evidence
+from hardware.testing.checks import call_checks
 from reports.diagnose import diagnose
 from reports.reason_text import texts
 
@@ -148,14 +151,39 @@ def test_without_a_run_line_or_a_plan_nothing_is_measured():
     assert "measured with unknown versions" in texts(verdicts["no run line"].reasons)
 
 
+def test_a_check_that_was_added_later_is_stated_and_not_required():
+    checks = tuple(one for one in CHECKS if one != "batch_invariance")
+    lines = [one for one in passed() if one.check_name != "batch_invariance"]
+    known = ask(evidence(run(checks=checks), lines=lines))
+    assert known.level is UNKNOWN
+    assert any("batch_invariance" in reason for reason in texts(known.reasons))
+    before = {name: value for name, value in run().versions.items() if not name.endswith("batch_invariance")}
+    older = ask(evidence(run(checks=checks, versions=before), lines=lines))
+    assert (older.level, older.basis) == HIGH
+    assert "measured before checks were added: batch_invariance" in texts(older.conditions)
+
+
+def test_half_precision_says_what_float32_showed():
+    half = CELL.id.replace("float32", "float16")
+    own = [replace(one, cell_id=half, precision="float16") for one in passed(tolerance=1e-3)]
+    for lines, plan, said in (
+        ((), (), "not measured in float32 on this target"),
+        (passed(), run().plan, "left to float32 on this target (high, measured)"),
+    ):
+        both = run(plan=(*plan, replace(run().plan[0], cell_id=half)))
+        (found,) = judge(read_latest(evidence(both, lines=[*own, *lines])), inventory(), cells=[half])
+        assert any(said in text for text in texts(found.conditions)), found
+
+
 def test_the_checks_of_a_plan_and_those_that_the_cell_has_to_have_all_count():
-    thin = {check: run(checks=tuple(one for one in CHECKS if one != check)) for check in CHECKS}
-    without = {check: [one for one in passed() if one.check_name != check] for check in CHECKS}
+    always = [check for check in CHECKS if check not in call_checks()]  # the judged models differ in the others
+    thin = {check: run(checks=tuple(one for one in CHECKS if one != check)) for check in always}
+    without = {check: [one for one in passed() if one.check_name != check] for check in always}
     more, edited = run(checks=(*CHECKS, "my_own")), passed(conditions={EDITED: "by hand"})
     verdicts = check_levels(
         {
-            **{check: (evidence(thin[check], lines=without[check]), UNKNOWN) for check in CHECKS},
-            **{f"{check} ran unplanned": (evidence(thin[check], lines=passed()), UNKNOWN) for check in CHECKS},
+            **{check: (evidence(thin[check], lines=without[check]), UNKNOWN) for check in always},
+            **{f"{check} ran unplanned": (evidence(thin[check], lines=passed()), UNKNOWN) for check in always},
             "one more that did not run": (evidence(more, lines=passed()), UNKNOWN),
             "one more that passed": (evidence(more, lines=[*passed(), line("my_own")]), HIGH),
             "one more that failed": (evidence(more, lines=[*passed(), line("my_own", FAILED)]), Level.LOW),
@@ -163,7 +191,7 @@ def test_the_checks_of_a_plan_and_those_that_the_cell_has_to_have_all_count():
         }
     )
     assert any("edited by hand" in reason for reason in texts(verdicts["an edited suite"].reasons))
-    for check in CHECKS:
+    for check in always:
         reasons = texts(verdicts[check].reasons)
         assert any("the plan lacks required checks" in reason and check in reason for reason in reasons)
 

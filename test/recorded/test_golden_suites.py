@@ -95,6 +95,8 @@ def test_every_golden_suite_names_its_cell_and_has_the_checks_of_its_task_and_ta
             has_mask=recipe.mask_input is not None,
             has_cache=not recipe.without_cache,
             can=backend_class(cell.target.name).CAN,
+            in_recipe=recipe.calls,
+            precision=cell.precision,
         )
         assert set(suite.checks) == {check.name for check in checks}
         wanted |= {(f"test_{cell.slug}.py", check.name) for check in checks}

@@ -20,6 +20,7 @@ from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import Evidence
 from hardware.software import TorchBuild
+from hardware.testing.checks import call_checks
 
 CELL = Cell.parse("bert/fill-mask/cuda/float32")
 CHECKS = required_checks(CELL)
@@ -87,9 +88,10 @@ def ask(found: Evidence, here: SimpleNamespace | None = None, **changes: object)
 
 @functools.cache
 def _models() -> tuple[str, ...]:
-    """Model types that have the same checks as the cell's."""
+    """Model types that have the same checks as the cell's, but for some of those that only some models have."""
     types = [recipe.model_type for recipe in stored_recipes() if recipe.task == CELL.task]
-    return tuple(name for name in types if required_checks(replace(CELL, model=name)) == CHECKS)
+    found = {name: set(required_checks(replace(CELL, model=name))) for name in types}
+    return tuple(name for name, own in found.items() if set(CHECKS) - call_checks() <= own <= set(CHECKS))
 
 
 def _of_model(found: Evidence, model: str) -> Evidence:

@@ -78,6 +78,8 @@ def captured(limit: float = 2e-5) -> CapturedSuite:
                 {"what": "error", "pass": 0, "want": 0, "at_most": limit},
                 {"what": "difference", "pass": 0, "want": 0, "more_than": 2 * limit},
             ],
+            "batch_invariance": [{"what": "error", "pass": 0, "want": 0, "at_most": limit}],
+            "attention_agrees": [{"what": "known", "rel": ERROR, "abs": ERROR, "worst": "logits", "at_most": limit}],
             "runs_natively": [{"what": "execution", "pass": 0}],
         },
         "passes": [

@@ -123,6 +123,77 @@ def test_honours_mask(case: ModelTest) -> None:
     assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
 
 
+def test_batch_invariance(case: ModelTest) -> None:
+    """Each row alone, without padding, gives what it gives in the batch."""
+    for row in range(2):
+        error = case.alone_error(
+            make_inputs(),
+            row,
+            batch=2,
+            unpadded={
+                "attention_mask": "attention_mask",
+                "input_ids": "attention_mask",
+            },
+            without=["attention_mask"],
+        )
+        assert error <= case.tolerance
+
+
+def test_attention_agrees(case: ModelTest) -> None:
+    """The default attention gives what the plain one gives, in float64 and without padding."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attention_error(inputs, without=["attention_mask"])
+    assert error <= case.tolerance
+
+
+def test_padding_side(case: ModelTest) -> None:
+    """Padding with the padding token, on the right, changes no output."""
+    for side in ["right"]:
+        error = case.padding_error(
+            make_inputs(),
+            side,
+            unpadded={
+                "attention_mask": "attention_mask",
+                "input_ids": "attention_mask",
+            },
+        )
+        assert error <= case.tolerance
+
+
+def test_inputs_embeds(case: ModelTest) -> None:
+    """The embeddings of the tokens, given instead of the tokens, give the same."""
+    assert case.embeddings_error(make_inputs()) <= case.tolerance
+
+
+def test_token_types(case: ModelTest) -> None:
+    """Types of tokens change the outputs, and type 0 is the default."""
+    assert case.token_types_effect(make_inputs()) > 2 * case.tolerance
+    assert case.token_types_error(make_inputs()) <= case.tolerance
+
+
+def test_loss(case: ModelTest) -> None:
+    """The loss is the cross entropy of the logits and labels, without labels of -100."""
+    assert case.loss_error(make_inputs(), "same") <= case.tolerance
+
+
+def test_hidden_states(case: ModelTest) -> None:
+    """The hidden states are what each layer gets, and what the last one gives."""
+    assert case.hidden_states_error(make_inputs()) <= case.tolerance
+
+
+def test_attentions(case: ModelTest) -> None:
+    """The attention weights of each position sum to 1."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attentions_error(inputs, without=["attention_mask"])
+    assert error <= case.tolerance
+
+
+def test_dropout(case: ModelTest) -> None:
+    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.tolerance
+    assert case.unused_dropout(make_inputs()) == []
+
+
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
     """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
@@ -137,6 +208,11 @@ def test_backward(case: ModelTest) -> None:
     assert case.gradient_norm_error(0.1276797764) <= case.tolerance
 
 
+def test_gradient_checkpointing(case: ModelTest) -> None:
+    """Gradients are the same if layers are computed again in the backward pass."""
+    assert case.checkpointing_error(make_inputs()) <= case.tolerance
+
+
 def test_runs_natively(case: ModelTest) -> None:
     """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
@@ -145,4 +221,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 aa6f2ecb1c8bec08
+# generated: sha256 ba6116e3192d4b7f

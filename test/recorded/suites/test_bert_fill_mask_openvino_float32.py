@@ -123,6 +123,29 @@ def test_honours_mask(case: ModelTest) -> None:
     assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
 
 
+def test_batch_invariance(case: ModelTest) -> None:
+    """Each row alone, without padding, gives what it gives in the batch."""
+    for row in range(2):
+        error = case.alone_error(
+            make_inputs(),
+            row,
+            batch=2,
+            unpadded={
+                "attention_mask": "attention_mask",
+                "input_ids": "attention_mask",
+            },
+            without=["attention_mask"],
+        )
+        assert error <= case.tolerance
+
+
+def test_attention_agrees(case: ModelTest) -> None:
+    """The default attention gives what the plain one gives, in float64 and without padding."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attention_error(inputs, without=["attention_mask"])
+    assert error <= case.tolerance
+
+
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
     """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
@@ -138,4 +161,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 6a313ae38d343018
+# generated: sha256 8c37eddb01272c5a

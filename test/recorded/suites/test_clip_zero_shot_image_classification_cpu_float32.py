@@ -127,6 +127,57 @@ def test_honours_mask(case: ModelTest) -> None:
     assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
 
 
+def test_batch_invariance(case: ModelTest) -> None:
+    """Each row alone gives what it gives in the batch."""
+    for row in range(2):
+        error = case.alone_error(
+            make_inputs(),
+            row,
+            batch=2,
+            unpadded={},
+        )
+        assert error <= case.tolerance
+
+
+def test_attention_agrees(case: ModelTest) -> None:
+    """The default attention gives what the plain one gives, in float64 and without padding."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attention_error(inputs, without=["attention_mask"])
+    assert error <= case.tolerance
+
+
+def test_padding_side(case: ModelTest) -> None:
+    """Padding with the padding token, on the right, changes no output."""
+    for side in ["right"]:
+        error = case.padding_error(
+            make_inputs(),
+            side,
+            unpadded={
+                "attention_mask": "attention_mask",
+                "input_ids": "attention_mask",
+            },
+        )
+        assert error <= case.tolerance
+
+
+def test_image_size(case: ModelTest) -> None:
+    """Images of twice the height and three times the width match float64 and the recorded values."""
+    recorded = {
+        (1, 1): -0.1745029229,
+        (1, 0): -0.2583925872,
+        (0, 0): -0.1883160962,
+    }
+    name, output = "pixel_values", "logits_per_image"
+    error = case.image_size_error(make_inputs(), name, output, recorded, 0.052379)
+    assert error <= case.tolerance
+
+
+def test_dropout(case: ModelTest) -> None:
+    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.tolerance
+    assert case.unused_dropout(make_inputs()) == []
+
+
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
     """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
@@ -141,6 +192,11 @@ def test_backward(case: ModelTest) -> None:
     assert case.gradient_norm_error(2.271948083) <= case.tolerance
 
 
+def test_gradient_checkpointing(case: ModelTest) -> None:
+    """Gradients are the same if layers are computed again in the backward pass."""
+    assert case.checkpointing_error(make_inputs()) <= case.tolerance
+
+
 def test_runs_natively(case: ModelTest) -> None:
     """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
@@ -149,4 +205,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 a2eb796bc82658ac
+# generated: sha256 93db1b9c55ee900e

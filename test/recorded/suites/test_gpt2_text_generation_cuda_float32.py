@@ -126,6 +126,40 @@ def test_honours_mask(case: ModelTest) -> None:
     assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
 
 
+def test_batch_invariance(case: ModelTest) -> None:
+    """Each row alone, without padding, gives what it gives in the batch."""
+    for row in range(2):
+        error = case.alone_error(
+            make_inputs(),
+            row,
+            batch=2,
+            unpadded={
+                "attention_mask": "attention_mask",
+                "input_ids": "attention_mask",
+                "position_ids": "attention_mask",
+            },
+            without=[
+                "attention_mask",
+                "position_ids",
+            ],
+        )
+        assert error <= case.tolerance
+
+
+def test_attention_agrees(case: ModelTest) -> None:
+    """The default attention gives what the plain one gives, in float64 and without padding."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attention_error(inputs, without=["attention_mask", "position_ids"])
+    assert error <= case.tolerance
+
+
+def test_causality(case: ModelTest) -> None:
+    """Changing later tokens changes no earlier output, with padding and without."""
+    for inputs in (make_inputs(), make_inputs(lengths=(16, 16))):
+        error = case.causality_error(inputs, "input_ids", start=8, limit=511)
+        assert error <= case.tolerance
+
+
 def test_generates_like_reference(case: ModelTest) -> None:
     """Greedy decoding with a cache gives the tokens and logits of float64 without a cache."""
     got, want = case.generate(), case.reference_generate()
@@ -138,6 +172,79 @@ def test_cache_matches(case: ModelTest) -> None:
     generated = case.generate()
     assert generated.used_cache, "the cache wasn't used: each step got all tokens"
     assert case.replay_error(generated) <= case.tolerance
+
+
+def test_padding_side(case: ModelTest) -> None:
+    """Padding with the padding token, on the right, changes no output."""
+    for side in ["right"]:
+        error = case.padding_error(
+            make_inputs(),
+            side,
+            unpadded={
+                "attention_mask": "attention_mask",
+                "input_ids": "attention_mask",
+                "position_ids": "attention_mask",
+            },
+            without=["position_ids"],
+        )
+        assert error <= case.tolerance
+
+
+def test_inputs_embeds(case: ModelTest) -> None:
+    """The embeddings of the tokens, given instead of the tokens, give the same."""
+    assert case.embeddings_error(make_inputs()) <= case.tolerance
+
+
+def test_token_types(case: ModelTest) -> None:
+    """Types of tokens change the outputs."""
+    assert case.token_types_effect(make_inputs()) > 2 * case.tolerance
+
+
+def test_loss(case: ModelTest) -> None:
+    """The loss is the cross entropy of the logits and labels, without labels of -100."""
+    assert case.loss_error(make_inputs(), "next") <= case.tolerance
+    assert case.loss_error(make_inputs(), "next", counted=True) <= case.tolerance
+
+
+def test_hidden_states(case: ModelTest) -> None:
+    """The hidden states are what each layer gets, and what the last one gives."""
+    assert case.hidden_states_error(make_inputs()) <= case.tolerance
+
+
+def test_attentions(case: ModelTest) -> None:
+    """The attention weights of each position sum to 1."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attentions_error(inputs, without=["attention_mask", "position_ids"])
+    assert error <= case.tolerance
+
+
+def test_logits_to_keep(case: ModelTest) -> None:
+    """The last logits alone are those of all."""
+    assert case.kept_logits_error(make_inputs()) <= case.tolerance
+
+
+def test_cached_steps(case: ModelTest) -> None:
+    """A text given in parts, with the cache of the parts before, gives the logits of the whole."""
+    inputs = make_inputs(lengths=(16, 16))
+    without = ["attention_mask", "position_ids"]
+    error = case.cached_steps_error(inputs, "input_ids", without=without)
+    assert error <= case.tolerance
+
+
+def test_static_cache(case: ModelTest) -> None:
+    """Decoding with a static cache gives the logits of float64 without a cache."""
+    assert case.cache_error("static") <= case.tolerance
+
+
+def test_beam_search(case: ModelTest) -> None:
+    """The scores of a beam search are those of one float64 pass over each beam."""
+    assert case.beam_search_error() <= case.tolerance
+
+
+def test_dropout(case: ModelTest) -> None:
+    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.tolerance
+    assert case.unused_dropout(make_inputs()) == []
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -154,6 +261,17 @@ def test_backward(case: ModelTest) -> None:
     assert case.gradient_norm_error(0.2380039121) <= case.tolerance
 
 
+def test_gradient_checkpointing(case: ModelTest) -> None:
+    """Gradients are the same if layers are computed again in the backward pass."""
+    assert case.checkpointing_error(make_inputs()) <= case.tolerance
+
+
+def test_long_text(case: ModelTest) -> None:
+    """A text of 120 tokens gives the outputs of float64."""
+    inputs = make_inputs(lengths=[120, 67])
+    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
 def test_runs_natively(case: ModelTest) -> None:
     """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
@@ -162,4 +280,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d3e52121ae8a2b75
+# generated: sha256 7b0163cee1a22e89

@@ -101,6 +101,38 @@ def test_matches_recorded(case: ModelTest) -> None:
     assert case.recorded_error("prediction_logits", RECORDED, SCALE) <= case.tolerance
 
 
+def test_batch_invariance(case: ModelTest) -> None:
+    """Each row alone gives what it gives in the batch."""
+    for row in range(2):
+        error = case.alone_error(
+            make_inputs(),
+            row,
+            batch=2,
+            unpadded={},
+        )
+        assert error <= case.tolerance
+
+
+def test_attention_agrees(case: ModelTest) -> None:
+    """The default attention gives what the plain one gives, in float64 and without padding."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attention_error(inputs)
+    assert error <= case.tolerance
+
+
+def test_attentions(case: ModelTest) -> None:
+    """The attention weights of each position sum to 1."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attentions_error(inputs)
+    assert error <= case.tolerance
+
+
+def test_dropout(case: ModelTest) -> None:
+    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.tolerance
+    assert case.unused_dropout(make_inputs()) == []
+
+
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
     """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
@@ -123,4 +155,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8c06370582ea82f4
+# generated: sha256 14af22a4a6ac40dd

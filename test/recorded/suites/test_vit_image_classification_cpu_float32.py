@@ -99,6 +99,60 @@ def test_matches_recorded(case: ModelTest) -> None:
     assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
+def test_batch_invariance(case: ModelTest) -> None:
+    """Each row alone gives what it gives in the batch."""
+    for row in range(2):
+        error = case.alone_error(
+            make_inputs(),
+            row,
+            batch=2,
+            unpadded={},
+        )
+        assert error <= case.tolerance
+
+
+def test_attention_agrees(case: ModelTest) -> None:
+    """The default attention gives what the plain one gives, in float64 and without padding."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attention_error(inputs)
+    assert error <= case.tolerance
+
+
+def test_loss(case: ModelTest) -> None:
+    """The loss is the cross entropy of the logits and labels, without labels of -100."""
+    assert case.loss_error(make_inputs(), "row") <= case.tolerance
+
+
+def test_hidden_states(case: ModelTest) -> None:
+    """The hidden states are what each layer gets, and what the last one gives."""
+    assert case.hidden_states_error(make_inputs()) <= case.tolerance
+
+
+def test_attentions(case: ModelTest) -> None:
+    """The attention weights of each position sum to 1."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attentions_error(inputs)
+    assert error <= case.tolerance
+
+
+def test_image_size(case: ModelTest) -> None:
+    """Images of twice the height and three times the width match float64 and the recorded values."""
+    recorded = {
+        (1, 6): -1.049897119,
+        (1, 2): 1.21074168,
+        (0, 0): -0.009525743977,
+    }
+    name, output = "pixel_values", "logits"
+    error = case.image_size_error(make_inputs(), name, output, recorded, 1.15692)
+    assert error <= case.tolerance
+
+
+def test_dropout(case: ModelTest) -> None:
+    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.tolerance
+    assert case.unused_dropout(make_inputs()) == []
+
+
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
     """The model computes the same after it was saved and loaded again."""
     inputs = make_inputs()
@@ -113,6 +167,11 @@ def test_backward(case: ModelTest) -> None:
     assert case.gradient_norm_error(5.984915725) <= case.tolerance
 
 
+def test_gradient_checkpointing(case: ModelTest) -> None:
+    """Gradients are the same if layers are computed again in the backward pass."""
+    assert case.checkpointing_error(make_inputs()) <= case.tolerance
+
+
 def test_runs_natively(case: ModelTest) -> None:
     """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
@@ -121,4 +180,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 68a9ca42436d8324
+# generated: sha256 fe10b9634244aa22

@@ -113,6 +113,32 @@ def test_matches_recorded(case: ModelTest) -> None:
     assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
+def test_batch_invariance(case: ModelTest) -> None:
+    """Each row alone gives what it gives in the batch."""
+    for row in range(2):
+        error = case.alone_error(
+            make_inputs(),
+            row,
+            batch=2,
+            unpadded={},
+        )
+        assert error <= case.tolerance
+
+
+def test_attention_agrees(case: ModelTest) -> None:
+    """The default attention gives what the plain one gives, in float64 and without padding."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attention_error(inputs)
+    assert error <= case.tolerance
+
+
+def test_causality(case: ModelTest) -> None:
+    """Changing later tokens changes no earlier output, with padding and without."""
+    for inputs in (make_inputs(), make_inputs(lengths=(16, 16))):
+        error = case.causality_error(inputs, "decoder_input_ids", start=8, limit=510)
+        assert error <= case.tolerance
+
+
 def test_generates_like_reference(case: ModelTest) -> None:
     """Greedy decoding with a cache gives the tokens and logits of float64 without a cache."""
     got, want = case.generate(), case.reference_generate()
@@ -125,6 +151,48 @@ def test_cache_matches(case: ModelTest) -> None:
     generated = case.generate()
     assert generated.used_cache, "the cache wasn't used: each step got all tokens"
     assert case.replay_error(generated) <= case.tolerance
+
+
+def test_loss(case: ModelTest) -> None:
+    """The loss is the cross entropy of the logits and labels, without labels of -100."""
+    assert case.loss_error(make_inputs(), "same") <= case.tolerance
+    assert case.loss_error(make_inputs(), "same", labels_alone=True) <= case.tolerance
+
+
+def test_hidden_states(case: ModelTest) -> None:
+    """The hidden states are what each layer gets, and what the last one gives."""
+    assert case.hidden_states_error(make_inputs()) <= case.tolerance
+
+
+def test_attentions(case: ModelTest) -> None:
+    """The attention weights of each position sum to 1."""
+    inputs = make_inputs(lengths=(16, 16))
+    error = case.attentions_error(inputs)
+    assert error <= case.tolerance
+
+
+def test_cached_steps(case: ModelTest) -> None:
+    """A text given in parts, with the cache of the parts before, gives the logits of the whole."""
+    inputs = make_inputs(lengths=(16, 16))
+    without = []
+    error = case.cached_steps_error(inputs, "decoder_input_ids", without=without)
+    assert error <= case.tolerance
+
+
+def test_static_cache(case: ModelTest) -> None:
+    """Decoding with a static cache gives the logits of float64 without a cache."""
+    assert case.cache_error("static") <= case.tolerance
+
+
+def test_beam_search(case: ModelTest) -> None:
+    """The scores of a beam search are those of one float64 pass over each beam."""
+    assert case.beam_search_error() <= case.tolerance
+
+
+def test_dropout(case: ModelTest) -> None:
+    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.tolerance
+    assert case.unused_dropout(make_inputs()) == ["WhisperEncoder.layerdrop"]
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -141,6 +209,11 @@ def test_backward(case: ModelTest) -> None:
     assert case.gradient_norm_error(0.1342367408) <= case.tolerance
 
 
+def test_gradient_checkpointing(case: ModelTest) -> None:
+    """Gradients are the same if layers are computed again in the backward pass."""
+    assert case.checkpointing_error(make_inputs()) <= case.tolerance
+
+
 def test_runs_natively(case: ModelTest) -> None:
     """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
@@ -149,4 +222,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 0df404da07c5bcfb
+# generated: sha256 923b284b39575783

@@ -1,0 +1,293 @@
+"""The checks of a suite that call the model in other ways than the plain forward pass."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..backends._torch import TorchRunnable, loss_gradients
+from ..backends.base import STEPS, Generation
+from ..compare import Array, compare, compare_gradients, scale_of
+from ..evidence.record import Stage
+from ..model.calls import to_arrays, to_tensors, without_cache
+from ..model.greedy_decoding import greedy, loop_of
+from ..model.outputs import nested, results
+from . import reference
+from .capability_checks import replay_inputs
+from .dropout import buffers_kept, dropout, seeded
+from .losses import NOT_COUNTED, cross_entropy, labels_for, log_softmax, shifted_right
+from .measurement import NotApplicable, comparison_of
+from .model_relations import ModelRelations, eager_attention
+from .module_states import layer_states
+from .row_of_batch import repadded, row_alone, share_of_row
+
+if TYPE_CHECKING:
+    import torch
+
+_BEAMS = 3
+_KEPT = 3
+"""Logits that are kept by `logits_to_keep`."""
+_STEPPED = 3
+"""Tokens that are given one by one."""
+_COUNTED = 7
+"""A number of labels other than that of the text."""
+
+
+class CallChecks(ModelRelations):
+    """The part of `ModelTest` that calls the model on the target as users do beside the plain forward pass."""
+
+    def padding_error(
+        self,
+        inputs: Mapping[str, Array],
+        side: str,
+        *,
+        unpadded: Mapping[str, str],
+        without: Collection[str] = (),
+    ) -> float:
+        """Return the error of a batch that is padded on a side with the padding token, against each row alone in
+        float64. `without` names inputs that are left to the model's defaults."""
+        model = self._torch_runnable().model
+        fill = getattr(model.config.get_text_config(), "pad_token_id", None) or 0
+        batch = len(inputs["input_ids"])
+        given = repadded(inputs, side, fill, unpadded=unpadded, without=without)
+        got = self.run(given)
+        worst = 0.0
+        for row in range(batch):
+            masks = {*unpadded.values()} | set(without)
+            want = self.reference(row_alone(inputs, row, batch, unpadded=unpadded, without=masks))
+            part = share_of_row(got.arrays, got.masks, row, batch, want.arrays)
+            kept = {name: want.arrays[name] for name in self.required}
+            worst = max(worst, self.measured.keep(self._compared(part, kept)))
+        return worst
+
+    def _call(self, inputs: Mapping[str, Array], **more: Any) -> Any:
+        """Return what the model on the target returns, called with further arguments."""
+        import torch
+
+        runnable = self._torch_runnable()
+        with self._at(Stage.RUN), torch.no_grad():
+            tensors = to_tensors(inputs, runnable.device, runnable.dtype)
+            return runnable.model(**nested(tensors), **{**without_cache(runnable.model), **more})
+
+    def _torch_runnable(self) -> TorchRunnable:
+        runnable = self.runnable
+        if not isinstance(runnable, TorchRunnable):
+            raise NotApplicable(f"{self.actual_target} runs a graph, which has one call")
+        return runnable
+
+    def embeddings_error(self, inputs: Mapping[str, Array]) -> float:
+        """Return the error of the outputs if the embeddings of the tokens are given instead of the tokens."""
+        model = self._torch_runnable().model
+        padding = getattr(model.config.get_text_config(), "pad_token_id", None)
+        tokens = np.where(inputs["input_ids"] == padding, 1 + (padding or 0), inputs["input_ids"])
+        rest = {name: one for name, one in inputs.items() if name != "input_ids"}
+        embedded = model.get_input_embeddings()(self._on_device(tokens)).detach()
+        got = to_arrays(results(self._call(rest, inputs_embeds=embedded)))
+        want = self.reference({**inputs, "input_ids": tokens})
+        kept = {name: want.arrays[name] for name in self.required}
+        return self.measured.keep(self._compared(got, kept, want.masks))
+
+    def token_types_error(self, inputs: Mapping[str, Array]) -> float:
+        """Return how far the outputs are from those of the default if all tokens have type 0."""
+        want = self.reference(inputs)
+        return self.measured.keep(self._compared(self._of_type(inputs, 0), want.arrays, want.masks))
+
+    def token_types_effect(self, inputs: Mapping[str, Array]) -> float:
+        """Return how far the outputs for tokens of type 1 are from those for type 0."""
+        return self._compared(self._of_type(inputs, 1), self._of_type(inputs, 0)).max_rel_error
+
+    def _of_type(self, inputs: Mapping[str, Array], kind: int) -> dict[str, Array]:
+        types = np.full_like(inputs["input_ids"], kind)
+        return to_arrays(results(self._call(inputs, token_type_ids=self._on_device(types))))
+
+    def image_size_error(
+        self,
+        inputs: Mapping[str, Array],
+        name: str,
+        output: str,
+        recorded: Mapping[tuple[int, ...], float],
+        scale: float,
+    ) -> float:
+        """Return the error of single elements of an output, for images of twice the height and three times the width,
+        against recorded ones and float64."""
+        larger = larger_images(inputs, name)
+        more = self.arguments_for_sizes()
+        got = to_arrays(results(self._call(larger, **more)))[output]
+        want = reference.float64_outputs(self.reference_model, larger, **more)[output]
+        absolute = max((abs(float(got[position]) - value) for position, value in recorded.items()), default=0.0)
+        found = comparison_of(absolute, scale, output)
+        return max(self.measured.keep(found), self.measured.keep(self._compared({output: got}, {output: want})))
+
+    def arguments_for_sizes(self) -> dict[str, Any]:
+        parameters = inspect.signature(self._torch_runnable().model.forward).parameters
+        return {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in parameters else {}
+
+    def loss_error(
+        self, inputs: Mapping[str, Array], kind: str, *, counted: bool = False, labels_alone: bool = False
+    ) -> float:
+        """Return the error of the loss against the one that NumPy computes from float64's logits.
+
+        `kind` says which logits a label belongs to: `next` (that of the token before), `same` or `row`. `counted`
+        divides the sum by a given number of labels, as for accumulated gradients. With `labels_alone` a decoder gets
+        no tokens: it makes them of the labels, one place later behind its start token.
+        """
+        logits = self.reference(inputs).arrays["logits"]
+        labels = labels_for(inputs, logits, kind)
+        more: dict[str, Any] = {}
+        if labels_alone:
+            config: Any = self._torch_runnable().model.config
+            shifted = shifted_right(labels, config.decoder_start_token_id, config.pad_token_id)
+            logits = self.reference({**inputs, "decoder_input_ids": shifted}).arrays["logits"]
+            inputs = {name: one for name, one in inputs.items() if name != "decoder_input_ids"}
+        value = cross_entropy(logits, labels, kind)
+        if counted:
+            more = {"num_items_in_batch": _COUNTED}
+            value *= np.count_nonzero(labels[:, 1:] != NOT_COUNTED) / _COUNTED
+        got = self._call(inputs, labels=self._on_device(labels), **more)
+        return self.measured.keep(self._compared(to_arrays({"loss": got["loss"]}), {"loss": np.array(value)}))
+
+    def _on_device(self, array: Array) -> torch.Tensor:
+        runnable = self._torch_runnable()
+        return to_tensors({"": array}, runnable.device, runnable.dtype)[""]
+
+    def hidden_states_error(self, inputs: Mapping[str, Array]) -> float:
+        """Return the error of `hidden_states` against what float64's layers get, and of the outputs beside them."""
+        got = self._call(inputs, output_hidden_states=True)
+        want = layer_states(self.reference_model, inputs)
+        states = hidden_states_of(got)
+        arrays = to_arrays({f"hidden_states {place}": one for place, one in enumerate(states)})
+        wanted = {f"hidden_states {place}": one for place, one in enumerate(want)}
+        plain = self.reference(inputs)
+        kept = {name: plain.arrays[name] for name in self.required}
+        return self.measured.keep(
+            self._compared({**arrays, **to_arrays(results(got))}, {**wanted, **kept}, plain.masks)
+        )
+
+    def attentions_error(self, inputs: Mapping[str, Array], *, without: Collection[str] = ()) -> float:
+        """Return how far the rows of `attentions` of the plain attention (eager) are from summing to 1, without some
+        inputs."""
+        inputs = {name: one for name, one in inputs.items() if name not in without}
+        model = self._torch_runnable().model
+        with eager_attention(model):
+            got = self._call(inputs, output_attentions=True)
+        kinds = ("attentions", "decoder_attentions", "cross_attentions")
+        sums = {
+            f"{kind} {place}": one.float().sum(-1)
+            for kind in kinds
+            for place, one in enumerate(got.get(kind) or ())
+            if one is not None
+        }
+        found = to_arrays(sums)
+        return self.measured.keep(self._compared(found, {name: np.ones_like(one) for name, one in found.items()}))
+
+    def kept_logits_error(self, inputs: Mapping[str, Array]) -> float:
+        """Return the error of the last logits if only those are asked for."""
+        got = to_arrays({"logits": self._call(inputs, logits_to_keep=_KEPT)["logits"]})
+        want = {"logits": self.reference(inputs).arrays["logits"][:, -_KEPT:]}
+        return self.measured.keep(self._compared(got, want))
+
+    def cached_steps_error(self, inputs: Mapping[str, Array], tokens: str, *, without: Collection[str] = ()) -> float:
+        """Return the error of the logits if `tokens` are given in parts with the cache of the parts before: all but
+        the last three, then those one by one."""
+        given = {name: one for name, one in inputs.items() if name not in without}
+        text = given.pop(tokens)
+        parts, cache = [text[:, :-_STEPPED], *np.split(text[:, -_STEPPED:], _STEPPED, axis=1)], None
+        found = []
+        for part in parts:
+            read = self._call({**given, tokens: part}, past_key_values=cache, use_cache=True)
+            found.append(read["logits"])
+            cache = read["past_key_values"]
+        got = np.concatenate([to_arrays({"": one})[""] for one in found], axis=1)
+        want = self.reference({**given, tokens: text}).arrays["logits"]
+        return self.measured.keep(self._compared({"logits": got}, {"logits": want}))
+
+    def cache_error(self, kind: str) -> float:
+        """Return the error of the logits that are decoded with a cache of a kind, `static` or `offloaded`."""
+        runnable = self._torch_runnable()
+        with self._at(Stage.RUN):
+            tensors = to_tensors(self.inputs, runnable.device, runnable.dtype)
+            got = greedy(runnable.model, tensors, steps=STEPS, use_cache=True, cache=kind)
+        want = self.reference_generate()
+        if (got.tokens != want.tokens).any():
+            found = compare({"tokens": got.tokens}, {"tokens": want.tokens})
+        else:
+            found = self._compared({"logits": got.logits}, {"logits": want.logits})
+        return self.measured.keep(found)
+
+    def beam_search_error(self) -> float:
+        """Return the error of the scores of a beam search against those of one float64 pass over each beam."""
+        import torch
+
+        runnable = self._torch_runnable()
+        names = ("position_ids", "decoder_input_ids", "decoder_attention_mask")
+        given = {name: one for name, one in self.inputs.items() if name not in names}
+        generate, _ = loop_of(runnable.model, given)
+        with self._at(Stage.RUN), torch.no_grad():
+            found = generate(
+                runnable.model,
+                **nested(to_tensors(given, runnable.device, runnable.dtype)),
+                max_new_tokens=STEPS,
+                min_new_tokens=STEPS,
+                do_sample=False,
+                num_beams=_BEAMS,
+                num_return_sequences=_BEAMS,
+                return_dict_in_generate=True,
+                output_scores=True,
+                forced_bos_token_id=None,
+                forced_eos_token_id=None,
+            )
+        sequences = found.sequences.cpu().numpy()
+        generation = Generation(
+            tokens=sequences[:, -STEPS:], logits=np.zeros(0), start=sequences[:, :-STEPS], used_cache=True
+        )
+        batch = len(generation.tokens) // _BEAMS
+        rows = {name: _repeated(one, batch) for name, one in self.inputs.items()}
+        whole = self.reference(replay_inputs(rows, generation, self.generates)).arrays["logits"]
+        kept = slice(-STEPS, None) if self.generates == "seq2seq" else slice(-STEPS - 1, -1)
+        chosen = np.take_along_axis(log_softmax(whole[:, kept]), generation.tokens[..., None], axis=2)[..., 0]
+        got = to_arrays({"": found.sequences_scores})[""]
+        absolute = float(np.abs(got - chosen.sum(axis=1) / STEPS).max())
+        return self.measured.keep(comparison_of(absolute, scale_of(whole[:, kept]), "sequences_scores"))
+
+    def checkpointing_error(self, inputs: Mapping[str, Array]) -> float:
+        """Return the error of the gradients if the layers are computed again in the backward pass."""
+        runnable = self._torch_runnable()
+        model: Any = runnable.model
+        tensors = to_tensors(inputs, runnable.device, runnable.dtype)
+
+        def gradients() -> dict[str, Array]:
+            with seeded():
+                return loss_gradients(model, tensors, self.masked_by, training=True)
+
+        with self._at(Stage.RUN), buffers_kept(model), dropout(model, 0.0):
+            want = gradients()
+            model.gradient_checkpointing_enable()
+            try:
+                got = gradients()
+            finally:
+                model.gradient_checkpointing_disable()
+        self.measured.stage = Stage.COMPARE
+        return self.measured.keep(compare_gradients(got, want))
+
+
+def _repeated(array: Array, batch: int) -> Array:
+    """Return an input with each of its `batch` rows repeated for each beam."""
+    if not array.ndim or array.shape[0] % batch:
+        return array
+    rows = array.reshape(batch, -1, *array.shape[1:]).repeat(_BEAMS, axis=0)
+    return rows.reshape(-1, *array.shape[1:])
+
+
+def hidden_states_of(output: Any) -> tuple[torch.Tensor, ...]:
+    """Return the hidden states that an output carries, of the decoder if it has two parts."""
+    found = output.get("decoder_hidden_states", output.get("hidden_states"))
+    return tuple(found or ())
+
+
+def larger_images(inputs: Mapping[str, Array], name: str) -> dict[str, Array]:
+    """Return inputs with images of twice the height and three times the width: the same image again."""
+    images = inputs[name]
+    return {**inputs, name: np.tile(images, (*[1] * (images.ndim - 2), 2, 3))}

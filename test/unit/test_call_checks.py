@@ -1,0 +1,147 @@
+"""The checks that need no recorded numbers: each fails for a model that breaks its relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from generators.models.recipe_store import load_recipe
+from generators.recipes.build_model import filled_model
+from generators.recipes.probe_calls import probe_calls
+from hardware.testing.checks import all_checks
+
+Change = Callable[[Any], None]
+
+
+def first_state(output: Any) -> torch.Tensor:
+    return output[0] if isinstance(output, tuple) else output
+
+
+def with_state(output: Any, state: torch.Tensor) -> Any:
+    return (state, *output[1:]) if isinstance(output, tuple) else state
+
+
+def after(path: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Change what a part of the model returns."""
+
+    def hook(_: Any, __: Any, output: Any) -> Any:
+        return with_state(output, change(first_state(output)))
+
+    return lambda model: model.get_submodule(path).register_forward_hook(hook)
+
+
+def given(path: str, **changes: Callable[[Any], Any]) -> Change:
+    """Change arguments of a part of the model, where they are given."""
+
+    def hook(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        new = {name: change(kwargs[name]) for name, change in changes.items() if kwargs.get(name) is not None}
+        return args, {**kwargs, **new}
+
+    return lambda model: model.get_submodule(path).register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def returned(name: str, change: Callable[[Any], Any]) -> Change:
+    """Change one output of the whole model, where it has it."""
+
+    def hook(_: Any, __: Any, output: Any) -> None:
+        if output.get(name) is not None:
+            output[name] = change(output[name])
+
+    return lambda model: model.register_forward_hook(hook)
+
+
+def dropped_always(model: Any) -> None:
+    block = model.transformer.h[0]
+    block.mlp.register_forward_hook(lambda mlp, _, output: output * (1 - mlp.dropout.p))
+
+
+def forgets_beams(model: Any) -> None:
+    def hook(_: Any, __: Any, kwargs: dict[str, Any]) -> Any:
+        if kwargs.get("past_key_values") is not None:
+            kwargs["past_key_values"].reorder_cache = lambda beams: None
+        return (), kwargs
+
+    model.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def late_in_static_caches(model: Any) -> None:
+    def hook(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        cache = kwargs.get("past_key_values")
+        if type(cache).__name__ == "StaticCache" and kwargs.get("position_ids") is not None:
+            kwargs["position_ids"] = kwargs["position_ids"] + 1
+        return args, kwargs
+
+    model.transformer.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def detached_when_checkpointed(model: Any) -> None:
+    def hook(block: Any, _: Any, output: Any) -> Any:
+        state = first_state(output)
+        return with_state(output, state.detach()) if block.gradient_checkpointing and block.training else output
+
+    model.transformer.h[0].register_forward_hook(hook)
+
+
+def scores_by_sdpa(model: Any) -> None:
+    def hook(attention: Any, _: Any, output: Any) -> Any:
+        return with_state(output, output[0] * (1.1 if attention.config._attn_implementation == "sdpa" else 1.0))
+
+    model.transformer.h[0].attn.register_forward_hook(hook)
+
+
+def long_is_other(state: torch.Tensor) -> torch.Tensor:
+    return (
+        state.float().to(torch.bfloat16).to(state.dtype)
+        if state.shape[1] > 64 and state.dtype == torch.float32
+        else state
+    )
+
+
+def unmasked_padding_tokens(model: Any) -> None:
+    def hook(whole: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        padding = whole.config.pad_token_id or 0
+        if kwargs.get("input_ids") is not None and bool((kwargs["input_ids"] == padding).any()):
+            kwargs["attention_mask"] = None
+        return args, kwargs
+
+    model.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+BREAKS: dict[str, tuple[str, Change]] = {
+    "batch_invariance": ("gpt2", after("transformer.h.0", lambda state: state + 0.1 * state.mean(0, keepdim=True))),
+    "attention_agrees": ("gpt2", scores_by_sdpa),
+    "causality": ("gpt2", after("transformer.h.0", lambda state: state + 0.1 * state.mean(1, keepdim=True))),
+    "padding_side": ("bert", unmasked_padding_tokens),
+    "inputs_embeds": ("gpt2", given("transformer", inputs_embeds=lambda one: 1.1 * one)),
+    "token_types": ("gpt2", given("transformer", token_type_ids=lambda one: 0 * one)),
+    "loss": ("gpt2", returned("loss", lambda loss: 1.1 * loss)),
+    "hidden_states": ("gpt2", returned("hidden_states", lambda states: (states[1], *states[1:]))),
+    "attentions": ("gpt2", returned("attentions", lambda all_of: tuple(1.1 * one for one in all_of))),
+    "logits_to_keep": ("gpt2", given("", logits_to_keep=lambda kept: slice(-kept - 1, -1) if kept else kept)),
+    "cached_steps": ("gpt2", given("transformer", past_key_values=lambda _: None)),
+    "static_cache": ("gpt2", late_in_static_caches),
+    "beam_search": ("gpt2", forgets_beams),
+    "long_text": ("gpt2", after("transformer.h.0", long_is_other)),
+    "image_size": ("vit", given("vit.embeddings", interpolate_pos_encoding=lambda _: False)),
+    "dropout": ("gpt2", dropped_always),
+    "gradient_checkpointing": ("gpt2", detached_when_checkpointed),
+}
+
+
+@pytest.mark.parametrize("check", BREAKS)
+def test_each_check_fails_for_a_model_that_breaks_its_relation(check: str) -> None:
+    name, change = BREAKS[check]
+    recipe = load_recipe(name)
+    assert recipe is not None
+    assert check in recipe.calls
+    model = filled_model(recipe)
+    change(model)
+    probed = probe_calls(recipe, model)
+    assert check in probed.refused or probed.arguments.get(check) != recipe.calls[check]
+
+
+def test_every_check_of_calls_can_fail() -> None:
+    assert set(BREAKS) == {one.name for one in all_checks() if one.in_recipe}
