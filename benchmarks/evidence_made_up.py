@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from generators.compatibility.judge import required_checks
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.vocabulary import vocabulary
 from generators.models.recipe_store import stored_recipes
 from hardware.cell import Cell

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hwcompat.generators.compatibility.expiry import is_untrusted
-from hwcompat.generators.compatibility.judge import judge, required_checks
+from hwcompat.generators.compatibility.judge import judge
+from hwcompat.generators.compatibility.required_checks import required_checks
 from hwcompat.generators.compatibility.rules import load_rules
 from hwcompat.generators.compatibility.verdict import Level, Verdict, is_failing
 from hwcompat.generators.compatibility.vocabulary import not_computed

@@ -14,21 +14,21 @@ from types import MappingProxyType
 
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import load_recipe
-from hwcompat.hardware.backends.factory import backend_class, known_targets
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.detection import HardwareInfo
-from hwcompat.hardware.errors import HwCompatError, ModelError
+from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.latest import Latest, worst_of_runs
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
 from hwcompat.hardware.evidence.revisions import knows_check
 from hwcompat.hardware.evidence.store import lines_by_cell
 from hwcompat.hardware.evidence.versions import versions_of
-from hwcompat.hardware.testing.checks import applicable_checks, call_checks
+from hwcompat.hardware.testing.checks import call_checks
 
 from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of
 from .grade import Grade, check_reason, grade, is_on_target, level_rules, ran_elsewhere
 from .imported import imported_verdicts, reference_tests, with_reference_tests
+from .required_checks import recipe_of, required_checks
 from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, strongest, worst
 
 _EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))
@@ -133,7 +133,7 @@ class _Context:
     def expiry_of(self, cell: Cell) -> Expiry:
         """Return the rules that decide whether a result of the cell still counts."""
         plan = self.latest.plans.get(cell.id)
-        recipe = _recipe(cell, self.load)
+        recipe = recipe_of(cell, self.load)
         return Expiry(
             config_hash=recipe.config_hash if recipe else "",
             cell=cell,
@@ -256,34 +256,6 @@ def by_accelerator(
     run."""
     groups = sorted(_split(lines).items())
     return {name: grade(cell, planned, group, own_limit=own_limit) for name, group in groups if group}
-
-
-def required_checks(cell: Cell, load: Callable[[str, str], Recipe | None] = load_recipe) -> tuple[str, ...]:
-    """Return the checks that a cell must have, so that a plan with fewer can't count as complete.
-
-    `load` reads a recipe by model and task. Without a recipe it isn't known whether the model decodes and takes a
-    mask: then these are the checks that every model has on that target. Raises `BrokenInput` for a recipe that can't
-    be read.
-    """
-    recipe = _recipe(cell, load)
-    known = cell.target.name in known_targets()
-    checks = applicable_checks(
-        generates=recipe.generate if recipe else "none",
-        has_mask=recipe is not None and recipe.mask_input is not None,
-        has_cache=recipe is None or not recipe.without_cache,
-        can=backend_class(cell.target.name).CAN if known else frozenset(),
-        task=cell.task,
-        in_recipe=recipe.calls if recipe else (),
-        precision=cell.precision,
-    )
-    return tuple(check.name for check in checks)
-
-
-def _recipe(cell: Cell, load: Callable[[str, str], Recipe | None]) -> Recipe | None:
-    try:
-        return load(cell.model, cell.task)
-    except ModelError:  # no transformers here, or a checkpoint's slug that no model type can have
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwcompat.generators.compatibility.expiry import Expiry
-from hwcompat.generators.compatibility.judge import judge_cell, required_checks
+from hwcompat.generators.compatibility.judge import judge_cell
+from hwcompat.generators.compatibility.required_checks import required_checks
 from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
 from hwcompat.generators.models.classifier import classify_or_guess
 from hwcompat.generators.models.recipe_store import load_recipe

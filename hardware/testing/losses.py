@@ -29,6 +29,7 @@ def labels_for(inputs: Mapping[str, Array], logits: Array, kind: str) -> Array:
 
 
 def log_softmax(logits: Array) -> Array:
+    """Return the natural logarithm of the probabilities along the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 

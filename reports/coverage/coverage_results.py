@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hwcompat.generators.compatibility.judge import required_checks
+from hwcompat.generators.compatibility.required_checks import required_checks
 from hwcompat.generators.compatibility.verdict import Basis, Level
 from hwcompat.generators.models.architectures import UNKNOWN
 from hwcompat.generators.models.catalog import Catalog, load_catalog

@@ -11,7 +11,8 @@ import pytest
 from evidence_lines import check_line
 
 from generators.compatibility.expiry import Expiry
-from generators.compatibility.judge import judge_cell, required_checks
+from generators.compatibility.judge import judge_cell
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.backends.factory import backend_class, built_in_targets
 from hardware.cell import GRAPH_TASK, Cell

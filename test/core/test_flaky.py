@@ -12,7 +12,8 @@ from made_runs import BERT, GPT2, a_run, lines_of, write
 
 from generators.compatibility.expiry import flaky_cells
 from generators.compatibility.grade import level_rules
-from generators.compatibility.judge import judge, required_checks
+from generators.compatibility.judge import judge
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.detection import detect

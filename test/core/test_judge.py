@@ -23,7 +23,8 @@ from current_runs import (
     says,
 )
 
-from generators.compatibility.judge import judge, required_checks
+from generators.compatibility.judge import judge
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict import Basis, Level
 from generators.models.catalog import installed_version
 from generators.models.recipe import DERIVED

@@ -10,7 +10,6 @@ import pytest
 from evidence_lines import MEASURED, check_line, planned_cell, run_line, write_lines
 from front_doors import invoke
 
-from generators.compatibility.judge import required_checks
 from generators.compatibility.prediction_scores import (
     Scored,
     Scores,
@@ -22,6 +21,7 @@ from generators.compatibility.prediction_scores import (
     score,
     tally,
 )
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.model_libraries import known_types

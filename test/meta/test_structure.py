@@ -223,7 +223,7 @@ def test_a_backends_file_obeys_the_contract_without_its_runtime() -> None:
             "it is a whole backend": issubclass(backend, BaseBackend) and not backend.__abstractmethods__,
             "it names packages": backend.EXPIRES_ON
             and all(isinstance(one, str) and one for one in backend.EXPIRES_ON),
-            "its abilities are known": {"generate", "backward", "save"} >= backend.CAN,
+            "its abilities are known": {"generate", "backward", "save", "calls"} >= backend.CAN,
             "its precisions are known": "float32" in backend.PRECISIONS
             and set(backend.PRECISIONS) <= set(PRECISIONS),
             "it has tolerances": all(tolerance_for(Target(name=name), one).limit > 0 for one in backend.PRECISIONS),

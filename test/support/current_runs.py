@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 from evidence_lines import MEASURED, check_line, planned_cell, run_line
 
-from generators.compatibility.judge import judge, required_checks
+from generators.compatibility.judge import judge
 from generators.compatibility.matrix import current_matrix
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.compatibility.verdict_cache import judged_of
 from generators.models.recipe_store import stored_recipes

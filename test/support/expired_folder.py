@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recorded_machines import machine
 
-from generators.compatibility.judge import required_checks
+from generators.compatibility.required_checks import required_checks
 from generators.models.recipe_store import load_recipe
 from generators.options import Options
 from hardware.cell import Cell

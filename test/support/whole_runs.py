@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evidence_lines import MEASURED, check_line, planned_cell, run_line, write_lines
 
-from generators.compatibility.judge import required_checks
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict import Verdict
 from hardware.cell import Cell
 from hardware.detection import detect

@@ -20,6 +20,8 @@ from benchmarks.crashes.moments import Kill
 from benchmarks.crashes.product import misread
 from benchmarks.crashes.running import Killed, Place, Ran
 from benchmarks.crashes.writing import make_evidence
+from generators.compatibility.required_checks import required_checks
+from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.record import EndLine, Line, Outcome, RunLine, to_dict
 from hardware.evidence.versions import versions_of
@@ -124,8 +126,7 @@ def test_a_reader_that_comes_to_something_else_is_seen(whole: Path, run: RunLine
     found = misread(whole, raw)
     for words in ("calls [] broken", "calls () cut off", "no finding names the run", "no finding names half a line"):
         assert any(words in text for text in found), (words, found)
-    required = ("builds", "matches_reference", "matches_recorded", "honours_mask", "save_reload", "backward")
-    plan = {"checks": (*required, "runs_natively")}
+    plan = {"checks": required_checks(Cell.parse(BERT))}
     here = a_run(RUN, 1, BERT, versions=dict(a_run(RUN, 1, versions=versions_of(detect())).versions), plan=plan)
     lines = lines_of(here, accelerator="CPU", native_ops={"aten.addmm": 1}, actual_dtype="float32", tolerance=2e-5)
     raw = put(whole, here, *lines, the_end(here, passed=len(lines)))

@@ -12,7 +12,7 @@ import pytest
 from evidence_lines import BERT, check_line, planned_cell, run_line, write_lines
 
 from generators.compatibility import verdict_cache
-from generators.compatibility.judge import required_checks
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict_cache import Judged, judged_in
 from generators.models.recipe import DERIVED
 from hardware.cell import Cell

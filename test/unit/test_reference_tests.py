@@ -12,8 +12,9 @@ from evidence_lines import BERT, check_line, planned_cell, run_line, write_lines
 from whole_runs import write_run
 
 from generators.compatibility.imported import disagreements, reference_tests, with_reference_tests
-from generators.compatibility.judge import judge, required_checks
+from generators.compatibility.judge import judge
 from generators.compatibility.matrix import current_matrix
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.compatibility.verdict_cache import judged_of
 from hardware.cell import Cell

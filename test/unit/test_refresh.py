@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from expired_folder import BERT, GPT2, OLD, ON_CUDA, VIT, Folder, bare_machine, ids
 
-from generators.compatibility.judge import required_checks
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict import Reason
 from hardware.cell import Cell, model_of_weights
 from hardware.command_line import INTERRUPTED

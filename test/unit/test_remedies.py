@@ -13,7 +13,8 @@ import pytest
 from evidence_lines import check_line, run_line, write_lines
 
 from generators.compatibility.expiry import Expiry
-from generators.compatibility.judge import judge, judge_cell, required_checks
+from generators.compatibility.judge import judge, judge_cell
+from generators.compatibility.required_checks import required_checks
 from generators.compatibility.verdict import Level
 from hardware.applied_fix import VARIABLE, AppliedFix
 from hardware.backends.factory import known_targets

@@ -123,7 +123,7 @@ def test_actions_combine_into_one_document_and_files_go_into_the_output_folder()
     data = json.loads(out)
     assert data["model_checks"][0]["verdict"]["level"] == "high"
     assert data["matrix"]["compatibility"]["embedding"]["cpu"]["counts"]["measured"] == 1
-    assert data["outcomes"] == {"passed": 7}
+    assert data["outcomes"] == {"passed": 17}
     assert {line["cell"] for line in data["checks"]} == {verdict["cell"] for verdict in data["verdicts"]}
     code, out, _ = ask("--collect-all", "--matrix", "--output-dir", "out")
     assert (code, out) == (0, "")
@@ -156,7 +156,7 @@ def test_compacted_evidence_gives_the_same_answer():
     code, before, _ = ask(*model)
     assert code == 1
     assert "no gradient" in before
-    assert "1 file(s), 9 line(s)" in invoke("evidence", "compact", "--evidence", "e").err
+    assert "1 file(s), 19 line(s)" in invoke("evidence", "compact", "--evidence", "e").err
     assert ask(*model)[:2] == (1, before)
     assert {path.suffix for path in Path("e").rglob("*") if path.name != ".lock"} == {"", ".parquet"}
 
@@ -171,7 +171,7 @@ def test_first_line_for_a_model_has_verdict_cause_and_change():
     assert "error 0.5 of the output's scale" in first
     assert "Change: Check the model's code" in first
     record("good")
-    assert ": high (measured). Cause: all 7 planned checks passed" in check(evidence="good", code=0)[0]
+    assert ": high (measured). Cause: all 17 planned checks passed" in check(evidence="good", code=0)[0]
     first = check(evidence="", code=0)[0]
     assert first.startswith(f"{BERT}: unknown. Cause: nothing was measured.")
     assert first.endswith(command_of("run", "--model", "bert", "--device", "cpu"))

@@ -16,7 +16,8 @@ from typing import Any
 
 from hwcompat.generators.compatibility.expiry import Expiry
 from hwcompat.generators.compatibility.grade import check_reason
-from hwcompat.generators.compatibility.judge import judge_cell, required_checks
+from hwcompat.generators.compatibility.judge import judge_cell
+from hwcompat.generators.compatibility.required_checks import required_checks
 from hwcompat.generators.compatibility.rules import load_rules
 from hwcompat.generators.compatibility.verdict import Level, Verdict
 from hwcompat.generators.run import suite_environment, write_suites
