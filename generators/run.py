@@ -315,7 +315,8 @@ def _job_result(
     own = read_cells(evidence, runs, also=[run_id])
     cells = [suite.cell for _, suite in suites]
     on_cpu = {replace(cell, target=Target(name="cpu"), precision=name).id for cell in cells for name in PRECISIONS}
-    latest = read_latest(evidence, cells={*runs, *on_cpu}, details=True)
+    in_float32 = {replace(cell, precision="float32").id for cell in cells}  # half precision rests on it
+    latest = read_latest(evidence, cells={*runs, *on_cpu, *in_float32}, details=True)
     limits = {one.planned.cell.id: one.planned.tolerance.limit for one, _ in suites if one.planned.tolerance}
     verdicts = {one.cell: one for one in judge(latest, inventory, own_limits=limits, cells=runs)}
     by_id = {run.run_id: run for run in own.runs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from generators.models.recipe_store import load_recipe
 from generators.recipes.build_model import filled_model
 from generators.recipes.probe_calls import probe_calls
 from hardware.testing.checks import all_checks
+from hardware.testing.row_of_batch import repadded, row_alone, share_of_row
 
 Change = Callable[[Any], None]
 
@@ -145,3 +147,20 @@ def test_each_check_fails_for_a_model_that_breaks_its_relation(check: str) -> No
 
 def test_every_check_of_calls_can_fail() -> None:
     assert set(BREAKS) == {one.name for one in all_checks() if one.in_recipe}
+
+
+def test_a_row_alone_has_no_padding_and_is_compared_with_its_part_of_the_batch() -> None:
+    tokens, mask = np.array([[1, 2, 3], [7, 4, 5]]), np.array([[1, 1, 1], [0, 1, 1]])
+    inputs = {"input_ids": tokens, "attention_mask": mask, "pixels": np.arange(8).reshape(4, 2)}
+    unpadded = {"attention_mask": "attention_mask", "input_ids": "attention_mask"}
+    alone = row_alone(inputs, 1, 2, unpadded=unpadded, without=("attention_mask",))
+    assert {name: one.tolist() for name, one in alone.items()} == {"input_ids": [[4, 5]], "pixels": [[4, 5], [6, 7]]}
+    other_side = repadded(inputs, "right", 9, unpadded=unpadded)
+    assert other_side["input_ids"].tolist() == [[1, 2, 3], [4, 5, 9]]
+    assert other_side["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    whole = {"logits": tokens, "similarity": np.array([[1, 2], [3, 4]]), "loss": np.array([1.0])}
+    like = {"logits": alone["input_ids"], "similarity": np.array([[0]]), "loss": np.array([1.0])}
+    share = share_of_row(whole, {"logits": mask}, 1, 2, like)
+    assert {name: one.tolist() for name, one in share.items()} == {"logits": [[4, 5]], "similarity": [[4]]}
+    lost = share_of_row({"logits": tokens}, {}, 1, 2, {"logits": np.array([4, 5])})
+    assert lost["logits"].shape == (1, 3), "an axis that a batch of one loses is seen"
