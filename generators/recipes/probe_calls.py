@@ -228,8 +228,9 @@ def _of_arguments(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     yield Try(check="inputs_embeds", measure=partial(case.embeddings_error, inputs))
     has_default = "token_type_ids" not in inputs and "input_ids" in inputs
     if has_default and _has_effect(case, partial(case.token_types_effect, inputs)):
-        is_default = _agrees(case, partial(case.token_types_error, inputs))
-        yield Try(check="token_types", arguments={"default": is_default}, measure=lambda: 0.0)
+        is_default = _agrees(case, partial(case.default_type_error, inputs))
+        measure = partial(case.token_types_error, inputs)
+        yield Try(check="token_types", arguments={"default": is_default}, measure=measure)
 
     def loss(kind: str, **more: bool) -> float:
         plain = case.loss_error(inputs, kind)

@@ -91,6 +91,11 @@ class CallChecks(ModelRelations):
         return self.measured.keep(self._compared(got, kept, want.masks))
 
     def token_types_error(self, inputs: Mapping[str, Array]) -> float:
+        """Return the error of the outputs for tokens of type 1 against float64."""
+        want = self.reference({**inputs, "token_type_ids": np.ones_like(inputs["input_ids"])})
+        return self.measured.keep(self._compared(self._of_type(inputs, 1), want.arrays, want.masks))
+
+    def default_type_error(self, inputs: Mapping[str, Array]) -> float:
         """Return how far the outputs are from those of the default if all tokens have type 0."""
         want = self.reference(inputs)
         return self.measured.keep(self._compared(self._of_type(inputs, 0), want.arrays, want.masks))

@@ -166,9 +166,10 @@ def test_inputs_embeds(case: ModelTest) -> None:
 
 
 def test_token_types(case: ModelTest) -> None:
-    """Types of tokens change the outputs, and type 0 is the default."""
-    assert case.token_types_effect(make_inputs()) > 2 * case.tolerance
+    """Types of tokens change the outputs as in float64, and type 0 is the default."""
     assert case.token_types_error(make_inputs()) <= case.tolerance
+    assert case.token_types_effect(make_inputs()) > 2 * case.tolerance
+    assert case.default_type_error(make_inputs()) <= case.tolerance
 
 
 def test_loss(case: ModelTest) -> None:
@@ -221,4 +222,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ba6116e3192d4b7f
+# generated: sha256 ab366d61f76d7129
