@@ -76,7 +76,7 @@ def test_what_is_deselected_never_counts_as_passed(ran: dict[str, Ran]) -> None:
     chosen, ours = ran["chosen"], ran["ours"]
     assert (chosen.code, ours.code) == (0, 1)
     assert chosen.outcomes(BERT) == {"builds": Outcome.PASSED}
-    assert len(chosen.run_line.plan[0].checks) == 7  # planned, and without a line: not run
+    assert len(chosen.run_line.plan[0].checks) == 17  # planned, and without a line: not run
     lines = ours.lines(BERT)
     assert lines.pop("builds").outcome is Outcome.PASSED
     assert {(line.outcome, line.error_type) for line in lines.values()} == {(Outcome.NOT_RUN, "deselected")}
