@@ -208,8 +208,8 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     os.kill(pid, signal.SIGCONT)
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 2
-    assert "the run on lab stopping the run on lab" in ran.err
-    assert "the run on lab was ended before its time" in ran.error
+    assert "note: stopping the run on lab" in ran.err
+    assert "the run on lab was interrupted" in ran.error
     assert "Continue with the same command and --resume." in ran.error
     assert not _is_at_work(lab)
     (end,) = _same(lab, ran).ends
