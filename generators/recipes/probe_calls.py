@@ -16,7 +16,6 @@ from hwcompat.generators.models.inputs import make_inputs
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.hardware.compare import scale_of
 from hwcompat.hardware.testing.call_checks import larger_images
-from hwcompat.hardware.testing.measurement import NotApplicable
 from hwcompat.hardware.testing.model_relations import eager_attention, has_other_attention
 from hwcompat.hardware.testing.model_test import ModelTest
 from hwcompat.hardware.testing.reference import float64_outputs
@@ -78,9 +77,9 @@ class ProbedCalls:
 def probe_calls(recipe: Recipe, model: torch.nn.Module) -> ProbedCalls:
     """Find the checks that apply to a model with its weights.
 
-    A relation that every model should have (`_ALWAYS`) is asked for in the strictest form that holds, and in the
-    strictest of all if none does: then its suite fails. So is decoding (`_DECODING`), unless it raises an error.
-    Others are asked for if they hold. `call_exceptions.toml` lists types that don't have a relation.
+    A relation that every model should have (`_ALWAYS`), and decoding (`_DECODING`), are asked for in the strictest
+    form that holds, and in the strictest that runs if none does: then the suite fails. Others are asked for if they
+    hold. `call_exceptions.toml` lists types that don't have a relation.
     """
     found: dict[str, Any] = {}
     first: dict[str, Any] = {}
@@ -95,8 +94,6 @@ def probe_calls(recipe: Recipe, model: torch.nn.Module) -> ProbedCalls:
                 error = one.measure()
             except Exception as raised:  # whatever the model raises is why it has no such call
                 refused.setdefault(one.check, f"{type(raised).__name__}: {' '.join(str(raised).split())[:150]}")
-                if one.check in _ALWAYS and not isinstance(raised, NotApplicable):
-                    first.setdefault(one.check, dict(one.arguments))
                 continue
             comparison = case.measured.comparison
             case.take_measurement()
