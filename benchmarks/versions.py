@@ -79,7 +79,7 @@ def main(sample: int, new: bool, goal: float) -> None:
             click.echo(f"{name}: {why}")
     share = 100 * len(passed) / max(1, len(buildable))
     click.echo(
-        f"transformers {installed_version()}: {len(passed)} of {len(buildable)} that can be built pass every check that counts "
+        f"transformers {installed_version()}: {len(passed)} of {len(buildable)} that can be built pass what counts "
         f"({share:.0f} %, goal {goal:g} %), of {len(names)} drawn"
     )
     raise SystemExit(0 if share >= goal else 1)
