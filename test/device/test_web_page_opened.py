@@ -37,7 +37,15 @@ pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=f"target webgpu isn't here: {REASON}"),
 ]
 READER = Path(__file__).with_name("web_page_reader.py")
-CHECKS = ["builds", "matches_reference", "matches_recorded", "honours_mask", "runs_natively"]
+CHECKS = [
+    "builds",
+    "matches_reference",
+    "matches_recorded",
+    "honours_mask",
+    "batch_invariance",
+    "attention_agrees",
+    "runs_natively",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
