@@ -60,7 +60,8 @@ run: $(VENV)/.ready
 	@$(OWN) run_test_generation.py --model "$$MODEL" --device "$$DEVICE" --run $(ARGS)
 endif
 
-PYTEST := $(OWN) -m pytest -n 2 --dist loadfile
+# Two workers with a thread each: with more threads than cores, torch's threads wait for one another (four times as long).
+PYTEST := OMP_NUM_THREADS=1 $(OWN) -m pytest -n 2 --dist loadfile
 test: $(VENV)/.ready-dev
 	$(PYTEST) test/core test/unit test/meta test/recorded -m "not extended" $(ARGS)
 
@@ -221,10 +222,12 @@ pool: $(VENV)/.ready-dev
 recipes: $(VENV)/.ready-dev
 	$(OWN) -m generators.recipes --ship
 
-# Other versions of transformers with no file edited for them: a sample of model types on each.
+# Other versions of transformers with no file edited for them: a sample of model types on each, and the types whose numbers
+# aren't those of the version that recipes ship for.
 test-versions: $(VERSIONS:%=$(VENV)-transformers-%/.ready)
 	@for version in $(VERSIONS); do \
-	    $(VENV)-transformers-$$version/bin/python -m benchmarks.versions --sample 40 $(ARGS) || exit 1; done
+	    $(VENV)-transformers-$$version/bin/python -m benchmarks.versions --sample 40 $(ARGS) || exit 1; \
+	    $(VENV)-transformers-$$version/bin/python -m benchmarks.upgrades || exit 1; done
 
 # The newest alone, and of its types those that the pinned version doesn't have.
 test-newest: $(VENV)-transformers-$(firstword $(VERSIONS))/.ready

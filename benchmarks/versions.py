@@ -1,7 +1,7 @@
 """Test a sample of model types on cpu with the installed version of transformers.
 
-Failures of calls beside the forward pass, such as with a static cache, are the library's: they don't count, and are
-printed.
+Failures of calls beside the forward pass, such as with a static cache, and numbers that another version changed are
+the library's: they don't count, and are printed.
 
 Types that can be built are the denominator; the others are listed with the reason. No file of the product is made
 for one version, so the share of types that pass every check measures how general the rules are.
@@ -96,7 +96,8 @@ def _with_recipe(names: Sequence[str]) -> list[str]:
 def _all_passed(lines: Sequence[CheckLine], planned: set[str]) -> bool:
     """Whether every planned check has a line, and each that counts passed."""
     done = {line.check_name for line in lines}
-    counted = [line for line in lines if line.check_name not in call_checks() - core_checks()]
+    calls = call_checks() - core_checks()
+    counted = [one for one in lines if one.check_name not in calls and one.error_type != "upgrade_changed_numbers"]
     return bool(planned) and planned <= done and all(line.outcome is Outcome.PASSED for line in counted)
 
 

@@ -27,7 +27,7 @@ def required_checks(cell: Cell, load: Callable[[str, str], Recipe | None] = load
         has_cache=recipe is None or not recipe.without_cache,
         can=backend_class(cell.target.name).CAN if known else frozenset(),
         task=cell.task,
-        in_recipe=recipe.calls if recipe else (),
+        in_recipe=recipe.calls_in(cell.precision) if recipe else (),
         precision=cell.precision,
     )
     return tuple(check.name for check in checks)

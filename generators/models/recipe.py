@@ -17,6 +17,9 @@ SCHEMA_VERSION = 1
 HERE = "this installation"
 """The origin of recorded numbers that no shipped recipe confirms."""
 
+DIFFERS = "differs from"
+"""The start of the origin of numbers of another version, if the installed version computes others."""
+
 SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
@@ -28,10 +31,11 @@ the recorded numbers of older recipes belong to other weights, and with the fiel
 _WRITTEN_IF_SET = frozenset(
     {
         *("dimensions", "left_out", "trains_only", "without_cache", "diffusers_version"),
-        *("zero_centered", "remarks", "calls"),
+        *("zero_centered", "remarks", "calls", "layout"),
     }
 )
 """Fields that are written only if they are set."""
+_NOT_HASHED = ("zero_centered", "layout", "calls")
 _TUPLES = ("traits", "operators", "outputs", "zero_centered", "remarks")
 
 
@@ -53,6 +57,7 @@ class Recipe:
     `without_cache` means that each token is decoded from the whole text. `zero_centered` names the weights of
     normalizations to which the code adds 1, with `*` for a layer's number. `remarks` are notes about a checkpoint's
     files, such as unused weights. `calls` has the arguments of the checks that call the model in other ways, by name.
+    `layout` is a hash of the names and shapes of the parameters, on which seeded test weights depend.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -89,6 +94,7 @@ class Recipe:
     zero_centered: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     calls: Mapping[str, Any] = field(default_factory=dict)
+    layout: str = ""
 
     @property
     def library(self) -> str:
@@ -122,14 +128,18 @@ class Recipe:
         arguments: dict[str, Any] = {k: tuple(v) if k in _TUPLES else v for k, v in data.items()}
         return cls(**arguments)
 
+    def calls_in(self, precision: str) -> frozenset[str]:
+        """Return the names of the `calls` that a precision has: one with `factors` needs one for it."""
+        return frozenset(name for name, call in self.calls.items() if precision in call.get("factors", {precision}))
+
     @functools.cached_property
     def digest(self) -> str:
-        """The SHA-256 of the recipe without `zero_centered` and `calls`: 64 hexadecimal digits.
+        """The SHA-256 of the recipe without `zero_centered`, `layout` and `calls`: 64 hexadecimal digits.
 
-        Other weights change the recorded numbers too, and evidence from before that field existed used the same
+        Other weights change the recorded numbers too, and evidence from before these fields existed used the same
         weights. Calls belong to checks of their own, which evidence from before them doesn't have.
         """
-        hashed = {name: value for name, value in self.to_dict().items() if name not in ("zero_centered", "calls")}
+        hashed = {name: value for name, value in self.to_dict().items() if name not in _NOT_HASHED}
         return hashlib.sha256(json.dumps(hashed).encode()).hexdigest()  # always ASCII
 
     def to_json(self) -> str:

@@ -80,9 +80,10 @@ def _find(folder: Path, names: list[str], task: str | None) -> Recipe | None:
     return None
 
 
-def shipped_recipes(model_type: str) -> tuple[Recipe, ...]:
-    """Return the shipped recipes of a type's primary task for any version, that of the installed one first."""
-    name = _file_name(model_type, None)
+def shipped_recipes(model_type: str, task: str | None = None) -> tuple[Recipe, ...]:
+    """Return the shipped recipes of a type's primary task, or another one, for any version, that of the installed
+    one first."""
+    name = _file_name(model_type, task)
     found = []
     for path in sorted(SHIPPED.glob(f"*/{name}")):
         with contextlib.suppress(BrokenInput):  # a recipe of an older schema isn't used

@@ -24,7 +24,7 @@ from hwcompat.hardware.checkpoint_config import hash_of_config
 from hwcompat.hardware.compare import ReferenceNotFinite
 from hwcompat.hardware.errors import ModelError, echo
 from hwcompat.hardware.testing.checkpoints import open_model
-from hwcompat.hardware.testing.reference import as_reference, float64_outputs, gradient_summary
+from hwcompat.hardware.testing.reference import as_reference, gradient_summary
 from hwcompat.hardware.testing.seeded_weights import BETWEEN, GAINS, fill
 from hwcompat.hardware.testing.widened_weights import copy_over
 
@@ -35,9 +35,8 @@ from .diffusion import tiny_arguments
 from .probe import SEED, RecipeProbe, generates, lost_gradients, probe_recipe, run_probe, skipped_checks
 from .probe_calls import plain_numbers, probe_calls
 from .tiny import head_arguments, tiny_configs
+from .upgrade import AGREES, CANNOT_RUN, carried_over, distance_of, layout_of
 
-_AGREES = 1e-6
-_CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError)
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
@@ -73,6 +72,7 @@ def _recipe(model: Any, found: RecipeProbe, what: Classification, entry: TaskEnt
         sensitivity=found.sensitivity,
         without_cache=not used_cache,
         left_out=skipped_checks(model, found, reached, overrides(denoised(what.model_type, entry.task), entry.task)),
+        layout=layout_of(model),
         **given,
     )
     probed = probe_calls(measured, model)
@@ -97,16 +97,9 @@ def _origin(model_type: str) -> str:
     modeling code gives others, or none are shipped, the origin is this installation.
     """
     for recipe in shipped_recipes(model_type):
-        try:
-            model = as_reference(filled_model(recipe))
-            inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
-            output = float64_outputs(model, inputs)[recipe.recorded["output"]]
-            there = [float(output[tuple(place)]) for place in recipe.recorded["positions"]]
-        except (ModelError, *_CANNOT_RUN):  # another version's class or argument is gone, so it confirms nothing
-            continue
-        distance = max(abs(a - b) for a, b in zip(there, recipe.recorded["values"], strict=True))
-        if distance / recipe.recorded["scale"] < _AGREES:
-            return f"agrees with the recipe for {recipe.transformers_version}"
+        with contextlib.suppress(ModelError, *CANNOT_RUN):  # another version's class or argument is gone
+            if distance_of(recipe, filled_model(recipe)) < AGREES:
+                return f"agrees with the recipe for {recipe.library_version}"
     return HERE
 
 
@@ -180,13 +173,17 @@ def _best_of(
     return refused
 
 
-def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
+def derive_tiny(model_type: str, task: str | None = None, *, anew: bool = False) -> Recipe:
     """Derive the recipe of a model type's tiny model; `task` None is its primary one.
 
-    If no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type or task,
-    and with the figures if nothing is accepted.
+    A recipe that ships for another version of the library is used with its numbers, unless it is asked for `anew` or
+    can't be run. If no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown
+    type or task, and with the figures if nothing is accepted.
     """
     what, chosen = classify_type(model_type), task_class(model_type, task)
+    for shipped in () if anew else shipped_recipes(model_type, task):
+        if (carried := carried_over(shipped, what, chosen)) is not None:
+            return carried
     if what.architecture == UNKNOWN:
         why = "its tasks, processors, attributes and name don't determine it"
         raise ModelError(f"no tiny {model_type} can be made: its architecture is unknown", why=why)

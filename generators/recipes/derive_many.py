@@ -66,7 +66,7 @@ def derive_and_keep(
     else in this machine's folder. Imports torch and transformers into this process. Raises `OutputError`.
     """
     folder = SHIPPED if shipped else None
-    for asked, answer, lost in in_children(wanted, _derive, jobs=jobs, timeout_s=timeout_s):
+    for asked, answer, lost in in_children(wanted, partial(_derive, anew=shipped), jobs=jobs, timeout_s=timeout_s):
         if answer is not None and "recipe" in answer:
             recipe = Recipe.from_dict(answer["recipe"])
             if shipped:
@@ -84,13 +84,13 @@ def derive_and_keep(
         yield asked, refusal
 
 
-def _derive(wanted: Wanted) -> Answer:
+def _derive(wanted: Wanted, *, anew: bool) -> Answer:
     """Derive in a child process, and return the result."""
     from .build_model import obstacle_of
     from .derive import derive_tiny
 
     try:
-        return {"recipe": derive_tiny(wanted.model_type, wanted.task).to_dict()}
+        return {"recipe": derive_tiny(wanted.model_type, wanted.task, anew=anew).to_dict()}
     except HwCompatError as error:
         failure = str(error)
     except Exception as error:  # any error of modeling code is the reason why there is no recipe

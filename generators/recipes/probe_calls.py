@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,10 @@ _LARGE = 2**27
 """Parameters above which only the relations of all models are tried: each takes several passes in float64."""
 _LONG = (160, 120, 96, 64, 48)
 """Lengths of a long text. The first that a model has positions for is used."""
+_SIZES = (128, 64, 32)
+"""Lengths of which kernels are multiples: texts of one token more and one less are run."""
+_VALUES = ("tokens", "features", "pixels", "frames", "waveform", "patches")
+_FACTORS = (10000.0, 1000.0, 100.0, 10.0)
 _PLACES = 4
 
 
@@ -74,8 +78,8 @@ class ProbedCalls:
     refused: Mapping[str, str]
 
 
-def probe_calls(recipe: Recipe, model: torch.nn.Module) -> ProbedCalls:
-    """Find the checks that apply to a model with its weights.
+def probe_calls(recipe: Recipe, model: torch.nn.Module, *, checks: Collection[str] = ()) -> ProbedCalls:
+    """Find the checks, all or only some, that apply to a model with its weights.
 
     A relation that every model should have (`_ALWAYS`), and decoding (`_DECODING`), are asked for in the strictest
     form that holds, and in the strictest that runs if none does: then the suite fails. Others are asked for if they
@@ -86,9 +90,10 @@ def probe_calls(recipe: Recipe, model: torch.nn.Module) -> ProbedCalls:
     refused: dict[str, str] = {}
     left_out = {one.check for one in exceptions_of(recipe.model_type, recipe.task)}
     with _case(recipe, model) as case:
-        for one in _tries(recipe, case):
+        for one in _tries(recipe, model, case):
             is_large = recipe.parameters > _LARGE and one.check not in _ALWAYS
-            if one.check in found or one.check in left_out or is_large:
+            is_asked = not checks or one.check in checks
+            if one.check in found or one.check in left_out or is_large or not is_asked:
                 continue
             try:
                 error = one.measure()
@@ -117,9 +122,9 @@ def plain_numbers(recipe: Recipe, model: torch.nn.Module) -> dict[str, Any]:
     return {**recorded, "values": values}
 
 
-def _case(recipe: Recipe, model: torch.nn.Module) -> ModelTest:
+def _case(recipe: Recipe, model: torch.nn.Module, precision: str = "float32") -> ModelTest:
     return ModelTest(
-        f"{recipe.model_type}/{recipe.task}/cpu/float32",
+        f"{recipe.model_type}/{recipe.task}/cpu/{precision}",
         lambda: copy_over(model),
         make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"]),
         gain=None,
@@ -146,15 +151,22 @@ def call_exceptions() -> tuple[CallException, ...]:
     return tuple(CallException(**{**one, "types": tuple(one["types"])}) for one in entries)
 
 
+def types_that_keep_padding() -> frozenset[str]:
+    """Return the types, or tasks of a type (`type@task`), whose rows alone keep the padding of the batch."""
+    entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["keeps_padding"]
+    return frozenset(name for one in entries for name in one["types"])
+
+
 def exceptions_of(model_type: str, task: str) -> tuple[CallException, ...]:
     """Return the entries of a type, or of one of its tasks (`type@task`)."""
     names = {model_type, f"{model_type}@{task}"}
     return tuple(one for one in call_exceptions() if names & set(one.types))
 
 
-def _tries(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
+def _tries(recipe: Recipe, model: torch.nn.Module, case: ModelTest) -> Iterator[Try]:
     yield from _of_rows(recipe, case)
     yield from _of_arguments(recipe, case)
+    yield from _of_large_values(recipe, model, case)
     if recipe.generate != "none":
         yield from _of_text(recipe, case)
     inputs = case.inputs
@@ -165,6 +177,7 @@ def _tries(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     yield Try(check="dropout", arguments=unused, measure=partial(case.dropout_error, inputs))
     yield Try(check="gradient_checkpointing", measure=partial(case.checkpointing_error, inputs))
     yield from _of_images(recipe, case)
+    yield from _of_long_text(recipe, case)
 
 
 def _named(recipe: Recipe, *kinds: str) -> list[str]:
@@ -259,15 +272,43 @@ def _of_text(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     if _agrees(case, lambda: case.replay_error(case.generate())):  # else its own check fails
         yield Try(check="static_cache", measure=partial(case.cache_error, "static"))
         yield Try(check="beam_search", measure=case.beam_search_error)
+
+
+def _of_long_text(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
+    """Yield the check of long texts and of sizes near a multiple of a kernel's, if there are only texts."""
+    specs, lengths = recipe.inputs, recipe.recorded["lengths"]
+
+    def text_error(rows: Sequence[int]) -> float:
+        inputs = make_inputs(specs, recipe.recorded["seed"], rows)
+        return case.error(case.run(inputs), case.reference(inputs))
+
     is_text = {spec["kind"] for spec in specs.values()} <= {"tokens", "decoder_tokens", "mask", "positions"}
     for length in _LONG if is_text else ():
         rows = [length, *[length * one // max(lengths) for one in lengths[1:]]]
+        near = [[one + 1, *[one - 1] * (len(lengths) - 1)] for one in _SIZES if one + 1 < length]
+        sizes = [one for one in near if _agrees(case, partial(text_error, one))]
+        yield Try(check="long_text", arguments={"lengths": rows, "sizes": sizes}, measure=partial(text_error, rows))
 
-        def long_text(rows: Sequence[int] = rows) -> float:
-            inputs = make_inputs(specs, recipe.recorded["seed"], rows)
-            return case.error(case.run(inputs), case.reference(inputs))
 
-        yield Try(check="long_text", arguments={"lengths": rows}, measure=long_text)
+def _of_large_values(recipe: Recipe, model: torch.nn.Module, case: ModelTest) -> Iterator[Try]:
+    """Yield the check of large values, of the first input that has values or embeddings, with the largest factor that
+    the CPU computes in each precision."""
+
+    def largest(within: ModelTest, name: str) -> float:
+        def enlarged_error(factor: float) -> float:
+            inputs = within.enlarged(within.inputs, name, factor)
+            return within.error(within.run(inputs), within.reference(inputs))
+
+        return next((one for one in _FACTORS if _agrees(within, partial(enlarged_error, one))), 0.0)
+
+    with _case(recipe, model, "bfloat16") as bfloat16, _case(recipe, model, "float16") as float16:
+        for name in _named(recipe, *_VALUES):
+            if factor := largest(case, name):
+                found = {"float32": factor, "bfloat16": largest(bfloat16, name), "float16": largest(float16, name)}
+                factors = {precision: one for precision, one in found.items() if one}
+                arguments = {"name": name, "factors": factors}
+                yield Try(check="large_values", arguments=arguments, measure=lambda: 0.0)
+                return
 
 
 def _of_images(recipe: Recipe, case: ModelTest) -> Iterator[Try]:

@@ -18,7 +18,7 @@ import jinja2
 
 from hwcompat.generators.models.given_recipe import GivenInput, GivenRecipe
 from hwcompat.generators.models.inputs import covered_by, other_draws, placeholders
-from hwcompat.generators.models.recipe import HERE, Recipe
+from hwcompat.generators.models.recipe import DIFFERS, HERE, Recipe
 from hwcompat.hardware.backends.factory import backend_class
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.command_names import PROGRAM
@@ -250,6 +250,12 @@ def _given_weights(recipe: GivenRecipe) -> str:
     return f"{recipe.subject}: {recipe.name}, {recipe.parameters:,} parameters, identified by its hash"
 
 
+def _other_version(recipe: Recipe) -> str:
+    """Return the library and version of recorded numbers that the installed version doesn't compute, or ""."""
+    origin = recipe.recorded["origin"]
+    return f"{recipe.library} {origin.rpartition(' ')[2]}" if origin.startswith(DIFFERS) else ""
+
+
 def _recorded(recorded: Mapping[str, Any]) -> dict[tuple[int, ...], float]:
     positions = [tuple(position) for position in recorded.get("positions", ())]
     return dict(zip(positions, recorded.get("values", ()), strict=True))
@@ -277,7 +283,7 @@ def render(
         has_mask=recipe.mask_input is not None,
         has_cache=not recipe.without_cache,
         can=backend_class(cell.target.name).CAN,
-        in_recipe=recipe.calls,
+        in_recipe=recipe.calls_in(cell.precision),
         precision=cell.precision,
     )
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
@@ -292,6 +298,7 @@ def render(
         "recipe_digest": recipe.digest if recipe.subject == "tiny" else "",  # no other recipe is stored
         "imports": _imports(recipe),
         "recorded_here": recipe.recorded["origin"] == HERE,
+        "recorded_with": _other_version(recipe),
         "lengths": tuple(recipe.recorded["lengths"]),
         "whole": tuple([max(recipe.recorded["lengths"])] * len(recipe.recorded["lengths"])),
         "recorded_larger": _recorded(recipe.calls.get("image_size", {})),

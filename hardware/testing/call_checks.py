@@ -10,16 +10,17 @@ import numpy as np
 
 from ..backends._torch import TorchRunnable, loss_gradients
 from ..backends.base import STEPS, Generation
-from ..compare import Array, compare, compare_gradients, scale_of
+from ..compare import Array, compare, compare_gradients, is_whole, not_finite, scale_of
 from ..evidence.record import Stage
 from ..model.calls import to_arrays, to_tensors, without_cache
 from ..model.greedy_decoding import greedy, loop_of
 from ..model.outputs import nested, results
+from ..output_masks import covering
 from . import reference
 from .capability_checks import replay_inputs
 from .dropout import buffers_kept, dropout, seeded
 from .losses import NOT_COUNTED, cross_entropy, labels_for, log_softmax, shifted_right
-from .measurement import NotApplicable, comparison_of
+from .measurement import NotApplicable, Outputs, comparison_of
 from .model_relations import ModelRelations, eager_attention
 from .module_states import layer_states
 from .row_of_batch import repadded, row_alone, share_of_row
@@ -48,13 +49,14 @@ class CallChecks(ModelRelations):
         without: Collection[str] = (),
     ) -> float:
         """Return the error of a batch that is padded on a side with the padding token, against each row alone in
-        float64. `without` names inputs that are left to the model's defaults."""
+        float64; infinity if an output holds NaN in padding where float64's doesn't, since a mean over all positions
+        would be NaN. `without` names inputs that are left to the model's defaults."""
         model = self._torch_runnable().model
         fill = getattr(model.config.get_text_config(), "pad_token_id", None) or 0
         batch = len(inputs["input_ids"])
         given = repadded(inputs, side, fill, unpadded=unpadded, without=without)
         got = self.run(given)
-        worst = 0.0
+        worst = self._padding_error(got, self.reference(given))
         for row in range(batch):
             masks = {*unpadded.values()} | set(without)
             want = self.reference(row_alone(inputs, row, batch, unpadded=unpadded, without=masks))
@@ -62,6 +64,14 @@ class CallChecks(ModelRelations):
             kept = {name: want.arrays[name] for name in self.required}
             worst = max(worst, self.measured.keep(self._compared(part, kept)))
         return worst
+
+    def _padding_error(self, got: Outputs, want: Outputs) -> float:
+        for name, mask in want.masks.items():
+            padded = ~covering(mask, want.arrays[name])
+            is_lost = np.isnan(got.arrays[name][padded]) & ~np.isnan(want.arrays[name][padded])
+            if is_lost.any():
+                return self.measured.keep(not_finite(f"{name} (padding)"))
+        return 0.0
 
     def _call(self, inputs: Mapping[str, Array], **more: Any) -> Any:
         """Return what the model on the target returns, called with further arguments."""
@@ -89,6 +99,16 @@ class CallChecks(ModelRelations):
         want = self.reference({**inputs, "input_ids": tokens})
         kept = {name: want.arrays[name] for name in self.required}
         return self.measured.keep(self._compared(got, kept, want.masks))
+
+    def enlarged(self, inputs: Mapping[str, Array], name: str, factor: float) -> dict[str, Array]:
+        """Return inputs with the values of one multiplied, or with the multiplied embeddings of its tokens, in the
+        precision of the target."""
+        rest = {other: one for other, one in inputs.items() if other != name}
+        if not is_whole(inputs[name]):
+            return {name: to_arrays({"": self._on_device(inputs[name]) * factor})[""], **rest}
+        model: Any = self._torch_runnable().model
+        embedded = model.get_input_embeddings()(self._on_device(inputs[name])).detach()
+        return {"inputs_embeds": to_arrays({"": embedded * factor})[""], **rest}
 
     def token_types_error(self, inputs: Mapping[str, Array]) -> float:
         """Return the error of the outputs for tokens of type 1 against float64."""

@@ -26,6 +26,7 @@ class Check:
     generates: tuple[str, ...] = ("none", "causal", "seq2seq")
     not_for: tuple[str, ...] = ()
     in_recipe: bool = False
+    in_float64: bool = False
     precisions: tuple[str, ...] = ()
 
 
@@ -76,6 +77,12 @@ def comparing_checks() -> frozenset[str]:
 def core_checks() -> frozenset[str]:
     """Return the names of the checks without which a cell doesn't work at all."""
     return frozenset(check.name for check in all_checks() if check.core)
+
+
+@functools.cache
+def reference_checks() -> frozenset[str]:
+    """Return the names of the checks that compute in float64 on the CPU alone."""
+    return frozenset(check.name for check in all_checks() if check.in_float64)
 
 
 @functools.cache

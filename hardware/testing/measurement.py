@@ -19,6 +19,10 @@ class Ambiguous(Exception):
     """The result shows neither that the target is right nor that it is wrong."""
 
 
+class NumbersChanged(AssertionError):
+    """The installed version of the library computes other numbers than the version that recorded them."""
+
+
 class NotApplicable(Exception):
     """The loaded model lacks an ability that its target has in general; the message is the reason."""
 

@@ -31,6 +31,7 @@ from .half_precision import HalfPrecision
 from .measurement import (
     Ambiguous,
     Measurement,
+    NumbersChanged,
     Outputs,
     absolute_error,
     are_undecided,
@@ -54,7 +55,8 @@ class ModelTest(CallChecks):
     that marks the rows that count; `outputs` must be among the target's outputs. `dimensions` says what is real in a
     model with other weights; `left_out` what no check can cover, and why; `trains_only` that gradients exist in
     training mode alone; `zero_centered` names the normalization weights to which the model adds 1. `recorded_by` is
-    set if the recorded numbers rest on a single installation. `tolerance` is a repository's own limit, which replaces
+    set if the recorded numbers rest on a single installation; `recorded_with` names the other version of the library
+    that they come from, if the installed one computes others. `tolerance` is a repository's own limit, which replaces
     the product's on the cell's target; `tolerance_reason` is its source and reason.
     """
 
@@ -74,6 +76,7 @@ class ModelTest(CallChecks):
         trains_only: bool = False,
         zero_centered: tuple[str, ...] = (),
         recorded_by: str = "",
+        recorded_with: str = "",
         tolerance: float | None = None,
         tolerance_reason: str = "",
     ) -> None:
@@ -91,6 +94,7 @@ class ModelTest(CallChecks):
         self.zero_centered = zero_centered
         self.measured = Measurement()
         self.recorded_by = recorded_by
+        self.recorded_with = recorded_with
         self._own_tolerance = tolerance
         self._tolerance_reason = tolerance_reason
         self._load_failure: tuple[Exception, Stage] | None = None
@@ -302,7 +306,7 @@ class ModelTest(CallChecks):
 
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> float:
         """Return the error of single elements of one output against recorded ones, relative to the recorded
-        `scale`."""
+        `scale`. Raises `NumbersChanged` if float64 on the CPU doesn't give the numbers of another version either."""
         got = self.run(self.inputs)
         self.measured.stage = Stage.COMPARE
 
@@ -312,9 +316,16 @@ class ModelTest(CallChecks):
 
         natural, arrays = got.furthest(compared)
         one = replace(got, arrays=arrays)
-        return self.measured.keep(
+        error = self.measured.keep(
             self._settled(natural, lambda: self._half.settle_recorded(one, output, recorded, scale))
         )
+        if self.recorded_with and not error <= self.tolerance:
+            exact = compared(self.reference(self.inputs).arrays)
+            if not exact.max_rel_error <= self.tolerance:
+                raise NumbersChanged(
+                    f"the upgrade changed the numbers: float64 is off by {exact} from those of {self.recorded_with}"
+                )
+        return error
 
     def execution(self) -> Execution:
         """Return the target's own record of where one forward pass ran."""

@@ -83,8 +83,9 @@ def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
         return "reference_not_finite"
     if isinstance(error, ImportError):
         return "missing_dependency"
-    if not isinstance(error, AssertionError):
-        return type_of_exception(error) or "unknown"
+    named = type_of_exception(error)
+    if named or not isinstance(error, AssertionError):
+        return named or "unknown"
     if check == "runs_natively":
         return "silent_offload"
     comparison = measured.comparison

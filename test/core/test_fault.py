@@ -41,6 +41,7 @@ def failing(outcome: Outcome = FAILED, **changes: object) -> CheckLine:
     return line("matches_reference", outcome, stage=Stage.RUN, max_rel_error=None, **changes)
 
 
+NOT_CAUSAL = line("causality", FAILED, max_rel_error=0.5, stage=Stage.COMPARE, error_type="numerical_mismatch")
 WRONG_ON_CPU = on_cpu("matches_reference", FAILED, max_rel_error=0.5, stage=Stage.COMPARE)
 SLOW_ON_CPU = on_cpu("matches_reference", Outcome.TIMEOUT, max_rel_error=None, stage=Stage.RUN)
 IN_BFLOAT16 = on_cpu("matches_reference", precision="bfloat16", actual_dtype="bfloat16")
@@ -56,6 +57,8 @@ def test_a_failure_is_compared_with_what_the_cpu_showed():
     scenarios = {
         "passed": (results(*passed()), None),
         "the CPU has no result": (results(*wrong()), None),
+        "float64 itself disagrees": (results(NOT_CAUSAL), Fault.MODEL),
+        "an upgrade changed the numbers": (results(*wrong(error_type="upgrade_changed_numbers")), Fault.MODEL),
         "the CPU has no result of the check": (results(*wrong(), cpu=[on_cpu("builds")]), None),
         "passes on the CPU": (results(*wrong(), cpu=[on_cpu(check) for check in CHECKS]), Fault.DEVICE),
         "as wrong on the CPU": (results(*wrong(0.5), cpu=[WRONG_ON_CPU]), Fault.MODEL),

@@ -95,7 +95,7 @@ def test_every_golden_suite_names_its_cell_and_has_the_checks_of_its_task_and_ta
             has_mask=recipe.mask_input is not None,
             has_cache=not recipe.without_cache,
             can=backend_class(cell.target.name).CAN,
-            in_recipe=recipe.calls,
+            in_recipe=recipe.calls_in(cell.precision),
             precision=cell.precision,
         )
         assert set(suite.checks) == {check.name for check in checks}

@@ -102,6 +102,10 @@ def long_is_other(state: torch.Tensor) -> torch.Tensor:
     )
 
 
+def saturating(state: torch.Tensor) -> torch.Tensor:
+    return state.clamp(-100, 100) if state.dtype == torch.float32 else state
+
+
 def unmasked_padding_tokens(model: Any) -> None:
     def hook(whole: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         padding = whole.config.pad_token_id or 0
@@ -118,6 +122,7 @@ BREAKS: dict[str, tuple[str, Change]] = {
     "causality": ("gpt2", after("transformer.h.0", lambda state: state + 0.1 * state.mean(1, keepdim=True))),
     "padding_side": ("bert", unmasked_padding_tokens),
     "inputs_embeds": ("gpt2", given("transformer", inputs_embeds=lambda one: 1.1 * one)),
+    "large_values": ("gpt2", after("transformer.drop", saturating)),
     "token_types": ("gpt2", given("transformer", token_type_ids=lambda one: 0 * one)),
     "loss": ("gpt2", returned("loss", lambda loss: 1.1 * loss)),
     "hidden_states": ("gpt2", returned("hidden_states", lambda states: (states[1], *states[1:]))),
@@ -141,8 +146,21 @@ def test_each_check_fails_for_a_model_that_breaks_its_relation(check: str) -> No
     assert check in recipe.calls
     model = filled_model(recipe)
     change(model)
-    probed = probe_calls(recipe, model)
+    probed = probe_calls(recipe, model, checks=(check,))
     assert check in probed.refused or probed.arguments.get(check) != recipe.calls[check]
+
+
+def test_nan_in_padding_fails() -> None:
+    recipe = load_recipe("bert")
+    assert recipe is not None
+    model = filled_model(recipe)
+
+    def hook(_: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if output.logits.dtype == torch.float32 and kwargs.get("attention_mask") is not None:
+            output.logits[kwargs["attention_mask"] == 0] = torch.nan
+
+    model.register_forward_hook(hook, with_kwargs=True)
+    assert "padding_side" not in probe_calls(recipe, model, checks=("padding_side",)).arguments
 
 
 def test_every_check_of_calls_can_fail() -> None:

@@ -16,6 +16,7 @@ from generators.models.classifier import classify
 from generators.models.inputs import LENGTHS, make_inputs
 from generators.models.recipe import Recipe, read_recipe
 from generators.models.recipe_store import SHIPPED
+from generators.recipes.probe_calls import types_that_keep_padding, unpadded_by
 from hardware.output_masks import masks_of
 
 SCHEMA = json.loads((Path(recipes.__file__).parent / "schemas" / "recipe.json").read_text(encoding="utf-8"))
@@ -58,6 +59,19 @@ def test_each_suite_draws_the_numbers_of_its_recipe_and_its_second_row_is_padded
         count += 1
     assert wrong == []
     assert count > 1000
+
+
+def test_rows_alone_keep_their_padding_only_in_listed_types() -> None:
+    listed = types_that_keep_padding()
+    used, others = set(), []
+    for name, recipe in shipped():
+        call = recipe.calls.get("batch_invariance")
+        if call is None or call["unpadded"] or not unpadded_by(recipe.inputs):
+            continue
+        names = {recipe.model_type, f"{recipe.model_type}@{recipe.task}"} & listed
+        used |= names
+        others += [] if names else [name]
+    assert (others, listed - used) == ([], set())
 
 
 def test_looking_up_imports_no_library_of_models() -> None:

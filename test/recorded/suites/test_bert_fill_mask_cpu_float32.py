@@ -165,6 +165,12 @@ def test_inputs_embeds(case: ModelTest) -> None:
     assert case.embeddings_error(make_inputs()) <= case.tolerance
 
 
+def test_large_values(case: ModelTest) -> None:
+    """Values 10_000.0 times as large give the outputs of float64."""
+    inputs = case.enlarged(make_inputs(), "input_ids", 10000.0)
+    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
 def test_token_types(case: ModelTest) -> None:
     """Types of tokens change the outputs as in float64, and type 0 is the default."""
     assert case.token_types_error(make_inputs()) <= case.tolerance
@@ -214,6 +220,13 @@ def test_gradient_checkpointing(case: ModelTest) -> None:
     assert case.checkpointing_error(make_inputs()) <= case.tolerance
 
 
+def test_long_text(case: ModelTest) -> None:
+    """A text of 120 tokens, and shorter ones, gives the outputs of float64."""
+    for lengths in [[120, 67], [65, 63], [33, 31]]:
+        inputs = make_inputs(lengths=lengths)
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
 def test_runs_natively(case: ModelTest) -> None:
     """Every operator ran on the target in this precision, by the runtime's records."""
     execution = case.execution()
@@ -222,4 +235,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ab366d61f76d7129
+# generated: sha256 002420f5d65a0511

@@ -160,6 +160,12 @@ def test_padding_side(case: ModelTest) -> None:
         assert error <= case.tolerance
 
 
+def test_large_values(case: ModelTest) -> None:
+    """Values 10_000.0 times as large give the outputs of float64."""
+    inputs = case.enlarged(make_inputs(), "pixel_values", 10000.0)
+    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
 def test_image_size(case: ModelTest) -> None:
     """Images of twice the height and three times the width match float64 and the recorded values."""
     recorded = {
@@ -205,4 +211,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 93db1b9c55ee900e
+# generated: sha256 0e2523f5e6f33766

@@ -195,6 +195,12 @@ def test_inputs_embeds(case: ModelTest) -> None:
     assert case.embeddings_error(make_inputs()) <= case.tolerance
 
 
+def test_large_values(case: ModelTest) -> None:
+    """Values 10_000.0 times as large give the outputs of float64."""
+    inputs = case.enlarged(make_inputs(), "input_ids", 10000.0)
+    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
 def test_token_types(case: ModelTest) -> None:
     """Types of tokens change the outputs as in float64."""
     assert case.token_types_error(make_inputs()) <= case.tolerance
@@ -268,9 +274,10 @@ def test_gradient_checkpointing(case: ModelTest) -> None:
 
 
 def test_long_text(case: ModelTest) -> None:
-    """A text of 120 tokens gives the outputs of float64."""
-    inputs = make_inputs(lengths=[120, 67])
-    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+    """A text of 120 tokens, and shorter ones, gives the outputs of float64."""
+    for lengths in [[120, 67], [65, 63], [33, 31]]:
+        inputs = make_inputs(lengths=lengths)
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -281,4 +288,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 cc323951cf370164
+# generated: sha256 9d1c6d0a224ec8e3

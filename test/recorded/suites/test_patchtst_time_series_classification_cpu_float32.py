@@ -120,6 +120,12 @@ def test_attention_agrees(case: ModelTest) -> None:
     assert error <= case.tolerance
 
 
+def test_large_values(case: ModelTest) -> None:
+    """Values 10_000.0 times as large give the outputs of float64."""
+    inputs = case.enlarged(make_inputs(), "past_values", 10000.0)
+    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
 def test_attentions(case: ModelTest) -> None:
     """The attention weights of each position sum to 1."""
     inputs = make_inputs(lengths=(16, 16))
@@ -155,4 +161,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 14af22a4a6ac40dd
+# generated: sha256 0706cfbe0d604ef1

@@ -185,6 +185,12 @@ def test_inputs_embeds(case: ModelTest) -> None:
     assert case.embeddings_error(make_inputs()) <= case.tolerance
 
 
+def test_large_values(case: ModelTest) -> None:
+    """Values 10_000.0 times as large give the outputs of float64."""
+    inputs = case.enlarged(make_inputs(), "input_ids", 10000.0)
+    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
 def test_loss(case: ModelTest) -> None:
     """The loss is the cross entropy of the logits and labels, without labels of -100."""
     assert case.loss_error(make_inputs(), "same") <= case.tolerance
@@ -247,9 +253,10 @@ def test_gradient_checkpointing(case: ModelTest) -> None:
 
 
 def test_long_text(case: ModelTest) -> None:
-    """A text of 160 tokens gives the outputs of float64."""
-    inputs = make_inputs(lengths=[160, 90])
-    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+    """A text of 160 tokens, and shorter ones, gives the outputs of float64."""
+    for lengths in [[160, 90], [129, 127], [65, 63], [33, 31]]:
+        inputs = make_inputs(lengths=lengths)
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -260,4 +267,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 2736ee133af5ac4b
+# generated: sha256 8e439f2916bc1578

@@ -123,6 +123,12 @@ def test_attention_agrees(case: ModelTest) -> None:
     assert error <= case.tolerance
 
 
+def test_large_values(case: ModelTest) -> None:
+    """Values 10_000.0 times as large give the outputs of float64."""
+    inputs = case.enlarged(make_inputs(), "pixel_values", 10000.0)
+    assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
 def test_loss(case: ModelTest) -> None:
     """The loss is the cross entropy of the logits and labels, without labels of -100."""
     assert case.loss_error(make_inputs(), "row") <= case.tolerance
@@ -173,4 +179,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 1a1035f2ac5d4f58
+# generated: sha256 d932540a4adfbdcb

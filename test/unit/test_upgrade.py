@@ -1,0 +1,89 @@
+"""Recipes of another version of the library, carried over to the installed one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from generators.models.catalog import installed_version
+from generators.models.classifier import classify_type
+from generators.models.inputs import make_inputs
+from generators.models.recipe import DIFFERS, Recipe
+from generators.models.recipe_store import load_recipe
+from generators.recipes.build_model import filled_model
+from generators.recipes.derive import task_class
+from generators.recipes.upgrade import carried_over
+from generators.suites.render import render
+from hardware.cell import Cell
+from hardware.evidence.error_types import type_of_exception
+from hardware.testing.measurement import NumbersChanged
+from hardware.testing.model_test import ModelTest
+
+CELL = Cell.parse("bert/fill-mask/cpu/float32")
+
+
+@pytest.fixture(scope="module")
+def older() -> Recipe:
+    recipe = load_recipe("bert")
+    assert recipe is not None
+    return replace(recipe, transformers_version="4.0.0")
+
+
+@pytest.fixture(scope="module")
+def changed(older: Recipe) -> Recipe:
+    return replace(older, recorded={**older.recorded, "values": [1.01 * one for one in older.recorded["values"]]})
+
+
+def carried(recipe: Recipe) -> Recipe | None:
+    return carried_over(recipe, classify_type("bert"), task_class("bert", None))
+
+
+def case_of(recipe: Recipe, recorded_with: str) -> ModelTest:
+    inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
+    return ModelTest(
+        str(CELL.id),
+        lambda: filled_model(recipe),
+        inputs,
+        gain=None,
+        outputs=recipe.outputs,
+        masked_by=recipe.masked_by,
+        recorded_with=recorded_with,
+    )
+
+
+def error_of(case: ModelTest, recipe: Recipe) -> float:
+    recorded = recipe.recorded
+    values = dict(zip(map(tuple, recorded["positions"]), recorded["values"], strict=True))
+    return case.recorded_error(recorded["output"], values, recorded["scale"])
+
+
+def test_a_recipe_of_another_version_keeps_its_numbers_and_says_whether_the_installed_one_agrees(
+    older: Recipe, changed: Recipe
+) -> None:
+    same, other = carried(older), carried(changed)
+    assert same is not None
+    assert other is not None
+    assert same.recorded["origin"] == "agrees with the recipe for 4.0.0"
+    assert other.recorded["origin"] == f"{DIFFERS} the recipe for 4.0.0"
+    assert other.recorded["values"] == changed.recorded["values"]
+    assert {one.transformers_version for one in (same, other)} == {installed_version()}
+    assert "recorded_with" not in render(same, CELL, ())
+    assert 'recorded_with="transformers 4.0.0"' in render(other, CELL, ())
+
+
+def test_nothing_is_carried_over_from_the_same_version_or_to_other_parameters(older: Recipe) -> None:
+    assert carried(replace(older, transformers_version=installed_version())) is None
+    assert carried(replace(older, layout="0" * 16)) is None
+    assert carried(replace(older, config={**older.config, "hidden_size": 7})) is None
+    assert carried(replace(older, model_class="BertModel")) is None
+
+
+def test_numbers_that_an_upgrade_changed_fail_and_are_the_models_fault(older: Recipe, changed: Recipe) -> None:
+    with case_of(older, "transformers 4.0.0") as case:
+        assert error_of(case, older) <= case.tolerance
+        with pytest.raises(NumbersChanged, match=r"those of transformers 4\.0\.0") as caught:
+            error_of(case, changed)
+        assert type_of_exception(caught.value) == "upgrade_changed_numbers"
+    with case_of(older, "") as case:
+        assert error_of(case, changed) > case.tolerance
