@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from generators.models.catalog import installed_version, load_catalog
 from generators.models.recipe import DIFFERS, SHIPPED, Recipe, read_recipe
 from generators.recipes.derive_many import in_children
+from hardware.errors import ModelError
 
 
 def _carried(recipe: Recipe) -> dict[str, Any]:
@@ -25,7 +26,10 @@ def _carried(recipe: Recipe) -> dict[str, Any]:
     from generators.recipes.derive import task_class
     from generators.recipes.upgrade import carried_over, distance_of
 
-    carried = carried_over(recipe, classify_type(recipe.model_type), task_class(recipe.model_type, None))
+    try:
+        carried = carried_over(recipe, classify_type(recipe.model_type), task_class(recipe.model_type, None))
+    except ModelError:  # a type without a class any more
+        carried = None
     if carried is None:
         return {"found": "can't be compared"}
     if not carried.recorded["origin"].startswith(DIFFERS):

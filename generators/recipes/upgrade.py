@@ -45,7 +45,8 @@ def distance_of(recipe: Recipe, model: torch.nn.Module) -> float:
     def distance() -> float:
         output = float64_outputs(exact, inputs)[recorded["output"]]
         there = [float(output[tuple(place)]) for place in recorded["positions"]]
-        return max(abs(a - b) for a, b in zip(there, recorded["values"], strict=True)) / float(recorded["scale"])
+        farthest = max(abs(a - b) for a, b in zip(there, recorded["values"], strict=True))
+        return float(farthest / recorded["scale"])
 
     default = distance()
     if default < AGREES:

@@ -322,9 +322,7 @@ class ModelTest(CallChecks):
         if self.recorded_with and not error <= self.tolerance:
             exact = compared(self.reference(self.inputs).arrays)
             if not exact.max_rel_error <= self.tolerance:
-                raise NumbersChanged(
-                    f"the upgrade changed the numbers: float64 is off by {exact} from those of {self.recorded_with}"
-                )
+                raise NumbersChanged(f"the upgrade changed the numbers of {self.recorded_with}: off by {exact}")
         return error
 
     def execution(self) -> Execution:
