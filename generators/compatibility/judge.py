@@ -19,16 +19,14 @@ from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.latest import Latest, worst_of_runs
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
-from hwcompat.hardware.evidence.revisions import knows_check
 from hwcompat.hardware.evidence.store import lines_by_cell
 from hwcompat.hardware.evidence.versions import versions_of
-from hwcompat.hardware.testing.checks import call_checks
 
 from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of
 from .grade import Grade, check_reason, grade, is_on_target, level_rules, ran_elsewhere
 from .imported import imported_verdicts, reference_tests, with_reference_tests
-from .required_checks import recipe_of, required_checks
+from .required_checks import later_checks, recipe_of, required_checks
 from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, strongest, worst
 
 _EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))
@@ -120,16 +118,6 @@ class _Context:
             or (line.run_id, cell.id, line.check_name) in latest.planned
         ]
 
-    def later_checks(
-        self, required: Sequence[str], planned: Sequence[str], lines: Sequence[CheckLine]
-    ) -> tuple[str, ...]:
-        """Return the required checks of calls that weren't planned because no run's code had them; none if no run is
-        known."""
-        versions = self.latest.versions
-        runs = [versions[run] for run in {line.run_id for line in lines} if run in versions]
-        missing = [name for name in required if name in call_checks() and name not in planned]
-        return tuple(name for name in missing if runs and not any(knows_check(one, name) for one in runs))
-
     def expiry_of(self, cell: Cell) -> Expiry:
         """Return the rules that decide whether a result of the cell still counts."""
         plan = self.latest.plans.get(cell.id)
@@ -169,7 +157,8 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
     plan = latest.plans.get(cell.id)
     own = context.results_of(cell)
     required = required_checks(cell, context.load)
-    later = context.later_checks(required, plan.checks if plan else (), own)
+    runs = [latest.versions[run] for run in {line.run_id for line in own} if run in latest.versions]
+    later = later_checks(required, plan.checks if plan else (), runs)
     unplanned = [line.check_name for line in own if line.run_id not in latest.versions]
     verdict = judge_cell(
         cell,

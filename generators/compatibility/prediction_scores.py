@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hwcompat.generators.compatibility.expiry import Expiry
 from hwcompat.generators.compatibility.judge import judge_cell
-from hwcompat.generators.compatibility.required_checks import required_checks
+from hwcompat.generators.compatibility.required_checks import later_checks, required_checks
 from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
 from hwcompat.generators.models.classifier import classify_or_guess
 from hwcompat.generators.models.recipe_store import load_recipe
@@ -213,13 +213,15 @@ def _measured(run: RunLine, planned: PlannedCell, lines: Sequence[CheckLine]) ->
         cell = Cell.parse(planned.cell_id)
     except HwCompatError:
         return None
+    required = required_checks(cell)
+    later = later_checks(required, planned.checks, [run.versions])
     return judge_cell(
         cell,
         planned.checks,
         [line for line in lines if line.check_name in planned.checks or line.outcome.is_failure],
         expiry=Expiry.of_run(cell, run, suite_hash=planned.suite_hash),
         weights_asked=planned.subject,
-        required=required_checks(cell),
+        required=[name for name in required if name not in later],
     )
 
 

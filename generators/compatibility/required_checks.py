@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import load_recipe
 from hwcompat.hardware.backends.factory import backend_class, known_targets
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.errors import ModelError
-from hwcompat.hardware.testing.checks import applicable_checks
+from hwcompat.hardware.evidence.revisions import knows_check
+from hwcompat.hardware.testing.checks import applicable_checks, call_checks
 
 
 def required_checks(cell: Cell, load: Callable[[str, str], Recipe | None] = load_recipe) -> tuple[str, ...]:
@@ -31,6 +32,15 @@ def required_checks(cell: Cell, load: Callable[[str, str], Recipe | None] = load
         precision=cell.precision,
     )
     return tuple(check.name for check in checks)
+
+
+def later_checks(
+    required: Sequence[str], planned: Sequence[str], runs: Sequence[Mapping[str, str]]
+) -> tuple[str, ...]:
+    """Return the required checks of calls that weren't planned because no run's code had them; none if no run is
+    known. `runs` are the versions that the runs state."""
+    missing = [name for name in required if name in call_checks() and name not in planned]
+    return tuple(name for name in missing if runs and not any(knows_check(one, name) for one in runs))
 
 
 def recipe_of(cell: Cell, load: Callable[[str, str], Recipe | None]) -> Recipe | None:
