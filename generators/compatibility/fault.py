@@ -11,7 +11,6 @@ from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.error_types import facts_of_error_types
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
 from hwcompat.hardware.target import Target
-from hwcompat.hardware.testing.checks import reference_checks
 
 from .verdict import Fault, Level
 from .vocabulary import not_computed
@@ -24,7 +23,6 @@ _ROUTE_STAGES = (Stage.EXPORT, Stage.CONVERT)
 _ROUTES = {"optimum-intel": "optimum-export", "torchscript": "onnx-torchscript", "dynamo": "onnx-dynamo"}
 """Names of routes by what backends record as `export`; other values are routes already."""
 
-_WRONG = "numerical_mismatch"
 _DECISIVE = frozenset(o for o in Outcome if o.is_failure or o is Outcome.PASSED)
 
 
@@ -111,8 +109,6 @@ def _fault_without_reference(cell: Cell, line: CheckLine) -> Fault | None:
     named = _by_error_type().get(line.error_type)
     if named is not None:
         return named
-    if line.check_name in reference_checks() and line.error_type == _WRONG:
-        return Fault.MODEL
     if line.stage in _ROUTE_STAGES and default_route(cell) != "eager":
         return Fault.ROUTE
     return None

@@ -17,14 +17,14 @@ SCHEMA_VERSION = 1
 HERE = "this installation"
 """The origin of recorded numbers that no shipped recipe confirms."""
 
-DIFFERS = "differs from"
-"""The start of the origin of numbers of another version, if the installed version computes others."""
+KEPT = "the recipe for "
+"""The start of the origin of another version's numbers, which a recipe keeps: the version follows."""
 
 SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
-DERIVED = "recipes-3"
+DERIVED = "recipes-4"
 """The cache folder of recipes derived on this machine. Its number changes with the way weights are filled, because
 the recorded numbers of older recipes belong to other weights, and with the fields that suites read."""
 

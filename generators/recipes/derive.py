@@ -35,7 +35,7 @@ from .diffusion import tiny_arguments
 from .probe import SEED, RecipeProbe, generates, lost_gradients, probe_recipe, run_probe, skipped_checks
 from .probe_calls import plain_numbers, probe_calls
 from .tiny import head_arguments, tiny_configs
-from .upgrade import AGREES, CANNOT_RUN, carried_over, distance_of, layout_of
+from .upgrade import AGREES, carried_over, distance_of, layout_of
 
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
@@ -97,7 +97,7 @@ def _origin(model_type: str) -> str:
     modeling code gives others, or none are shipped, the origin is this installation.
     """
     for recipe in shipped_recipes(model_type):
-        with contextlib.suppress(ModelError, *CANNOT_RUN):  # another version's class or argument is gone
+        with contextlib.suppress(Exception):  # another version's class or argument is gone, or its code raises
             if distance_of(recipe, filled_model(recipe)) < AGREES:
                 return f"agrees with the recipe for {recipe.library_version}"
     return HERE

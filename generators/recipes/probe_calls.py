@@ -16,6 +16,7 @@ from hwcompat.generators.models.inputs import make_inputs
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.hardware.compare import scale_of
 from hwcompat.hardware.testing.call_checks import larger_images
+from hwcompat.hardware.testing.checks import call_checks
 from hwcompat.hardware.testing.model_relations import eager_attention, has_other_attention
 from hwcompat.hardware.testing.model_test import ModelTest
 from hwcompat.hardware.testing.reference import float64_outputs
@@ -88,12 +89,11 @@ def probe_calls(recipe: Recipe, model: torch.nn.Module, *, checks: Collection[st
     found: dict[str, Any] = {}
     first: dict[str, Any] = {}
     refused: dict[str, str] = {}
-    left_out = {one.check for one in exceptions_of(recipe.model_type, recipe.task)}
+    asked = frozenset(checks or (_ALWAYS if recipe.parameters > _LARGE else call_checks()))
+    asked -= {one.check for one in exceptions_of(recipe.model_type, recipe.task)}
     with _case(recipe, model) as case:
-        for one in _tries(recipe, model, case):
-            is_large = recipe.parameters > _LARGE and one.check not in _ALWAYS
-            is_asked = not checks or one.check in checks
-            if one.check in found or one.check in left_out or is_large or not is_asked:
+        for one in _tries(recipe, model, case, asked):
+            if one.check in found or one.check not in asked:
                 continue
             try:
                 error = one.measure()
@@ -163,12 +163,29 @@ def exceptions_of(model_type: str, task: str) -> tuple[CallException, ...]:
     return tuple(one for one in call_exceptions() if names & set(one.types))
 
 
-def _tries(recipe: Recipe, model: torch.nn.Module, case: ModelTest) -> Iterator[Try]:
-    yield from _of_rows(recipe, case)
-    yield from _of_arguments(recipe, case)
-    yield from _of_large_values(recipe, model, case)
-    if recipe.generate != "none":
-        yield from _of_text(recipe, case)
+def _tries(recipe: Recipe, model: torch.nn.Module, case: ModelTest, asked: frozenset[str]) -> Iterator[Try]:
+    """Yield the tries of the groups that have a check that is `asked`: a group tries calls before it yields them."""
+    decodes = recipe.generate != "none"
+    groups: list[tuple[set[str], Callable[[], Iterator[Try]]]] = [
+        ({"batch_invariance", "padding_side", "attention_agrees", "attentions"}, lambda: _of_rows(recipe, case)),
+        (
+            {"inputs_embeds", "token_types", "loss", "hidden_states", "logits_to_keep"},
+            lambda: _of_arguments(recipe, case),
+        ),
+        ({"large_values"}, lambda: _of_large_values(recipe, model, case)),
+        ({"causality", "cached_steps"} if decodes else set(), lambda: _of_text(recipe, case)),
+        ({"static_cache", "beam_search"} if decodes else set(), lambda: _of_decoding(case)),
+        ({"dropout", "gradient_checkpointing"}, lambda: _of_training(case)),
+        ({"image_size"}, lambda: _of_images(recipe, case)),
+        ({"long_text"}, lambda: _of_long_text(recipe, case)),
+    ]
+    for names, tries in groups:
+        if names & asked:
+            yield from tries()
+
+
+def _of_training(case: ModelTest) -> Iterator[Try]:
+    """Yield the checks of training."""
     inputs = case.inputs
     try:
         unused = {"unused": case.unused_dropout(inputs)}
@@ -176,8 +193,6 @@ def _tries(recipe: Recipe, model: torch.nn.Module, case: ModelTest) -> Iterator[
         unused = {}
     yield Try(check="dropout", arguments=unused, measure=partial(case.dropout_error, inputs))
     yield Try(check="gradient_checkpointing", measure=partial(case.checkpointing_error, inputs))
-    yield from _of_images(recipe, case)
-    yield from _of_long_text(recipe, case)
 
 
 def _named(recipe: Recipe, *kinds: str) -> list[str]:
@@ -189,6 +204,7 @@ def _of_rows(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     lengths = recipe.recorded["lengths"]
     whole = make_inputs(recipe.inputs, recipe.recorded["seed"], [max(lengths)] * len(lengths))
     unpadded, masks, positions = unpadded_by(recipe.inputs), _named(recipe, *_MASKS), _named(recipe, "positions")
+    places = _named(recipe, "places_of_cells")
 
     def alone(**how: Any) -> float:
         return max(case.alone_error(case.inputs, row, batch=len(lengths), **how) for row in range(len(lengths)))
@@ -196,7 +212,7 @@ def _of_rows(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     bare = [*masks, *positions]
     forms: list[tuple[dict[str, str], list[str]]] = [(unpadded, bare), (unpadded, positions), ({}, [])]
     for how, without in forms:
-        arguments: dict[str, Any] = {"unpadded": how, "without": without}
+        arguments: dict[str, Any] = {"unpadded": how, "without": without, **({"shared": places} if places else {})}
         yield Try(check="batch_invariance", arguments=arguments, measure=partial(alone, **arguments))
     if "input_ids" in unpadded:
         padded = partial(case.padding_error, case.inputs, unpadded=unpadded, without=positions)
@@ -269,7 +285,11 @@ def _of_text(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
         yield Try(check="causality", arguments={"tokens": tokens, **later}, measure=later_tokens)
         parts: dict[str, Any] = {"tokens": tokens, "without": _named(recipe, *_MASKS, "positions")}
         yield Try(check="cached_steps", arguments=parts, measure=partial(case.cached_steps_error, whole, **parts))
-    if _agrees(case, lambda: case.replay_error(case.generate())):  # else its own check fails
+
+
+def _of_decoding(case: ModelTest) -> Iterator[Try]:
+    """Yield the checks of other ways to decode, if the plain one is right: else its own check fails."""
+    if _agrees(case, lambda: case.replay_error(case.generate())):
         yield Try(check="static_cache", measure=partial(case.cache_error, "static"))
         yield Try(check="beam_search", measure=case.beam_search_error)
 

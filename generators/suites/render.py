@@ -18,7 +18,7 @@ import jinja2
 
 from hwcompat.generators.models.given_recipe import GivenInput, GivenRecipe
 from hwcompat.generators.models.inputs import covered_by, other_draws, placeholders
-from hwcompat.generators.models.recipe import DIFFERS, HERE, Recipe
+from hwcompat.generators.models.recipe import HERE, KEPT, Recipe
 from hwcompat.hardware.backends.factory import backend_class
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.command_names import PROGRAM
@@ -251,9 +251,9 @@ def _given_weights(recipe: GivenRecipe) -> str:
 
 
 def _other_version(recipe: Recipe) -> str:
-    """Return the library and version of recorded numbers that the installed version doesn't compute, or ""."""
+    """Return the library and the other version that recorded the numbers of a recipe; an empty text if none did."""
     origin = recipe.recorded["origin"]
-    return f"{recipe.library} {origin.rpartition(' ')[2]}" if origin.startswith(DIFFERS) else ""
+    return f"{recipe.library} {origin.removeprefix(KEPT)}" if origin.startswith(KEPT) else ""
 
 
 def _recorded(recorded: Mapping[str, Any]) -> dict[tuple[int, ...], float]:

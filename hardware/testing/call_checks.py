@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..backends._torch import TorchRunnable, loss_gradients
 from ..backends.base import STEPS, Generation
-from ..compare import Array, compare, compare_gradients, is_whole, not_finite, scale_of
+from ..compare import Array, Comparison, compare, compare_gradients, is_whole, not_finite, scale_of
 from ..evidence.record import Stage
 from ..model.calls import to_arrays, to_tensors, without_cache
 from ..model.greedy_decoding import greedy, loop_of
@@ -20,7 +21,7 @@ from . import reference
 from .capability_checks import replay_inputs
 from .dropout import buffers_kept, dropout, seeded
 from .losses import NOT_COUNTED, cross_entropy, labels_for, log_softmax, shifted_right
-from .measurement import NotApplicable, Outputs, comparison_of
+from .measurement import NotApplicable, Outputs, absolute_error, comparison_of
 from .model_relations import ModelRelations, eager_attention
 from .module_states import layer_states
 from .row_of_batch import repadded, row_alone, share_of_row
@@ -33,6 +34,11 @@ _KEPT = 3
 """Logits that are kept by `logits_to_keep`."""
 _STEPPED = 3
 """Tokens that are given one by one."""
+_PLAIN_SCORES = {
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "bad_words_ids")),
+    **{"length_penalty": 1.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "diversity_penalty": 0.0},
+}
+"""Settings of decoding with which a score is a sum of log probabilities; a checkpoint may have others."""
 _COUNTED = 7
 """A number of labels other than that of the text."""
 
@@ -49,8 +55,8 @@ class CallChecks(ModelRelations):
         without: Collection[str] = (),
     ) -> float:
         """Return the error of a batch that is padded on a side with the padding token, against each row alone in
-        float64; infinity if an output holds NaN in padding where float64's doesn't, since a mean over all positions
-        would be NaN. `without` names inputs that are left to the model's defaults."""
+        float64; infinity if an output isn't finite in padding where float64's is, since a masked mean over all
+        positions would be NaN. `without` names inputs that are left to the model's defaults."""
         model = self._torch_runnable().model
         fill = getattr(model.config.get_text_config(), "pad_token_id", None) or 0
         batch = len(inputs["input_ids"])
@@ -68,7 +74,7 @@ class CallChecks(ModelRelations):
     def _padding_error(self, got: Outputs, want: Outputs) -> float:
         for name, mask in want.masks.items():
             padded = ~covering(mask, want.arrays[name])
-            is_lost = np.isnan(got.arrays[name][padded]) & ~np.isnan(want.arrays[name][padded])
+            is_lost = np.isfinite(want.arrays[name][padded]) & ~np.isfinite(got.arrays[name][padded])
             if is_lost.any():
                 return self.measured.keep(not_finite(f"{name} (padding)"))
         return 0.0
@@ -142,9 +148,17 @@ class CallChecks(ModelRelations):
         more = self.arguments_for_sizes()
         got = to_arrays(results(self._call(larger, **more)))[output]
         want = reference.float64_outputs(self.reference_model, larger, **more)[output]
-        absolute = max((abs(float(got[position]) - value) for position, value in recorded.items()), default=0.0)
-        found = comparison_of(absolute, scale, output)
-        return max(self.measured.keep(found), self.measured.keep(self._compared({output: got}, {output: want})))
+        error = max(
+            self.measured.keep(self._recorded(got, recorded, scale, output)),
+            self.measured.keep(self._compared({output: got}, {output: want})),
+        )
+        return self._unless_changed(error, lambda: self._recorded(want, recorded, scale, output))
+
+    def _recorded(
+        self, array: Array, recorded: Mapping[tuple[int, ...], float], scale: float, output: str
+    ) -> Comparison:
+        errors = (absolute_error(array[position], value) for position, value in recorded.items())
+        return comparison_of(max(errors, default=0.0), scale, output)
 
     def arguments_for_sizes(self) -> dict[str, Any]:
         parameters = inspect.signature(self._torch_runnable().model.forward).parameters
@@ -183,6 +197,8 @@ class CallChecks(ModelRelations):
         got = self._call(inputs, output_hidden_states=True)
         want = layer_states(self.reference_model, inputs)
         states = hidden_states_of(got)
+        if not len(states) == len(want) > 1:
+            return self.measured.keep(comparison_of(math.inf, 1.0, f"hidden_states ({len(states)} of {len(want)})"))
         arrays = to_arrays({f"hidden_states {place}": one for place, one in enumerate(states)})
         wanted = {f"hidden_states {place}": one for place, one in enumerate(want)}
         plain = self.reference(inputs)
@@ -230,17 +246,15 @@ class CallChecks(ModelRelations):
         return self.measured.keep(self._compared({"logits": got}, {"logits": want}))
 
     def cache_error(self, kind: str) -> float:
-        """Return the error of the logits that are decoded with a cache of a kind, `static` or `offloaded`."""
+        """Return the error of the logits that are decoded with a `kind` of cache."""
         runnable = self._torch_runnable()
         with self._at(Stage.RUN):
             tensors = to_tensors(self.inputs, runnable.device, runnable.dtype)
             got = greedy(runnable.model, tensors, steps=STEPS, use_cache=True, cache=kind)
         want = self.reference_generate()
-        if (got.tokens != want.tokens).any():
-            found = compare({"tokens": got.tokens}, {"tokens": want.tokens})
-        else:
-            found = self._compared({"logits": got.logits}, {"logits": want.logits})
-        return self.measured.keep(found)
+        if self.different_tokens(got, want):
+            return self.measured.keep(compare({"tokens": got.tokens}, {"tokens": want.tokens}))
+        return self.logits_error(got, want)
 
     def beam_search_error(self) -> float:
         """Return the error of the scores of a beam search against those of one float64 pass over each beam."""
@@ -261,8 +275,7 @@ class CallChecks(ModelRelations):
                 num_return_sequences=_BEAMS,
                 return_dict_in_generate=True,
                 output_scores=True,
-                forced_bos_token_id=None,
-                forced_eos_token_id=None,
+                **_PLAIN_SCORES,
             )
         sequences = found.sequences.cpu().numpy()
         generation = Generation(

@@ -20,7 +20,15 @@ from ..inventory.system.main_memory import read_memory
 from ..model.greedy_decoding import told_of_each_token
 from . import reference
 from .half_precision import COARSE, HalfPrecision, HalfPrecisionResult
-from .measurement import Ambiguous, Measurement, NotApplicable, Outputs, absolute_error, comparison_of
+from .measurement import (
+    Ambiguous,
+    Measurement,
+    NotApplicable,
+    NumbersChanged,
+    Outputs,
+    absolute_error,
+    comparison_of,
+)
 from .router_choices import RouterChoice, observe_choices
 
 if TYPE_CHECKING:
@@ -43,6 +51,7 @@ class CapabilityChecks:
     generates: str
     trains_only: bool
     measured: Measurement
+    recorded_with: str
     _choices_of_tokens: Sequence[RouterChoice] = ()
     _gradient_count = 0
     _gradient_norm = 0.0
@@ -125,8 +134,15 @@ class CapabilityChecks:
         """Return the error of the norm of all gradients of `gradient_error` against the recorded one. This detects a
         branch that lost its gradient both on the target and in the reference. If rounding explained the gradients,
         the norm is that of the reference."""
-        absolute = absolute_error(self._gradient_norm, recorded)
-        return self.measured.keep(comparison_of(absolute, recorded, "length of gradients"))
+        found = comparison_of(absolute_error(self._gradient_norm, recorded), recorded, "length of gradients")
+        return self._unless_changed(self.measured.keep(found), lambda: found)
+
+    def _unless_changed(self, error: float, exact: Callable[[], Comparison]) -> float:
+        """Return an error against recorded numbers. Raises `NumbersChanged` if they are another version's and float64
+        (`exact`) doesn't give them either."""
+        if self.recorded_with and not error <= self.tolerance and not exact().max_rel_error <= self.tolerance:
+            raise NumbersChanged(f"the upgrade changed the numbers of {self.recorded_with}: off by {exact()}")
+        return error
 
     def _able(self, ability: str) -> Runnable:
         runnable = self.runnable

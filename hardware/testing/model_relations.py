@@ -17,7 +17,7 @@ from . import reference
 from .capability_checks import CapabilityChecks
 from .changed_model import with_attention
 from .dropout import dropout, unused_dropout
-from .measurement import Outputs
+from .measurement import NotApplicable, Outputs
 from .module_states import observed_pass
 from .row_of_batch import row_alone, share_of_row
 
@@ -50,15 +50,19 @@ class ModelRelations(CapabilityChecks):
         batch: int,
         unpadded: Mapping[str, str],
         without: Collection[str] = (),
+        shared: Collection[str] = (),
     ) -> float:
         """Return the error of one row alone against its part of the whole batch in float64 (see `row_alone`).
 
         Targets that run an exported graph get all of its inputs: `without` counts only where the module itself runs.
+        Raises `NotApplicable` if such a graph has no output of rows, but only a loss.
         """
         kept = without if self.runs_module else ()
-        alone = row_alone(inputs, row, batch, unpadded=unpadded, without=kept)
+        alone = row_alone(inputs, row, batch, unpadded=unpadded, without=kept, shared=shared)
         whole = self.reference(inputs)
         want = share_of_row(whole.arrays, whole.masks, row, batch, self.reference(alone).arrays)
+        if not self.runs_module and not set(self.required) <= set(want):
+            raise NotApplicable("the graph has an output that isn't of rows")
         masks = {name: one for name, one in masks_of(self.masked_by, alone).items() if name in want}
         return self.error(self.run(alone), Outputs(arrays=want, masks=masks, inputs=alone))
 
@@ -80,15 +84,15 @@ class ModelRelations(CapabilityChecks):
             eager, of_eager = observed_pass(model, inputs)
         both = {name: one for name, one in eager.items() if name in default}
         found = self._compared(default, both, masks_of(self.masked_by, inputs))
-        if not found.max_rel_error <= self.tolerance:
+        if not found.max_rel_error <= self.exact_tolerance:
             first = next((name for name in of_default if _differs(of_default[name], of_eager.get(name))), "")
             found = replace(found, worst=f"{found.worst}, first in {first}" if first else found.worst)
         return self.measured.keep(found)
 
     def causality_error(self, inputs: Mapping[str, Array], tokens: str, *, start: int, limit: int) -> float:
         """Return how far the outputs of earlier positions move in float64 if `tokens` from position `start` on are
-        replaced by others. Only tokens below `limit` are: others stand for an image or a sound. An output may have
-        more positions than the text: they come before it."""
+        replaced by others. Tokens from `limit` on aren't replaced: they stand for an image or a sound. An output may
+        have more positions than the text: they come before it."""
         self.measured.stage = Stage.RUN
         text = inputs[tokens]
         later = (np.arange(text.shape[1]) >= start) & (text < limit)
@@ -135,8 +139,7 @@ def has_other_attention(model: torch.nn.Module) -> bool:
 
 @contextmanager
 def eager_attention(model: Any) -> Iterator[None]:
-    """Compute the attention of all parts of a model by its plain implementation. Raises `NotApplicable` if it has
-    no other."""
+    """Compute the attention of all parts of a model by its plain implementation, if it has another."""
     if not has_other_attention(model):
         yield
         return

@@ -15,15 +15,20 @@ if TYPE_CHECKING:
 
 def _stack(model: torch.nn.Module) -> tuple[torch.nn.Module | None, list[torch.nn.Module]]:
     """Return the module that runs the layers whose inputs are the hidden states, and these layers: the longest list
-    of modules, the last of several (a decoder's); None if there is none."""
+    of modules of one class, else of several; the last of lists of one length (a decoder's); None if there is none."""
     import torch
 
-    found: tuple[torch.nn.Module | None, list[torch.nn.Module]] = None, []
-    for module in model.modules():
-        for child in module.children():
-            layers = list(child) if isinstance(child, torch.nn.ModuleList) else []
-            if len(layers) >= max(2, len(found[1])) and len(set(map(type, layers))) == 1:
-                found = module, layers
+    lists = [
+        (module, list(child))
+        for module in model.modules()
+        for child in module.children()
+        if isinstance(child, torch.nn.ModuleList) and len(child) > 1
+    ]
+    alike = [(module, layers) for module, layers in lists if len(set(map(type, layers))) == 1]
+    found: tuple[torch.nn.Module | None, list[torch.nn.Module]] = (None, [])
+    for module, layers in alike or lists:
+        if len(layers) >= len(found[1]):
+            found = module, layers
     return found
 
 

@@ -29,6 +29,7 @@ from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..files import DEFAULT_EVIDENCE
 from . import measurement
 from .check_lines import DISK_FULL, is_full_disk, line_for
+from .checks import reference_checks
 from .foreign_plugins import strange_conftests, unknown_plugins
 from .measurement import Ambiguous, Measurement, NotApplicable
 from .model_test import ModelTest
@@ -89,6 +90,8 @@ def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
     if check == "runs_natively":
         return "silent_offload"
     comparison = measured.comparison
+    if check in reference_checks():
+        return "relation_broken"
     if comparison is not None and not comparison.finite:
         return "non_finite"
     return "numerical_mismatch"

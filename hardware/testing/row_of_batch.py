@@ -17,21 +17,28 @@ def row_alone(
     *,
     unpadded: Mapping[str, str],
     without: Collection[str] = (),
+    shared: Collection[str] = (),
 ) -> dict[str, Array]:
     """Return the inputs of one of `batch` rows as a batch of one.
 
-    Inputs are split along their first axis; one whose size isn't a multiple of `batch` is the same for all rows.
-    `unpadded` names, for an input, the mask by which its padding is removed, with the input's axis if that isn't the
-    second one: `attention_mask @ 2`. `without` names inputs that aren't given, so that the model uses its defaults.
+    Inputs are split along their first axis; those that are `shared`, and one whose size isn't a multiple of `batch`,
+    are the same for all rows. `unpadded` names, for an input, the mask by which its padding is removed, with the
+    input's axis if that isn't the second one: `attention_mask @ 2`. `without` names inputs that aren't given, so that
+    the model uses its defaults.
     """
-    found = {name: _share(array, row, batch) for name, array in inputs.items()}
+    found = {name: array if name in shared else _share(array, row, batch) for name, array in inputs.items()}
     shown = dict(found)  # masks themselves lose their padding below
     for name, how in unpadded.items():
-        mask, _, axis = how.partition(" @ ")
+        mask, axis = _mask_and_axis(how)
         columns = shown[mask].astype(bool).reshape(-1, shown[mask].shape[-1]).any(axis=0)
-        kept = np.repeat(columns, found[name].shape[int(axis or 1)] // columns.size)
-        found[name] = np.compress(kept, found[name], axis=int(axis or 1))
+        kept = np.repeat(columns, found[name].shape[axis] // columns.size)
+        found[name] = np.compress(kept, found[name], axis=axis)
     return {name: array for name, array in found.items() if name not in without}
+
+
+def _mask_and_axis(how: str) -> tuple[str, int]:
+    mask, _, axis = how.partition(" @ ")
+    return mask, int(axis or 1)
 
 
 def _share(array: Array, row: int, batch: int, axis: int = 0) -> Array:
@@ -55,18 +62,19 @@ def repadded(
     found = {}
     for name in rows[0]:
         parts = [row[name] for row in rows]
-        longest = max(part.shape[1] for part in parts) if name in unpadded else 0
         if name in unpadded:
-            value = fill if name == "input_ids" else 0
-            gaps = [longest - part.shape[1] for part in parts]
-            ends = [(gap, 0) if side == "left" else (0, gap) for gap in gaps]
-            rest = [(0, 0)] * (parts[0].ndim - 2)
-            parts = [
-                np.pad(part, [(0, 0), end, *rest], constant_values=value)
-                for part, end in zip(parts, ends, strict=True)
-            ]
+            _, axis = _mask_and_axis(unpadded[name])
+            longest = max(part.shape[axis] for part in parts)
+            parts = [_padded(part, side, longest, axis, fill if name == "input_ids" else 0) for part in parts]
         found[name] = inputs[name] if len(parts[0]) == len(inputs[name]) else np.concatenate(parts)
     return found
+
+
+def _padded(part: Array, side: str, length: int, axis: int, value: int) -> Array:
+    gap = length - part.shape[axis]
+    ends = [(0, 0)] * part.ndim
+    ends[axis] = (gap, 0) if side == "left" else (0, gap)
+    return np.pad(part, ends, constant_values=value)
 
 
 def share_of_row(

@@ -41,7 +41,7 @@ def failing(outcome: Outcome = FAILED, **changes: object) -> CheckLine:
     return line("matches_reference", outcome, stage=Stage.RUN, max_rel_error=None, **changes)
 
 
-NOT_CAUSAL = line("causality", FAILED, max_rel_error=0.5, stage=Stage.COMPARE, error_type="numerical_mismatch")
+NOT_CAUSAL = line("causality", FAILED, max_rel_error=0.5, stage=Stage.COMPARE, error_type="relation_broken")
 WRONG_ON_CPU = on_cpu("matches_reference", FAILED, max_rel_error=0.5, stage=Stage.COMPARE)
 SLOW_ON_CPU = on_cpu("matches_reference", Outcome.TIMEOUT, max_rel_error=None, stage=Stage.RUN)
 IN_BFLOAT16 = on_cpu("matches_reference", precision="bfloat16", actual_dtype="bfloat16")

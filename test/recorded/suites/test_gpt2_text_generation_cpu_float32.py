@@ -150,14 +150,14 @@ def test_attention_agrees(case: ModelTest) -> None:
     """The default attention gives what the plain one gives, in float64 and without padding."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs, without=["attention_mask", "position_ids"])
-    assert error <= case.tolerance
+    assert error <= case.exact_tolerance
 
 
 def test_causality(case: ModelTest) -> None:
     """Changing later tokens changes no earlier output, with padding and without."""
     for inputs in (make_inputs(), make_inputs(lengths=(16, 16))):
         error = case.causality_error(inputs, "input_ids", start=8, limit=511)
-        assert error <= case.tolerance
+        assert error <= case.exact_tolerance
 
 
 def test_generates_like_reference(case: ModelTest) -> None:
@@ -249,9 +249,10 @@ def test_beam_search(case: ModelTest) -> None:
 
 
 def test_dropout(case: ModelTest) -> None:
-    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
-    assert case.dropout_error(make_inputs()) <= case.tolerance
-    assert case.unused_dropout(make_inputs()) == []
+    """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    unused = []
+    assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -288,4 +289,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 9d1c6d0a224ec8e3
+# generated: sha256 ae4306eb6fca7d86

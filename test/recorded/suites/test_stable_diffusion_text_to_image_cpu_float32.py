@@ -127,10 +127,36 @@ def test_honours_mask(case: ModelTest) -> None:
     assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
 
 
+def test_batch_invariance(case: ModelTest) -> None:
+    """Each row alone, without padding, gives what it gives in the batch."""
+    for row in range(2):
+        error = case.alone_error(
+            make_inputs(),
+            row,
+            batch=2,
+            unpadded={
+                "encoder_attention_mask": "encoder_attention_mask",
+                "encoder_hidden_states": "encoder_attention_mask",
+            },
+            without=["encoder_attention_mask"],
+        )
+        assert error <= case.tolerance
+
+
 def test_large_values(case: ModelTest) -> None:
     """Values 10_000.0 times as large give the outputs of float64."""
     inputs = case.enlarged(make_inputs(), "sample", 10000.0)
     assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_dropout(case: ModelTest) -> None:
+    """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    unused = [
+        "BasicTransformerBlock.dropout",
+        "Attention.dropout",
+    ]
+    assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -155,4 +181,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 3e58be13e6942e80
+# generated: sha256 55ba6ef33fb82405

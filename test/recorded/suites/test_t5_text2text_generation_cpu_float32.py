@@ -149,7 +149,7 @@ def test_causality(case: ModelTest) -> None:
     """Changing later tokens changes no earlier output, with padding and without."""
     for inputs in (make_inputs(), make_inputs(lengths=(16, 16))):
         error = case.causality_error(inputs, "decoder_input_ids", start=3, limit=510)
-        assert error <= case.tolerance
+        assert error <= case.exact_tolerance
 
 
 def test_generates_like_reference(case: ModelTest) -> None:
@@ -228,9 +228,10 @@ def test_beam_search(case: ModelTest) -> None:
 
 
 def test_dropout(case: ModelTest) -> None:
-    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
-    assert case.dropout_error(make_inputs()) <= case.tolerance
-    assert case.unused_dropout(make_inputs()) == []
+    """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    unused = []
+    assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -267,4 +268,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8e439f2916bc1578
+# generated: sha256 aeda5063a73ef1a4

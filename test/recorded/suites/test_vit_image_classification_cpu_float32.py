@@ -115,7 +115,7 @@ def test_attention_agrees(case: ModelTest) -> None:
     """The default attention gives what the plain one gives, in float64 and without padding."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs)
-    assert error <= case.tolerance
+    assert error <= case.exact_tolerance
 
 
 def test_large_values(case: ModelTest) -> None:
@@ -154,9 +154,10 @@ def test_image_size(case: ModelTest) -> None:
 
 
 def test_dropout(case: ModelTest) -> None:
-    """Dropout changes nothing in evaluation mode, and each kind of it something in training mode."""
-    assert case.dropout_error(make_inputs()) <= case.tolerance
-    assert case.unused_dropout(make_inputs()) == []
+    """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
+    assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    unused = []
+    assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -186,4 +187,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 bc15a8e24fab409f
+# generated: sha256 b6dc9624c7ce691c
