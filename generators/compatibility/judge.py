@@ -157,8 +157,8 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
     plan = latest.plans.get(cell.id)
     own = context.results_of(cell)
     required = required_checks(cell, context.load)
-    runs = [latest.versions[run] for run in {line.run_id for line in own} if run in latest.versions]
-    later = later_checks(required, plan.checks if plan else (), runs)
+    stated = [latest.versions[run] for run in {line.run_id for line in own} if run in latest.versions]
+    later = later_checks(required, plan.checks if plan else (), stated)
     unplanned = [line.check_name for line in own if line.run_id not in latest.versions]
     verdict = judge_cell(
         cell,

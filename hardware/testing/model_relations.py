@@ -38,6 +38,9 @@ class ModelRelations(CapabilityChecks):
 
     if TYPE_CHECKING:
 
+        @property
+        def exact_tolerance(self) -> float: ...
+
         def run(self, inputs: Mapping[str, Array]) -> Outputs: ...
 
         def error(self, got: Outputs, want: Outputs) -> float: ...
