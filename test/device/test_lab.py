@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import LIMIT_S, CommandLine, Ran
+from evidence_lines import BERT_CHECKS
 from lab_server import Lab, lab_server
 from suites_by_hand import wait_until
 
@@ -172,7 +173,9 @@ def test_what_ended_unseen_is_fetched_and_not_run_again(command_line: CommandLin
 @pytest.mark.extended
 def test_a_run_that_is_killed_there_goes_on_where_it_was_cut_off(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
-    wait_until(lambda: f"{BERT}  17 passed" in (tmp_path / "err").read_text(), wrong="the first suite didn't end")
+    wait_until(
+        lambda: f"{BERT}  {BERT_CHECKS} passed" in (tmp_path / "err").read_text(), wrong="the first suite didn't end"
+    )
     os.kill(_pid_there(lab), signal.SIGKILL)
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 0, ran.err

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Ran, together
+from evidence_lines import BERT_CHECKS
 
 from hardware.evidence.record import Outcome, Stage
 
@@ -65,7 +66,7 @@ def test_evidence_of_suites_is_recorded_and_missing_isolation_said(ran: dict[str
     assert set(whole.outcomes(BERT)) == set(whole.run_line.plan[0].checks)
     (end,) = whole.evidence.ends
     assert (end.reason, end.counts) == ("finished", {"passed": len(whole.outcomes(BERT))})
-    assert "8 passed" in whole.out, "a person's own test runs, and is no evidence"
+    assert f"{BERT_CHECKS + 1} passed" in whole.out, "a person's own test runs, and is no evidence"
     assert {line.cell_id for line in whole.evidence.checks} == {BERT}
     assert whole.run_line.isolation.startswith("none")
     assert "plain pytest: a crash would end the session" in whole.out
@@ -76,7 +77,7 @@ def test_what_is_deselected_never_counts_as_passed(ran: dict[str, Ran]) -> None:
     chosen, ours = ran["chosen"], ran["ours"]
     assert (chosen.code, ours.code) == (0, 1)
     assert chosen.outcomes(BERT) == {"builds": Outcome.PASSED}
-    assert len(chosen.run_line.plan[0].checks) == 17  # planned, and without a line: not run
+    assert len(chosen.run_line.plan[0].checks) == BERT_CHECKS  # planned, and without a line: not run
     lines = ours.lines(BERT)
     assert lines.pop("builds").outcome is Outcome.PASSED
     assert {(line.outcome, line.error_type) for line in lines.values()} == {(Outcome.NOT_RUN, "deselected")}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from generators.compatibility.required_checks import required_checks
+from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Line, Outcome, PlannedCell, RunLine, to_dict
 
 BERT = "bert/fill-mask/cpu/float32"
+BERT_CHECKS = len(required_checks(Cell.parse(BERT)))
 GPT2 = "gpt2/text-generation/cpu/float32"
 MEASURED = {
     "actual_dtype": "float32",

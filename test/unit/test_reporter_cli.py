@@ -9,14 +9,13 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from evidence_lines import BERT
+from evidence_lines import BERT, BERT_CHECKS
 from front_doors import invoke
 from whole_runs import write_run
 
 from generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate, MemoryRequest
-from generators.compatibility.required_checks import required_checks
 from generators.recipes.memory_answer import MemoryAnswer
-from hardware.cell import Cell, model_of_weights
+from hardware.cell import model_of_weights
 from hardware.checkpoint_config import hash_of_config
 from hardware.command_names import command_of
 from hardware.evidence.record import EDITED, Outcome
@@ -25,9 +24,6 @@ from reports import reporter as reporter_module
 from reports.finding import SCHEMA
 from reports.saved_reports import schema_of
 from reports.stack import StackResult
-
-COUNT = len(required_checks(Cell.parse(BERT)))
-"""The checks of BERT's suite."""
 
 WRONG = {"error_type": "numerical_mismatch", "max_rel_error": 0.5, "tolerance": 1e-5}
 
@@ -105,7 +101,7 @@ def test_the_default_folder_of_evidence_is_read_and_may_be_missing():
     record("hwcompat-out/evidence")
     code, out, _ = ask("--collect-all")
     assert code == 0
-    assert f"{COUNT} passed" in out
+    assert f"{BERT_CHECKS} passed" in out
 
 
 def test_failed_check_is_exit_code_1_and_fail_on_moves_the_limit():
@@ -127,7 +123,7 @@ def test_actions_combine_into_one_document_and_files_go_into_the_output_folder()
     data = json.loads(out)
     assert data["model_checks"][0]["verdict"]["level"] == "high"
     assert data["matrix"]["compatibility"]["embedding"]["cpu"]["counts"]["measured"] == 1
-    assert data["outcomes"] == {"passed": COUNT}
+    assert data["outcomes"] == {"passed": BERT_CHECKS}
     assert {line["cell"] for line in data["checks"]} == {verdict["cell"] for verdict in data["verdicts"]}
     code, out, _ = ask("--collect-all", "--matrix", "--output-dir", "out")
     assert (code, out) == (0, "")
@@ -160,7 +156,7 @@ def test_compacted_evidence_gives_the_same_answer():
     code, before, _ = ask(*model)
     assert code == 1
     assert "no gradient" in before
-    assert f"1 file(s), {COUNT + 2} line(s)" in invoke("evidence", "compact", "--evidence", "e").err
+    assert f"1 file(s), {BERT_CHECKS + 2} line(s)" in invoke("evidence", "compact", "--evidence", "e").err
     assert ask(*model)[:2] == (1, before)
     assert {path.suffix for path in Path("e").rglob("*") if path.name != ".lock"} == {"", ".parquet"}
 
@@ -175,7 +171,7 @@ def test_first_line_for_a_model_has_verdict_cause_and_change():
     assert "error 0.5 of the output's scale" in first
     assert "Change: Check the model's code" in first
     record("good")
-    assert f": high (measured). Cause: all {COUNT} planned checks passed" in check(evidence="good", code=0)[0]
+    assert f": high (measured). Cause: all {BERT_CHECKS} planned checks passed" in check(evidence="good", code=0)[0]
     first = check(evidence="", code=0)[0]
     assert first.startswith(f"{BERT}: unknown. Cause: nothing was measured.")
     assert first.endswith(command_of("run", "--model", "bert", "--device", "cpu"))
