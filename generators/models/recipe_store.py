@@ -66,13 +66,12 @@ def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
     """
     if label_of(model_type) != model_type:  # a checkpoint, whose recipe isn't stored
         return None
-    names = [_file_name(model_type, None)] + ([_file_name(model_type, task)] if task else [])
     places = [root / folder for root in (SHIPPED, cache_folder(DERIVED)) for folder in folders()]
-    return next(filter(None, (_find(place, names, task) for place in places)), None)
+    return next(filter(None, (_find(place, model_type, task) for place in places)), None)
 
 
-def _find(folder: Path, names: list[str], task: str | None) -> Recipe | None:
-    for name in names:
+def _find(folder: Path, model_type: str, task: str | None) -> Recipe | None:
+    for name in dict.fromkeys((_file_name(model_type, None), _file_name(model_type, task))):
         if (folder / name).is_file():
             recipe = read_recipe(folder / name)
             if task in (None, recipe.task):
@@ -83,13 +82,13 @@ def _find(folder: Path, names: list[str], task: str | None) -> Recipe | None:
 def shipped_recipes(model_type: str, task: str | None = None) -> tuple[Recipe, ...]:
     """Return the shipped recipes of a type's primary task, or another one, for any version, that of the installed
     one first."""
-    name = _file_name(model_type, task)
     found = []
-    for path in sorted(SHIPPED.glob(f"*/{name}")):
+    for folder in sorted(path for path in SHIPPED.iterdir() if path.is_dir()):
         with contextlib.suppress(BrokenInput):  # a recipe of an older schema isn't used
-            found.append(read_recipe(path))
+            found.append(_find(folder, model_type, task))
     here = folders()
-    return tuple(sorted(found, key=lambda one: folder_name(one.library, one.library_version) not in here))
+    kept = [one for one in found if one is not None]
+    return tuple(sorted(kept, key=lambda one: folder_name(one.library, one.library_version) not in here))
 
 
 def stored_recipes() -> tuple[Recipe, ...]:

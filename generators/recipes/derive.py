@@ -176,9 +176,9 @@ def _best_of(
 def derive_tiny(model_type: str, task: str | None = None, *, anew: bool = False) -> Recipe:
     """Derive the recipe of a model type's tiny model; `task` None is its primary one.
 
-    A recipe that ships for another version of the library is used with its numbers, unless it is asked for `anew` or
-    can't be run. If no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown
-    type or task, and with the figures if nothing is accepted.
+    A recipe that ships for another version of the library is used with its numbers if its model can be made in the
+    same way, unless it is asked for `anew`. If no gain is accepted, the next larger configuration is tried. Raises
+    `ModelError` for an unknown type or task, and with the figures if nothing is accepted.
     """
     what, chosen = classify_type(model_type), task_class(model_type, task)
     for shipped in () if anew else shipped_recipes(model_type, task):

@@ -39,7 +39,9 @@ _LONG = (160, 120, 96, 64, 48)
 _SIZES = (128, 64, 32)
 """Lengths of which kernels are multiples: texts of one token more and one less are run."""
 _VALUES = ("tokens", "features", "pixels", "frames", "waveform", "patches")
+"""Kinds of inputs that have values, or embeddings of tokens."""
 _FACTORS = (10000.0, 1000.0, 100.0, 10.0)
+"""Factors for large values, of which the largest that holds is used."""
 _PLACES = 4
 
 
@@ -149,12 +151,6 @@ def call_exceptions() -> tuple[CallException, ...]:
     """Return the entries of `call_exceptions.toml`."""
     entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["exception"]
     return tuple(CallException(**{**one, "types": tuple(one["types"])}) for one in entries)
-
-
-def types_that_keep_padding() -> frozenset[str]:
-    """Return the types, or tasks of a type (`type@task`), whose rows alone keep the padding of the batch."""
-    entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["keeps_padding"]
-    return frozenset(name for one in entries for name in one["types"])
 
 
 def exceptions_of(model_type: str, task: str) -> tuple[CallException, ...]:

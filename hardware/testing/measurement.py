@@ -19,7 +19,7 @@ class Ambiguous(Exception):
     """The result shows neither that the target is right nor that it is wrong."""
 
 
-class NumbersChanged(AssertionError):
+class NumbersChanged(Exception):
     """The installed version of the library computes other numbers than the version that recorded them."""
 
 

@@ -32,9 +32,7 @@ from .measurement import (
     Ambiguous,
     Measurement,
     Outputs,
-    absolute_error,
     are_undecided,
-    comparison_of,
     with_whole_numbers_of,
 )
 from .router_choices import RouterChoice
@@ -316,8 +314,7 @@ class ModelTest(CallChecks):
         self.measured.stage = Stage.COMPARE
 
         def compared(arrays: Mapping[str, Array]) -> Comparison:
-            errors = (absolute_error(arrays[output][position], value) for position, value in recorded.items())
-            return comparison_of(max(errors), scale, output)
+            return self._recorded(arrays[output], recorded, scale, output)
 
         natural, arrays = got.furthest(compared)
         one = replace(got, arrays=arrays)

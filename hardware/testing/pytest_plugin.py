@@ -74,25 +74,21 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
 
 
 def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
-    if isinstance(error, Unsupported):
+    if isinstance(error, Unsupported | ModelRefused):
         return error.error_type
     if isinstance(error, ModelMissing):
         return "weights_missing"
-    if isinstance(error, ModelRefused):
-        return error.error_type
     if isinstance(error, ReferenceNotFinite):
         return "reference_not_finite"
     if isinstance(error, ImportError):
         return "missing_dependency"
-    named = type_of_exception(error)
-    if named or not isinstance(error, AssertionError):
-        return named or "unknown"
+    if not isinstance(error, AssertionError):
+        return type_of_exception(error) or "unknown"
     if check == "runs_natively":
         return "silent_offload"
-    comparison = measured.comparison
     if check in reference_checks():
         return "relation_broken"
-    if comparison is not None and not comparison.finite:
+    if measured.comparison is not None and not measured.comparison.finite:
         return "non_finite"
     return "numerical_mismatch"
 

@@ -27,8 +27,9 @@ from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.model_libraries import known_types
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.revisions import CHECK, PREFIX
 from hardware.evidence.store import Evidence
-from hardware.testing.checks import comparing_checks
+from hardware.testing.checks import call_checks, comparing_checks
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
 
 WORKS, FAILS = "bert/fill-mask/cpu/float32", "nystromformer/fill-mask/cpu/float32"
@@ -112,6 +113,17 @@ def test_only_predictions_of_tiny_models_that_their_runs_settle_are_scored():
     ):
         found = scores((run, unsettled))
         assert (found.cells, found.unsettled) == ((), 1)
+
+
+def test_a_run_from_before_a_check_of_calls_is_scored_without_it():
+    run = run_of({WORKS: stored(WORKS, Level.HIGH)})
+    before = [name for name in run.plan[0].checks if name not in call_checks()]
+    assert len(before) < len(run.plan[0].checks)
+    earlier = replace(run, plan=(replace(run.plan[0], checks=tuple(before)),))
+    assert [one.works for one in scores((earlier, lines_of(earlier))).cells] == [True]
+    with_them = {f"{PREFIX}{CHECK}{name}": "1" for name in call_checks()}
+    today = replace(earlier, versions={**run.versions, **with_them})
+    assert scores((today, lines_of(today))).cells == (), "the run's code had the checks, and its plan lacks them"
 
 
 def test_figures_of_a_small_table():

@@ -49,7 +49,10 @@ def test_a_derived_recipe_is_found_by_its_task_and_a_shipped_one_comes_first() -
     assert derived in stored_recipes()
     keep_recipe(replace(recipe_of("bert"), gain=0.5), primary=True)
     assert load_recipe("bert") == recipe_of("bert")
-    assert shipped_recipes("bert")[0] == recipe_of("bert")
+    primary = recipe_of("bert")
+    assert [shipped_recipes("bert", task)[0] for task in (None, primary.task)] == [primary, primary]
+    assert shipped_recipes("bert", "token-classification")[0].task == "token-classification"
+    assert shipped_recipes("bert", "no-such-task") == ()
     assert load_recipe("bert", "no-such-task") is None
 
 

@@ -172,6 +172,22 @@ def test_padding_that_is_not_finite_fails(value: float) -> None:
     assert "padding_side" not in probe_calls(recipe, model, checks=("padding_side",)).arguments
 
 
+def test_hidden_states_without_a_list_of_layers_are_not_compared_with_nothing() -> None:
+    recipe = load_recipe("albert")
+    assert recipe is not None
+    probed = probe_calls(recipe, filled_model(recipe), checks=("hidden_states",))
+    assert probed.refused == {"hidden_states": "inf in hidden_states (3 of 0)"}
+
+
+def test_beams_of_a_checkpoint_with_penalties_of_its_own_are_scored_without_them() -> None:
+    recipe = load_recipe("gpt2")
+    assert recipe is not None
+    model: Any = filled_model(recipe)
+    model.generation_config.length_penalty = 2.0
+    model.generation_config.repetition_penalty = 1.3
+    assert "beam_search" in probe_calls(recipe, model, checks=("beam_search",)).arguments
+
+
 def test_every_check_of_calls_can_fail() -> None:
     assert set(BREAKS) == {one.name for one in all_checks() if one.in_recipe}
 
@@ -189,5 +205,10 @@ def test_a_row_alone_has_no_padding_and_is_compared_with_its_part_of_the_batch()
     like = {"logits": alone["input_ids"], "similarity": np.array([[0]]), "loss": np.array([1.0])}
     share = share_of_row(whole, {"logits": mask}, 1, 2, like)
     assert {name: one.tolist() for name, one in share.items()} == {"logits": [[4, 5]], "similarity": [[4]]}
+    kept = row_alone({"cells": tokens, "ids": tokens}, 1, 2, unpadded={}, shared=("ids",))
+    assert {name: one.tolist() for name, one in kept.items()} == {"cells": [[7, 4, 5]], "ids": tokens.tolist()}
+    choices = {"input_ids": tokens[:, None], "attention_mask": mask[:, None]}
+    by_choice = repadded(choices, "right", 9, unpadded=dict.fromkeys(choices, "attention_mask @ 2"))
+    assert by_choice["input_ids"].tolist() == [[[1, 2, 3]], [[4, 5, 9]]]
     lost = share_of_row({"logits": tokens}, {}, 1, 2, {"logits": np.array([4, 5])})
     assert lost["logits"].shape == (1, 3), "an axis that a batch of one loses is seen"
