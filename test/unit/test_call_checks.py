@@ -185,7 +185,15 @@ def test_beams_of_a_checkpoint_with_penalties_of_its_own_are_scored_without_them
     model: Any = filled_model(recipe)
     model.generation_config.length_penalty = 2.0
     model.generation_config.repetition_penalty = 1.3
-    assert "beam_search" in probe_calls(recipe, model, checks=("beam_search",)).arguments
+    probed = probe_calls(recipe, model, checks=("beam_search",))
+    assert (list(probed.arguments), probed.failing) == (["beam_search"], frozenset())
+
+
+def test_dropout_of_whole_layers_is_not_called_unused_because_one_seed_drops_none() -> None:
+    recipe = load_recipe("whisper")
+    assert recipe is not None
+    probed = probe_calls(recipe, filled_model(recipe), checks=("dropout",))
+    assert probed.arguments["dropout"] == {"unused": []}
 
 
 def test_every_check_of_calls_can_fail() -> None:
