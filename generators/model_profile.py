@@ -11,7 +11,13 @@ from hwcompat.generators.models.classifier import Classification, classify, kind
 from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.models.model_libraries import lacking
 from hwcompat.generators.models.recipe import Recipe
-from hwcompat.generators.recipes.on_demand import derive_checkpoint, derive_given, derive_real_widths, recipe_for
+from hwcompat.generators.recipes.on_demand import (
+    derive_checkpoint,
+    derive_given,
+    derive_real_widths,
+    derive_settings,
+    recipe_for,
+)
 from hwcompat.hardware.cell import model_of_weights
 from hwcompat.hardware.errors import ModelError, ModelMissing, echo
 
@@ -58,7 +64,8 @@ def profile_of(
     own `package.module:factory`, or a graph file.
 
     With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers. If the
-    weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is used.
+    weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is used,
+    for a folder with the settings of its config.json.
 
     Torch is imported only for a checkpoint, or for a type without a stored recipe. Raises `ModelError` or
     `BrokenInput`.
@@ -78,6 +85,14 @@ def profile_of(
             _check_task(task, recipe.task, name)
             model = model_of_weights(checkpoint_slug(name), str(recipe.weights_hash))
             return made(cell_model=model, recipe=recipe, folder=folder, note="; ".join(recipe.remarks))
+        if allow_tiny and Path(name).expanduser().is_dir():
+            recipe = derive_settings(str(folder), task)
+            return made(
+                cell_model=model_of_weights(checkpoint_slug(name), recipe.config_hash),
+                recipe=recipe,
+                stands_in_for=name,
+                note=f"--allow-tiny: a {recipe.dimensions} runs instead, with random weights",
+            )
     recipe = recipe_for(classification.model_type, task)
     missing = "" if known_type else why_missing(name, revision, classification)
     if missing and not allow_tiny:
@@ -135,11 +150,13 @@ def why_missing(name: str, revision: str, classification: Classification) -> str
     known = f"type {classification.model_type}, from {source}"
     if Path(name).expanduser().is_dir():
         return (
-            f"{echo(name)} has no .safetensors file ({known}). Add the weights, or run its dimensions with random "
-            "weights: --dims real."
+            f"{echo(name)} has no .safetensors file ({known}). Add the weights, or use random weights: "
+            "--allow-tiny for a tiny model with its settings, --dims real for its dimensions."
         )
     fetch = f"hf download {name}" + (f" --revision {revision}" if revision else "")
-    return f"{echo(name)} isn't a folder or in the local Hub cache ({known}). Fetch it with: {fetch}"
+    is_misspelled = name.lower() == re.sub("[-_]", "", classification.model_type)
+    or_type = f", or name the type: --model {classification.model_type}" if is_misspelled else ""
+    return f"{echo(name)} isn't a folder or in the local Hub cache ({known}). Fetch it with: {fetch}{or_type}"
 
 
 def _check_task(asked: str | None, found: str, name: str) -> None:

@@ -75,13 +75,14 @@ def compare(
     *,
     masks: Mapping[str, Array] | None = None,
     required: Iterable[str] = (),
+    scales: Mapping[str, float] | None = None,
 ) -> Comparison:
     """Compare `got` with `want` (arrays by output name).
 
     Every output that both have is compared, and each of `required` must exist. `masks` gives, for an output of shape
     (batch, length, ...), a 0/1 array (batch, length) of the valid positions; positions beyond the mask, such as those
     of an image after its text, are valid. A missing output, another shape or a value that isn't finite is an infinite
-    error. Raises `ReferenceNotFinite` if the reference isn't finite.
+    error. `scales` replace the scales of the reference. Raises `ReferenceNotFinite` if the reference isn't finite.
     """
     names = [name for name in want if name in got or name in set(required)]
     missing = [name for name in required if name not in want or name not in got]
@@ -89,13 +90,13 @@ def compare(
         return _infinite((missing or ["nothing"])[0])
     worst = Comparison(max_rel_error=-1.0, max_abs_error=-1.0, worst="")
     for name in names:
-        one = _compare_one(name, got[name], want[name], (masks or {}).get(name))
+        one = _compare_one(name, got[name], want[name], (masks or {}).get(name), (scales or {}).get(name))
         if one.max_rel_error > worst.max_rel_error:
             worst = one
     return worst
 
 
-def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comparison:
+def _compare_one(name: str, got: Array, want: Array, mask: Array | None, scale: float | None) -> Comparison:
     if got.shape != want.shape:
         return _infinite(f"{name} (shape {got.shape})")
     if is_whole(want):
@@ -117,7 +118,7 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
     if not np.isfinite(actual).all():
         return not_finite(name)
     absolute = float(np.abs(actual - reference).max())
-    scale = scale_of(reference)
+    scale = scale or scale_of(reference)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)
 
 

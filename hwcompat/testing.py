@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .hardware.testing import graph_file as graph_file
     from .hardware.testing import load_checkpoint as load_checkpoint
     from .hardware.testing import use_working_directory as use_working_directory
+    from .hardware.testing import with_changes as with_changes
 
 
 def __getattr__(name: str) -> Any:

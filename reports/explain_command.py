@@ -13,6 +13,7 @@ from hwcompat.generators.compatibility.rules import load_rules, predict
 from hwcompat.generators.compatibility.verdict import Level, Verdict, is_final
 from hwcompat.generators.compatibility.vocabulary import vocabulary
 from hwcompat.generators.models.classifier import classify, classify_model
+from hwcompat.generators.models.model_libraries import is_known
 from hwcompat.generators.models.recipe_store import load_recipe, refusal_of
 from hwcompat.generators.options import Options
 from hwcompat.generators.project.project_reader import read_project
@@ -23,6 +24,7 @@ from hwcompat.hardware.errors import ModelError, UsageError, did_you_mean, echo
 from hwcompat.hardware.evidence.latest import read_latest
 from hwcompat.hardware.plain_text import WIDTH, json_text, labelled, printable
 
+from .exercised import Exercised
 from .progress_bar import working_on
 from .reason_text import reason_text, texts, with_texts
 
@@ -38,6 +40,8 @@ def report_explanation(asked: Options, text: str) -> int:
         measured = measured_verdict(asked, cell, inventory)
     if measured is None:
         _refuse_unknown(cell)
+    recipe = load_recipe(cell.model, cell.task) if is_known(cell.model) else None
+    exercised = None if recipe is None else Exercised.by(cell, recipe)
     facts = _facts(cell, inventory)
     rules = load_rules()
     predicted = predict(cell, facts, rules)
@@ -49,10 +53,11 @@ def report_explanation(asked: Options, text: str) -> int:
             "predicted": predicted.to_dict(),
             "measured": measured and measured.to_dict(),
             "chain": chain.to_dict(),
+            "exercised": exercised and exercised.to_dict(),
         }
         click.echo(json_text(with_texts(answer)))
     else:
-        text = chain_text(cell, predicted, measured, chain, width=terminal_width())
+        text = chain_text(cell, predicted, measured, chain, exercised, width=terminal_width())
         click.echo(printable(text, keep="\n"))
     return 0
 
@@ -102,8 +107,17 @@ def measured_verdict(asked: Options, cell: Cell, inventory: HardwareInfo) -> Ver
     return next(said, None)
 
 
-def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain, *, width: int = WIDTH) -> str:
-    """Return the chain behind a cell's prediction as indented lines, with what was measured."""
+def chain_text(
+    cell: Cell,
+    predicted: Verdict,
+    measured: Verdict | None,
+    chain: Chain,
+    exercised: Exercised | None = None,
+    *,
+    width: int = WIDTH,
+) -> str:
+    """Return the chain behind a cell's prediction as indented lines, with what was measured, and what its suite
+    exercises."""
     said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
     if measured:
         cleared = [one for one in measured.reasons if one.code == "cleared"]
@@ -120,4 +134,5 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
     if not chain.links:
         said.append(("Rules", reason_text(predicted.reasons[0])))
     said += [("Changed by" if i == 0 else "", text) for i, text in enumerate(chain.changes)]
+    said += [] if exercised is None else exercised.lines()
     return "\n".join([cell.id, *labelled(said, width=width)])

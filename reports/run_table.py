@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwcompat.generators.compatibility.verdict import Level, is_failing, is_final
+from hwcompat.generators.compatibility.verdict import Level, Verdict, is_failing, is_final
 from hwcompat.generators.run import CellResult, JobResult
 from hwcompat.hardware.backends.factory import backend_class
 from hwcompat.hardware.command_names import as_runnable
@@ -17,17 +18,18 @@ from hwcompat.hardware.detection import targets
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
 from hwcompat.hardware.expected_targets import TargetStatus
 from hwcompat.hardware.plain_text import labelled, one_line, printable
+from hwcompat.hardware.testing.checks import call_checks
 from hwcompat.hardware.testing.progress import counted
 
 from .finding import Finding, Severity
-from .reason_text import FAULT_WORDS, explained
+from .reason_text import FAULT_WORDS, explained, reason_text
 from .suites_text import selection_texts
 from .text import listed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_HEADINGS = ("cell", "weights", "verdict", "checks", "error / tolerance", "time")
+_HEADINGS = ("cell", "weights", "verdict", "checks", "branches", "error / tolerance", "time")
 _STYLES = {Level.HIGH: "green", Level.MEDIUM: "green", Level.UNSUPPORTED: "red"}
 _OTHER_STYLE = "yellow"
 _WORKS = (Level.HIGH, Level.MEDIUM)
@@ -112,13 +114,13 @@ def _print_table(console: Console, cells: Sequence[CellResult]) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in _HEADINGS:
-        table.add_column(heading, no_wrap=heading == "cell", overflow="fold")
-    for cell in cells:
-        level = cell.verdict.level
-        words = [printable(word) for word in _row(cell)]
-        styles = ["", "", _STYLES.get(level, _OTHER_STYLE), "", "", ""]
-        table.add_row(*map(Text, words, styles))
+    rows = [[printable(word) for word in _row(cell)] for cell in cells]
+    shown = [place for place, name in enumerate(_HEADINGS) if name != "branches" or any(row[place] for row in rows)]
+    for place in shown:
+        table.add_column(_HEADINGS[place], no_wrap=_HEADINGS[place] == "cell", overflow="fold")
+    for cell, row in zip(cells, rows, strict=True):
+        style = _STYLES.get(cell.verdict.level, _OTHER_STYLE)
+        table.add_row(*(Text(row[place], style=style if _HEADINGS[place] == "verdict" else "") for place in shown))
     console.print()
     console.print(table)
     console.print()
@@ -135,7 +137,17 @@ def _row(cell: CellResult) -> tuple[str, ...]:
     counts = counted(Counter(line.outcome for line in cell.lines))
     seconds = sum(line.duration_s for line in cell.lines)
     level = f"{cell.verdict.level}{'' if _ran(cell) else ' (earlier)'}"
-    return planned.cell.id, weights, level, counts, _error(worst), f"{seconds:.1f} s"
+    return planned.cell.id, weights, level, counts, _share(cell.verdict), _error(worst), f"{seconds:.1f} s"
+
+
+def _share(verdict: Verdict) -> str:
+    """Return the share of the branches of the modeling code that the suite enters."""
+    found = (re.search(r"\((\d+ %)\)$", reason_text(one)) for one in verdict.conditions if one.code == "exercised")
+    return next((one[1] for one in found if one), "")
+
+
+def _without_share(verdict: Verdict) -> Verdict:
+    return replace(verdict, conditions=tuple(one for one in verdict.conditions if one.code != "exercised"))
 
 
 def _error(line: CheckLine | None) -> str:
@@ -222,12 +234,17 @@ def _lines_of(cause: _Cause, width: int) -> list[str]:
 
 
 def _next_command(failing: Sequence[CellResult]) -> str:
-    """Return the command that helps with the first failure: outputs that differ can be localized."""
+    """Return the command that helps with the first failure: outputs that differ can be localized, and checks of other
+    calls than the plain ones only explained."""
     emulated = failing and backend_class(failing[0].written.planned.cell.target.name).SIMULATED
-    for check, command in (("matches_reference", "localize"), ("", "fix" if emulated else "repro")):
+    helps: dict[str, Callable[[CheckLine], bool]] = {
+        "localize": lambda line: line.check_name == "matches_reference" and line.stage is Stage.COMPARE,
+        "fix" if emulated else "repro": lambda line: line.check_name not in call_checks(),
+        "explain": lambda line: True,
+    }
+    for command, fits in helps.items():
         for cell in failing:
-            failed = (line for line in cell.lines if line.outcome.is_failure)
-            if any(not check or (line.check_name == check and line.stage is Stage.COMPARE) for line in failed):
+            if any(line.outcome.is_failure and fits(line) for line in cell.lines):
                 return f"hwcompat {command} {cell.verdict.cell}"
     return ""
 
@@ -243,7 +260,7 @@ def _notes(result: JobResult) -> Iterator[tuple[str, str]]:
     for run, ids in _by_text((cell, cell.taken_from) for cell in cells).items():
         yield "Resumed", f"{listed(ids, _SHOWN)}: from run {run}"
     conditions = _by_text(
-        (cell, text) for cell in cells if not _is_failing(cell) for text in explained(cell.verdict)[1]
+        (cell, text) for cell in cells if not _is_failing(cell) for text in explained(_without_share(cell.verdict))[1]
     )
     passing = _by_text(
         (cell, text) for cell in cells if cell.verdict.level is Level.MEDIUM for text in explained(cell.verdict)[0]

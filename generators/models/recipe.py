@@ -31,11 +31,11 @@ the recorded numbers of older recipes belong to other weights, and with the fiel
 _WRITTEN_IF_SET = frozenset(
     {
         *("dimensions", "left_out", "trains_only", "without_cache", "diffusers_version"),
-        *("zero_centered", "remarks", "calls", "layout"),
+        *("zero_centered", "remarks", "calls", "layout", "branches"),
     }
 )
 """Fields that are written only if they are set."""
-_NOT_HASHED = ("zero_centered", "layout", "calls")
+_NOT_HASHED = ("zero_centered", "layout", "calls", "branches")
 _TUPLES = ("traits", "operators", "outputs", "zero_centered", "remarks")
 
 
@@ -57,7 +57,8 @@ class Recipe:
     `without_cache` means that each token is decoded from the whole text. `zero_centered` names the weights of
     normalizations to which the code adds 1, with `*` for a layer's number. `remarks` are notes about a checkpoint's
     files, such as unused weights. `calls` has the arguments of the checks that call the model in other ways, by name.
-    `layout` is a hash of the names and shapes of the parameters, on which seeded test weights depend.
+    `layout` is a hash of the names and shapes of the parameters, on which seeded test weights depend. `branches` of
+    the modeling code: how many the suite's compared passes have `entered` `of` all, and those `missing` by function.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -95,6 +96,7 @@ class Recipe:
     remarks: tuple[str, ...] = ()
     calls: Mapping[str, Any] = field(default_factory=dict)
     layout: str = ""
+    branches: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def library(self) -> str:
@@ -128,13 +130,21 @@ class Recipe:
         arguments: dict[str, Any] = {k: tuple(v) if k in _TUPLES else v for k, v in data.items()}
         return cls(**arguments)
 
+    @property
+    def exercised(self) -> str:
+        """How much of the modeling code the suite enters: `45 of 48 branches of the modeling code (94 %)`."""
+        if not self.branches:
+            return ""
+        entered, of = self.branches["entered"], self.branches["of"]
+        return f"{entered} of {of} branches of the modeling code ({100 * entered // of if of else 100} %)"
+
     def calls_in(self, precision: str) -> frozenset[str]:
         """Return the names of the `calls` that a precision has: one with `factors` needs one for it."""
         return frozenset(name for name, call in self.calls.items() if precision in call.get("factors", {precision}))
 
     @functools.cached_property
     def digest(self) -> str:
-        """The SHA-256 of the recipe without `zero_centered`, `layout` and `calls`: 64 hexadecimal digits.
+        """The SHA-256 of the recipe without `zero_centered`, `layout`, `calls` and `branches`: 64 hexadecimal digits.
 
         Other weights change the recorded numbers too, and evidence from before these fields existed used the same
         weights. Calls belong to checks of their own, which evidence from before them doesn't have.

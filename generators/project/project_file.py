@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hwcompat.generators.compatibility.verdict import Level
 from hwcompat.hardware.cell import Cell, parsed
-from hwcompat.hardware.evidence.error_types import current_name
+from hwcompat.hardware.evidence.error_types import NUMBERS_CHANGED, current_name
 from hwcompat.hardware.evidence.record import CheckLine
 from hwcompat.hardware.testing.tolerances import OwnTolerance
 
@@ -65,6 +65,7 @@ class AcceptedFailure:
     """A known failure that is accepted up to and including the day `until`.
 
     It covers one cell and one check, one error type, or both; `text` is the entry in the file, at `span`.
+    Numbers that an upgrade changed are accepted by the hashes of the new `numbers`: numbers that change again fail.
     """
 
     cell: str
@@ -75,6 +76,7 @@ class AcceptedFailure:
     text: str
     check: str = ""
     error_type: str = ""
+    numbers: tuple[str, ...] = ()
 
     def covers(self, line: CheckLine) -> bool:
         """Return whether a failure of a check on the cell's own target is the accepted one."""
@@ -84,6 +86,7 @@ class AcceptedFailure:
             and line.cell_id == self.cell
             and self.check in ("", line.check_name)
             and current_name(self.error_type) in ("", current_name(line.error_type))
+            and (line.error_type != NUMBERS_CHANGED or any(one in line.error_message for one in self.numbers))
         )
 
     @property

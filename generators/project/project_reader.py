@@ -14,6 +14,7 @@ from hwcompat.hardware import safe_read
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import PRECISIONS, Cell
 from hwcompat.hardware.errors import BrokenInput, UsageError, echo
+from hwcompat.hardware.evidence.error_types import NUMBERS_CHANGED, former_names, known_error_types
 from hwcompat.hardware.plain_text import one_line
 
 from .project_file import AcceptedFailure, CellTimeout, Expectation, Project, ProjectModel, ProjectTolerance
@@ -28,7 +29,7 @@ LEVELS = tuple(str(level) for level in Level if level is not Level.UNKNOWN)
 _LONGEST_TIMEOUT_S = 86_400
 _NAME = re.compile(r"[A-Za-z0-9][\w.@+-]{0,95}(/[\w][\w.@+-]{0,95})*", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,95}", re.ASCII)
-_ERROR_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_NUMBERS = re.compile(r"[0-9a-f]{12}")
 _LINK = re.compile(r"https?://[^\s<>\"]+")
 
 
@@ -267,8 +268,16 @@ def accepted_of(table: TomlTable, lines: list[str]) -> AcceptedFailure | None:
         )
     if check is not None:
         table.one_of("check", check, [known.name for known in all_checks()], "a check")
-    if error_type is not None and not _ERROR_TYPE.fullmatch(error_type):
-        table.problem("error_type", f"{echo(error_type)} isn't an error type, such as numerical_mismatch")
+    if error_type is not None:
+        table.one_of("error_type", error_type, [*known_error_types(), *former_names()], "an error type")
+    numbers = table.texts("numbers") or ()
+    for one in numbers:
+        if not _NUMBERS.fullmatch(one):
+            table.problem("numbers", f"{echo(one)} isn't the hash of new numbers that a failed check states")
+    if numbers and error_type != NUMBERS_CHANGED:
+        table.problem("numbers", f"numbers are for {NUMBERS_CHANGED} alone")
+    if error_type == NUMBERS_CHANGED and not numbers:
+        table.problem("", f"{NUMBERS_CHANGED} is accepted with the `numbers` that the failed checks state")
     if link is not None and not _LINK.fullmatch(link):
         table.problem("link", f"{echo(link)} isn't a link: it must be the https:// address of the issue")
     if cell is None or reason is None or link is None or until is None:
@@ -278,6 +287,7 @@ def accepted_of(table: TomlTable, lines: list[str]) -> AcceptedFailure | None:
         cell=cell,
         check=check or "",
         error_type=error_type or "",
+        numbers=tuple(numbers),
         reason=reason,
         link=link,
         until=until,

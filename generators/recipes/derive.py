@@ -24,7 +24,8 @@ from hwcompat.hardware.checkpoint_config import hash_of_config
 from hwcompat.hardware.compare import ReferenceNotFinite
 from hwcompat.hardware.errors import ModelError, echo
 from hwcompat.hardware.testing.checkpoints import open_model
-from hwcompat.hardware.testing.reference import as_reference, gradient_summary
+from hwcompat.hardware.testing.model_relations import eager_attention
+from hwcompat.hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 from hwcompat.hardware.testing.seeded_weights import BETWEEN, GAINS, fill
 from hwcompat.hardware.testing.widened_weights import copy_over
 
@@ -33,7 +34,7 @@ from .build_model import build, class_of, configured_type, filled_model, part_of
 from .config_scopes import children, overrides
 from .diffusion import tiny_arguments
 from .probe import SEED, RecipeProbe, generates, lost_gradients, probe_recipe, run_probe, skipped_checks
-from .probe_calls import plain_numbers, probe_calls
+from .probe_calls import case_of, probe_calls
 from .tiny import head_arguments, tiny_configs
 from .upgrade import AGREES, carried_over, distance_of, layout_of
 
@@ -77,8 +78,18 @@ def _recipe(model: Any, found: RecipeProbe, what: Classification, entry: TaskEnt
     )
     probed = probe_calls(measured, model)
     if "attention_agrees" in probed.failing:
-        measured = replace(measured, recorded=plain_numbers(measured, model))
+        measured = replace(measured, recorded=_plain_numbers(measured, model))
     return replace(measured, calls=probed.arguments)
+
+
+def _plain_numbers(recipe: Recipe, model: Any) -> dict[str, Any]:
+    """Return the recorded numbers of a recipe as the plain attention gives them, for a model whose default attention
+    gives others: a suite must not confirm numbers that are wrong."""
+    recorded = recipe.recorded
+    with case_of(recipe, model) as case, eager_attention(case.reference_model):
+        array = float64_outputs(case.reference_model, case.inputs)[recorded["output"]]
+    values = [float(f"{array[tuple(place)]:.10g}") for place in recorded["positions"]]
+    return {**recorded, "values": values}
 
 
 def _filled(
@@ -94,13 +105,18 @@ def _origin(model_type: str) -> str:
     """Return the source that confirms numbers recorded here: a shipped recipe of the type with the same numbers.
 
     Seeded weights depend on names alone, so the numbers of another version can be computed again. If the installed
-    modeling code gives others, or none are shipped, the origin is this installation.
+    modeling code gives others, or none are shipped, the origin is this installation; it says if a recipe of another
+    version has other parameters, since then nothing is compared.
     """
+    origin = HERE
     for recipe in shipped_recipes(model_type):
         with contextlib.suppress(Exception):  # another version's class or argument is gone, or its code raises
-            if distance_of(recipe, filled_model(recipe)) < AGREES:
+            model = filled_model(recipe)
+            if distance_of(recipe, model) < AGREES:
                 return f"agrees with the recipe for {recipe.library_version}"
-    return HERE
+            if layout_of(model) != recipe.layout:
+                origin = f"{HERE} alone (the model of {recipe.library_version} has other parameters)"
+    return origin
 
 
 def _without_effect(model: Any, found: RecipeProbe) -> list[str]:

@@ -57,6 +57,11 @@ def derive_real_widths(name: str, task: str | None) -> Recipe:
     return _recipe("real_dims.derive_real", name, task)
 
 
+def derive_settings(folder: str, task: str | None) -> Recipe:
+    """Return the recipe of a tiny model with the settings of a folder's config.json. Raise as above."""
+    return _recipe("real_dims.derive_settings", folder, task)
+
+
 def derive_given(kind: str, name: str) -> GivenRecipe:
     """Return the recipe of a user's own `module` (`package.module:factory`) or of a `graph` (its file).
 

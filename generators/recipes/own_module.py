@@ -19,7 +19,7 @@ from hwcompat.generators.models.recipe import HERE
 from hwcompat.hardware.cell import MODULE_TASK
 from hwcompat.hardware.compare import Array, ReferenceNotFinite, compare
 from hwcompat.hardware.errors import ModelError, echo
-from hwcompat.hardware.testing.model_test import use_working_directory
+from hwcompat.hardware.testing.own_module_test import use_working_directory
 from hwcompat.hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 
 from . import measurements

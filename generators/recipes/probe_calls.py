@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import functools
-import tomllib
+import contextlib
+import inspect
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hwcompat.generators.models.inputs import make_inputs
 from hwcompat.generators.models.recipe import Recipe
-from hwcompat.hardware.compare import scale_of
+from hwcompat.hardware.compare import Array, scale_of
+from hwcompat.hardware.output_masks import covering, masks_of
 from hwcompat.hardware.testing.call_checks import larger_images
 from hwcompat.hardware.testing.checks import call_checks
-from hwcompat.hardware.testing.model_relations import eager_attention, has_other_attention
+from hwcompat.hardware.testing.model_relations import has_other_attention
 from hwcompat.hardware.testing.model_test import ModelTest
 from hwcompat.hardware.testing.reference import float64_outputs
 from hwcompat.hardware.testing.widened_weights import copy_over
+
+from .call_exceptions import exceptions_of
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +32,6 @@ _BY_TOKEN = frozenset(
     {"tokens", "decoder_tokens", "positions", "places", "boxes", "token_categories", "seen", "frames", "waveform"}
 )
 _MASKS = frozenset({"mask", "heard"})
-_FILE = Path(__file__).with_name("call_exceptions.toml")
 _ALWAYS = ("batch_invariance", "attention_agrees", "causality")
 _DECODING = ("static_cache", "beam_search")
 _LARGE = 2**27
@@ -42,6 +44,12 @@ _VALUES = ("tokens", "features", "pixels", "frames", "waveform", "patches")
 """Kinds of inputs that have values, or embeddings of tokens."""
 _FACTORS = (10000.0, 1000.0, 100.0, 10.0)
 """Factors for large values, of which the largest that holds is used."""
+_DEFAULTS = {
+    **{"position_ids": (0, 1, 2), "decoder_position_ids": (0, 1, 2), "token_type_ids": (0, 1)},
+    **{"attention_mask": (1,), "decoder_attention_mask": (1,), "encoder_outputs": (0,)},
+}
+"""Arguments with what models choose for them: the first position (some count from the
+padding token), or the number for each token."""
 _PLACES = 4
 
 
@@ -93,7 +101,7 @@ def probe_calls(recipe: Recipe, model: torch.nn.Module, *, checks: Collection[st
     refused: dict[str, str] = {}
     asked = frozenset(checks or (_ALWAYS if recipe.parameters > _LARGE else call_checks()))
     asked -= {one.check for one in exceptions_of(recipe.model_type, recipe.task)}
-    with _case(recipe, model) as case:
+    with case_of(recipe, model) as case:
         for one in _tries(recipe, model, case, asked):
             if one.check in found or one.check not in asked:
                 continue
@@ -114,17 +122,8 @@ def probe_calls(recipe: Recipe, model: torch.nn.Module, *, checks: Collection[st
     return ProbedCalls(arguments={**first, **found}, failing=failing, refused=refused)
 
 
-def plain_numbers(recipe: Recipe, model: torch.nn.Module) -> dict[str, Any]:
-    """Return the recorded numbers of a recipe as the plain attention gives them, for a model whose default attention
-    gives others: a suite must not confirm numbers that are wrong."""
-    recorded = recipe.recorded
-    with _case(recipe, model) as case, eager_attention(case.reference_model):
-        array = float64_outputs(case.reference_model, case.inputs)[recorded["output"]]
-    values = [float(f"{array[tuple(place)]:.10g}") for place in recorded["positions"]]
-    return {**recorded, "values": values}
-
-
-def _case(recipe: Recipe, model: torch.nn.Module, precision: str = "float32") -> ModelTest:
+def case_of(recipe: Recipe, model: torch.nn.Module, precision: str = "float32") -> ModelTest:
+    """Return the test of a model with its weights on the CPU, with the inputs of a recipe."""
     return ModelTest(
         f"{recipe.model_type}/{recipe.task}/cpu/{precision}",
         lambda: copy_over(model),
@@ -137,28 +136,6 @@ def _case(recipe: Recipe, model: torch.nn.Module, precision: str = "float32") ->
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallException:
-    """Types that a check doesn't apply to, because their mathematics doesn't have the relation."""
-
-    types: tuple[str, ...]
-    check: str
-    reason: str
-
-
-@functools.cache
-def call_exceptions() -> tuple[CallException, ...]:
-    """Return the entries of `call_exceptions.toml`."""
-    entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["exception"]
-    return tuple(CallException(**{**one, "types": tuple(one["types"])}) for one in entries)
-
-
-def exceptions_of(model_type: str, task: str) -> tuple[CallException, ...]:
-    """Return the entries of a type, or of one of its tasks (`type@task`)."""
-    names = {model_type, f"{model_type}@{task}"}
-    return tuple(one for one in call_exceptions() if names & set(one.types))
-
-
 def _tries(recipe: Recipe, model: torch.nn.Module, case: ModelTest, asked: frozenset[str]) -> Iterator[Try]:
     """Yield the tries of the groups that have a check that is `asked`: a group tries calls before it yields them."""
     decodes = recipe.generate != "none"
@@ -168,8 +145,9 @@ def _tries(recipe: Recipe, model: torch.nn.Module, case: ModelTest, asked: froze
             {"inputs_embeds", "token_types", "loss", "hidden_states", "logits_to_keep"},
             lambda: _of_arguments(recipe, case),
         ),
+        ({"given_defaults"}, lambda: _of_given(recipe, case)),
         ({"large_values"}, lambda: _of_large_values(recipe, model, case)),
-        ({"causality", "cached_steps"} if decodes else set(), lambda: _of_text(recipe, case)),
+        ({"causality", "cached_steps"} if decodes else set(), lambda: _of_text(recipe, model, case)),
         ({"static_cache", "beam_search"} if decodes else set(), lambda: _of_decoding(case)),
         ({"dropout", "gradient_checkpointing"}, lambda: _of_training(case)),
         ({"image_size"}, lambda: _of_images(recipe, case)),
@@ -183,11 +161,12 @@ def _tries(recipe: Recipe, model: torch.nn.Module, case: ModelTest, asked: froze
 def _of_training(case: ModelTest) -> Iterator[Try]:
     """Yield the checks of training."""
     inputs = case.inputs
-    try:
-        unused = {"unused": case.unused_dropout(inputs)}
-    except Exception:  # a model that trains with labels only
-        unused = {}
-    yield Try(check="dropout", arguments=unused, measure=partial(case.dropout_error, inputs))
+    arguments: dict[str, Any] = {}
+    with contextlib.suppress(Exception):  # a model that trains with labels only
+        arguments["unused"] = case.unused_dropout(inputs)
+    if _agrees(case, partial(case.training_error, inputs)):
+        arguments["trains_alike"] = True
+    yield Try(check="dropout", arguments=arguments, measure=partial(case.dropout_error, inputs))
     yield Try(check="gradient_checkpointing", measure=partial(case.checkpointing_error, inputs))
 
 
@@ -202,14 +181,17 @@ def _of_rows(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     unpadded, masks, positions = unpadded_by(recipe.inputs), _named(recipe, *_MASKS), _named(recipe, "positions")
     places = _named(recipe, "places_of_cells")
 
-    def alone(**how: Any) -> float:
-        return max(case.alone_error(case.inputs, row, batch=len(lengths), **how) for row in range(len(lengths)))
+    def alone(batch: Sequence[int], **how: Any) -> float:
+        inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], batch)
+        return max(case.alone_error(inputs, row, batch=len(batch), **how) for row in range(len(batch)))
 
     bare = [*masks, *positions]
     forms: list[tuple[dict[str, str], list[str]]] = [(unpadded, bare), (unpadded, positions), ({}, [])]
     for how, without in forms:
         arguments: dict[str, Any] = {"unpadded": how, "without": without, **({"shared": places} if places else {})}
-        yield Try(check="batch_invariance", arguments=arguments, measure=partial(alone, **arguments))
+        for batch in ([*lengths, lengths[0]], lengths):
+            found = {"lengths": list(batch), **arguments}
+            yield Try(check="batch_invariance", arguments=found, measure=partial(alone, batch, **arguments))
     if "input_ids" in unpadded:
         padded = partial(case.padding_error, case.inputs, unpadded=unpadded, without=positions)
         sides = [side for side in ("left", "right") if _agrees(case, partial(padded, side))]
@@ -220,26 +202,25 @@ def _of_rows(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
         arguments = {"without": without}
         if has_other_attention(case.reference_model):
             measure = partial(case.attention_error, whole, **arguments)
-            yield Try(check="attention_agrees", arguments=arguments, measure=measure)
-        yield Try(check="attentions", arguments=arguments, measure=partial(case.attentions_error, whole, **arguments))
+            also = {"padded": True} if _agrees(case, partial(case.attention_error, case.inputs)) else {}
+            yield Try(check="attention_agrees", arguments={**arguments, **also}, measure=measure)
+        for more in ({}, {"sums_alone": True}):
+            found = {**arguments, **more}
+            yield Try(check="attentions", arguments=found, measure=partial(case.attentions_error, whole, **found))
 
 
 def _agrees(case: ModelTest, error: Callable[[], float]) -> bool:
     """Return whether a call is possible and gives the same."""
-    try:
-        return error() <= case.tolerance
-    except Exception:  # whatever the model raises
-        return False
-    finally:
-        case.take_measurement()
+    found = _error_of(case, error)
+    return found is not None and found <= case.tolerance
 
 
-def _has_effect(case: ModelTest, effect: Callable[[], float]) -> bool:
-    """Return whether a call is possible and its `effect` is larger than rounding."""
+def _error_of(case: ModelTest, error: Callable[[], float]) -> float | None:
+    """Return the error of a call, None if the model raises."""
     try:
-        return effect() > 2 * case.tolerance
+        return error()
     except Exception:  # whatever the model raises
-        return False
+        return None
     finally:
         case.take_measurement()
 
@@ -249,38 +230,83 @@ def _of_arguments(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     inputs = case.inputs
     yield Try(check="inputs_embeds", measure=partial(case.embeddings_error, inputs))
     has_default = "token_type_ids" not in inputs and "input_ids" in inputs
-    if has_default and _has_effect(case, partial(case.token_types_effect, inputs)):
+    effect = _error_of(case, partial(case.token_types_effect, inputs)) if has_default else None
+    if effect is not None and effect > 2 * case.tolerance:
         is_default = _agrees(case, partial(case.default_type_error, inputs))
         measure = partial(case.token_types_error, inputs)
         yield Try(check="token_types", arguments={"default": is_default}, measure=measure)
 
-    def loss(kind: str, **more: bool) -> float:
-        plain = case.loss_error(inputs, kind)
-        return max(plain, case.loss_error(inputs, kind, **more)) if more else plain
+    def loss(kind: str, gradients: bool, **more: bool) -> float:
+        found: float = max(case.loss_error(inputs, kind), case.loss_error(inputs, kind, **more))
+        return max(found, case.loss_gradient_error(inputs, kind)) if gradients else found
 
     kinds: list[dict[str, Any]] = [{"kind": "next", "counted": True}, {"kind": "next"}]
     kinds += [{"kind": "same", "labels_alone": True}] if "decoder_input_ids" in inputs else []
-    for arguments in (*kinds, {"kind": "same"}, {"kind": "row"}):
-        yield Try(check="loss", arguments=arguments, measure=partial(loss, **arguments))
+    # A loss of other labels may have nearly the same value, but not its gradients. Noise in training isn't the same.
+    for gradients in (True, False) if _agrees(case, partial(case.training_error, inputs)) else (False,):
+        for arguments in (*kinds, {"kind": "same"}, {"kind": "row"}):
+            found = {**arguments, "gradients": gradients}
+            yield Try(check="loss", arguments=found, measure=partial(loss, **found))
     yield Try(check="hidden_states", measure=partial(case.hidden_states_error, inputs))
     yield Try(check="logits_to_keep", measure=partial(case.kept_logits_error, inputs))
 
 
-def _of_text(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
+def _of_given(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
+    """Yield the check of arguments that the plain call leaves to the model, or that its inputs without padding do."""
+    lengths, without = recipe.recorded["lengths"], _named(recipe, *_MASKS, "positions")
+    whole = make_inputs(recipe.inputs, recipe.recorded["seed"], [max(lengths)] * len(lengths))
+    taken = inspect.signature(case.reference_model.forward).parameters
+    padding = getattr(case.reference_model.config, "pad_token_id", None) or 0
+    found: dict[str, int] = {}
+    for name, values in _DEFAULTS.items():
+        if name in taken and (name in without or name not in recipe.inputs):
+            error = partial(case.given_error, whole, name, without=without)
+            more = (padding + 1,) if "position" in name else ()
+            held = (one for one in (*values, *more) if _agrees(case, partial(error, one)))
+            found.update((name, one) for one in itertools.islice(held, 1))
+    if found:
+        yield Try(check="given_defaults", arguments={"given": found, "without": without}, measure=lambda: 0.0)
+
+
+def _of_text(recipe: Recipe, model: torch.nn.Module, case: ModelTest) -> Iterator[Try]:
     """Yield the checks of models that decode text."""
     specs, lengths = recipe.inputs, recipe.recorded["lengths"]
     is_pair = recipe.generate == "seq2seq" and "decoder_input_ids" in specs
     tokens = "decoder_input_ids" if is_pair else "input_ids"
     if tokens in specs:
-        whole = make_inputs(specs, recipe.recorded["seed"], [max(lengths)] * len(lengths))
-        later = {"start": case.inputs[tokens].shape[1] // 2, "limit": specs[tokens]["high"]}
+        limit = specs[tokens]["high"]
 
-        def later_tokens() -> float:
-            return max(case.causality_error(one, tokens, **later) for one in (case.inputs, whole))
+        def later_tokens(longer: Sequence[Sequence[int]]) -> float:
+            batches = [lengths, [max(lengths)] * len(lengths), *longer]
+            every = [make_inputs(specs, recipe.recorded["seed"], one) for one in batches]
+            return max(case.causality_error(one, tokens, limit=limit) for one in every)
 
-        yield Try(check="causality", arguments={"tokens": tokens, **later}, measure=later_tokens)
+        def in_parts(batch: Sequence[int]) -> float:
+            inputs = make_inputs(specs, recipe.recorded["seed"], batch)
+            return case.cached_steps_error(inputs, tokens, without=parts["without"])
+
         parts: dict[str, Any] = {"tokens": tokens, "without": _named(recipe, *_MASKS, "positions")}
-        yield Try(check="cached_steps", arguments=parts, measure=partial(case.cached_steps_error, whole, **parts))
+        long = _long_batch(recipe, model)
+        for longer in ([long], []) if long else ([],):
+            arguments = {"tokens": tokens, "limit": limit, "longer": longer}
+            yield Try(check="causality", arguments=arguments, measure=partial(later_tokens, longer))
+        for batch in filter(None, (long, [max(lengths)] * len(lengths))):
+            arguments = {"lengths": batch, **parts}
+            yield Try(check="cached_steps", arguments=arguments, measure=partial(in_parts, batch))
+
+
+def _long_batch(recipe: Recipe, model: torch.nn.Module) -> list[int]:
+    """Return the lengths of a batch of long texts, empty if the model has none, or computes something else after one:
+    some make a new table of positions, which isn't that of the test weights."""
+    specs, seed, lengths = recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"]
+    for length in _LONG if _is_text(recipe) else ():
+        batch = [length] * len(lengths)
+        with case_of(recipe, model) as case, contextlib.suppress(Exception):  # it has fewer positions
+            exact, output = case.reference_model, recipe.recorded["output"]
+            before = float64_outputs(exact, case.inputs)[output]
+            float64_outputs(exact, make_inputs(specs, seed, batch))
+            return batch if np.allclose(float64_outputs(exact, case.inputs)[output], before) else []
+    return []
 
 
 def _of_decoding(case: ModelTest) -> Iterator[Try]:
@@ -298,12 +324,38 @@ def _of_long_text(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
         inputs = make_inputs(specs, recipe.recorded["seed"], rows)
         return case.error(case.run(inputs), case.reference(inputs))
 
-    is_text = {spec["kind"] for spec in specs.values()} <= {"tokens", "decoder_tokens", "mask", "positions"}
-    for length in _LONG if is_text else ():
+    for length in _LONG if _is_text(recipe) else ():
         rows = [length, *[length * one // max(lengths) for one in lengths[1:]]]
         near = [[one + 1, *[one - 1] * (len(lengths) - 1)] for one in _SIZES if one + 1 < length]
         sizes = [one for one in near if _agrees(case, partial(text_error, one))]
-        yield Try(check="long_text", arguments={"lengths": rows, "sizes": sizes}, measure=partial(text_error, rows))
+        found: dict[str, Any] = {"lengths": rows, "sizes": sizes}
+        with contextlib.suppress(Exception):  # the check itself says why it can't run
+            whole = make_inputs(specs, recipe.recorded["seed"], rows)
+            output = recipe.recorded["output"]
+            found |= places_of(recipe, output, float64_outputs(case.reference_model, whole)[output], whole)
+        yield Try(check="long_text", arguments=found, measure=partial(text_error, rows))
+
+
+def _is_text(recipe: Recipe) -> bool:
+    kinds = {spec["kind"] for spec in recipe.inputs.values()}
+    return kinds <= {"tokens", "decoder_tokens", "mask", "positions"}
+
+
+def places_of(recipe: Recipe, output: str, array: Array, inputs: Mapping[str, Array]) -> dict[str, Any]:
+    """Return a few elements of an output, none in padding, as arguments of a check that compares them."""
+    random = np.random.default_rng(recipe.recorded["seed"])
+    counted = np.isfinite(array)
+    mask = masks_of(recipe.masked_by, inputs).get(output)
+    if mask is not None:
+        keep = covering(mask, array)
+        counted &= keep.reshape(*keep.shape, *[1] * (array.ndim - keep.ndim))
+    found = random.choice(np.flatnonzero(counted), _PLACES)
+    places = [tuple(int(one) for one in np.unravel_index(place, array.shape)) for place in found]
+    return {
+        "positions": [list(place) for place in places],
+        "values": [float(f"{array[place]:.10g}") for place in places],
+        "scale": float(f"{scale_of(array):.6g}"),
+    }
 
 
 def _of_large_values(recipe: Recipe, model: torch.nn.Module, case: ModelTest) -> Iterator[Try]:
@@ -317,7 +369,7 @@ def _of_large_values(recipe: Recipe, model: torch.nn.Module, case: ModelTest) ->
 
         return next((one for one in _FACTORS if _agrees(within, partial(enlarged_error, one))), 0.0)
 
-    with _case(recipe, model, "bfloat16") as bfloat16, _case(recipe, model, "float16") as float16:
+    with case_of(recipe, model, "bfloat16") as bfloat16, case_of(recipe, model, "float16") as float16:
         for name in _named(recipe, *_VALUES):
             if factor := largest(case, name):
                 found = {"float32": factor, "bfloat16": largest(bfloat16, name), "float16": largest(float16, name)}
@@ -339,18 +391,10 @@ def _of_images(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
         array = float64_outputs(case.reference_model, larger, **more)[output]
     except Exception:  # a model for images of one size
         return
-    random = np.random.default_rng(recipe.recorded["seed"])
-    places = [tuple(int(random.integers(0, size)) for size in array.shape) for _ in range(_PLACES)]
-    recorded = {place: float(f"{array[place]:.10g}") for place in places}
-    scale = float(f"{scale_of(array):.6g}")
+    numbers = places_of(recipe, output, array, larger)
+    recorded = dict(zip(map(tuple, numbers["positions"]), numbers["values"], strict=True))
     yield Try(
         check="image_size",
-        arguments={
-            "images": names[0],
-            "output": output,
-            "positions": [list(place) for place in recorded],
-            "values": list(recorded.values()),
-            "scale": scale,
-        },
-        measure=lambda: case.image_size_error(case.inputs, names[0], output, recorded, scale),
+        arguments={"images": names[0], "output": output, **numbers},
+        measure=lambda: case.image_size_error(case.inputs, names[0], output, recorded, numbers["scale"]),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -29,7 +30,7 @@ from hwcompat.hardware.inventory.system.main_memory import free_bytes
 from . import tiny
 from .build_model import build, class_of, line_of
 from .config_division import Division
-from .config_scopes import arguments_of, children, default_of, overridden, overrides, role_of
+from .config_scopes import arguments_of, children, default_of, overridden, overrides, role_of, roles
 from .derive import best_recipe, task_class
 from .input_specs import input_specs
 from .operator_calls import OperatorCall, call_recorder
@@ -42,6 +43,8 @@ _SHOWN = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary", "posit
 
 _LABELS = ("id2label", "label2id")
 _LEFT_OUT = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "model_type", *_LABELS)
+_POSITIONS = 8
+"""Positions that a model was first trained with, before its rotary positions were scaled: fewer than inputs have."""
 _SEED = 0
 _MASKS = ("mask", "padded", "heard", "shown", "ones")
 _OF_FAKES = "prim."
@@ -70,6 +73,36 @@ def derive_real(name: str, task: str | None = None) -> Recipe:
         why=refused,
         fix="Leave --dims real out, or run it on a machine with more memory.",
     )
+
+
+def derive_settings(folder: str, task: str | None = None) -> Recipe:
+    """Return the recipe of a tiny model with the settings of a folder's config.json: all but its sizes. Raise as
+    `derive_real` does."""
+    what, chosen, config, whose = start(folder, task)
+    configs = tiny.tiny_configs(what.model_type, load_catalog(), chosen.task, given=config)
+    known = {*arguments_of(config), *_LEFT_OUT, *config.attribute_map, *itertools.chain(*roles()["config"].values())}
+    # Modeling code reads settings that a configuration doesn't declare, such as `position_buckets` of DeBERTa.
+    others = {name: value for name, value in read_checkpoint(Path(folder)).config.items() if name not in known}
+    plain = {name: value for name, value in others.items() if isinstance(value, bool | int | float | str)}
+    made = (plain | {name: value for name, value in one.items() if name not in _LEFT_OUT} for one in configs)
+    recipe = best_recipe(what, chosen, map(_resized, made), f"tiny {what.model_type} with the settings{whose}")
+    return replace(recipe, dimensions=f"tiny model with the settings{whose}")
+
+
+def _resized(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments whose lists of rotary factors have as many entries as a head rotates pairs, and whose original
+    number of positions is shorter than the inputs."""
+    rope = arguments.get("rope_parameters")
+    if isinstance(rope, Mapping) and "original_max_position_embeddings" in rope:
+        rope = {**rope, "original_max_position_embeddings": _POSITIONS}
+    for name in ("short_factor", "long_factor"):
+        if isinstance(rope, Mapping) and isinstance(rope.get(name), list):
+            heads = arguments.get("num_attention_heads", 1)
+            width = arguments.get("head_dim") or arguments.get("hidden_size", heads) // heads
+            pairs = int(width * rope.get("partial_rotary_factor", 1.0)) // 2
+            places = [place * len(rope[name]) // pairs for place in range(pairs)]
+            rope = {**rope, name: [rope[name][place] for place in places]}
+    return arguments if rope is None else {**arguments, "rope_parameters": rope}
 
 
 def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, str]:

@@ -226,9 +226,11 @@ def tiny_configs(
     task: str = "",
     *,
     divisions: Callable[[Any], Sequence[Division]] = divisions_of,
+    given: Any = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield constructor arguments of small configurations of `model_type`, the smallest first; `task` selects its
-    entry in overrides, `divisions` the divisions of a whole configuration.
+    entry in overrides, `divisions` the divisions of a whole configuration. `given` is a configuration to make small
+    instead of the type's defaults: its settings stay.
 
     Arguments are JSON values that differ from the defaults; nested dicts are sub-configurations. The same follow with
     the padding token, if a table of positions can count from it; only the constructor shows which models need that.
@@ -246,7 +248,8 @@ def tiny_configs(
             }
             yield overridden(composed, changes, None)
         return
-    config = _defaults(model_type, catalog)
+    config = _defaults(model_type, catalog) if given is None else given
+    default = config if given is None else default_of(given)
     known: list[int | str] = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
     known += sorted({name for scope in tree(config) for name in unset_places(scope)})
     top = min([VOCABULARY, *(size for scope in tree(config) for size in numbers(role_of(scope, "vocabulary")))])
@@ -255,7 +258,7 @@ def tiny_configs(
     seen: list[dict[str, Any]] = []
     for tokens in [high, high | low] if low else [high]:
         for division in divisions(config):
-            arguments = overridden(_arguments(config, config, division, tokens), changes, config)
+            arguments = overridden(_arguments(config, default, division, tokens), changes, config)
             if arguments not in seen:
                 seen.append(arguments)
                 yield dict(json.loads(json.dumps(arguments)))

@@ -79,5 +79,6 @@ def carried_over(shipped: Recipe, what: Classification, chosen: TaskClass) -> Re
         architecture=what.architecture,
         traits=what.traits,
         operators=operators,
+        branches={},  # of the other version's code
         recorded={**shipped.recorded, "origin": f"{KEPT}{shipped.library_version}"},
     )

@@ -219,13 +219,13 @@ def _imports(recipe: Recipe) -> str:
 
 def command_for(cell: Cell, *, model: str | None = None, config: str = "", dims: str = "") -> str:
     """Return the command that makes a suite again. `model` is the name that the user passed if it isn't the cell's
-    model, `config` the project file if it affects the suite's text, and `dims` the dimensions if they aren't tiny."""
+    model, `config` the project file if it affects the suite's text, and `dims` what a configuration gives: `real` for
+    its widths, `tiny` for its settings alone."""
     words = [PROGRAM, "generate", *(["--config", config] if config else [])]
     words += ["--model", model or cell.model, "--device", str(cell.target)]
     if cell.precision != "float32":
         words += ["--precision", cell.precision]
-    if dims:
-        words += ["--dims", dims]
+    words += {"real": ["--dims", "real"], "tiny": ["--allow-tiny"]}.get(dims, [])
     return shlex.join(words)
 
 
@@ -241,7 +241,8 @@ def _weights_line(recipe: Recipe) -> str:
         return f"checkpoint: {recipe.parameters:,} parameters, identified by their hash"
     if recipe.subject == "config":
         return f"config: {recipe.parameters:,} parameters, {recipe.dimensions}; seeded random weights, no download"
-    return f"tiny: {recipe.parameters:,} parameters, seeded random weights, no download"
+    settings = f", {recipe.dimensions}" if recipe.dimensions else ""
+    return f"tiny: {recipe.parameters:,} parameters{settings}, seeded random weights, no download"
 
 
 def _given_weights(recipe: GivenRecipe) -> str:
@@ -286,22 +287,31 @@ def render(
         in_recipe=recipe.calls_in(cell.precision),
         precision=cell.precision,
     )
+    is_counted = cell.precision == "float32" and "calls" in backend_class(cell.target.name).CAN
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     draws = other_draws(recipe.recorded["lengths"])
-    dims = "real" if recipe.dimensions else ""
+    dims = "real" if recipe.dimensions.startswith("real") else "tiny" if recipe.dimensions else ""
     values = {
         **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=_named(recipe, cell), dims=dims),
         "subject": recipe.subject,
         "hub_id": hub_id,
         "weights_line": _weights_line(recipe),
-        "recipe_digest": recipe.digest if recipe.subject == "tiny" else "",  # no other recipe is stored
+        "recipe_digest": recipe.digest if recipe.subject == "tiny" and not dims else "",  # no other is stored
         "imports": _imports(recipe),
-        "recorded_here": recipe.recorded["origin"] == HERE,
+        "recorded_here": recipe.recorded["origin"].startswith(HERE),
         "recorded_with": _other_version(recipe),
         "lengths": tuple(recipe.recorded["lengths"]),
         "whole": tuple([max(recipe.recorded["lengths"])] * len(recipe.recorded["lengths"])),
-        "recorded_larger": _recorded(recipe.calls.get("image_size", {})),
+        "variants": [
+            {name: value for name, value in one.items() if name not in ("positions", "values")}
+            | {"recorded": _recorded(one)}
+            for one in recipe.calls.get("variants", {}).get("configs", ())
+            if any(check.name == "variants" for check in checks)
+        ],
+        # Counted with the calls of the CPU in float32, which other suites lack.
+        "exercised": recipe.exercised if is_counted else "",
+        "recorded_of": {name: _recorded(call) for name, call in recipe.calls.items()},
         "uses_mask": uses_mask,
         "other_draws": draws if uses_mask else draws[:-1],
         "places": placeholders(recipe.inputs),

@@ -41,9 +41,15 @@ def loss_gradients(
     `masked_by` names the mask of each output, if it has one. `training` selects the mode, for a model that has
     gradients in no other.
     """
+    return gradients_of(model, lambda: _loss(model, tensors, masked_by), training=training)
+
+
+def gradients_of(model: torch.nn.Module, loss: Callable[[], torch.Tensor], *, training: bool) -> dict[str, Array]:
+    """Return the gradients of what `loss` computes, as `loss_gradients` does."""
     forget_passes(model)
     model.train(training)
-    _loss(model, tensors, masked_by).backward()
+    model.zero_grad(set_to_none=True)
+    loss().backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
     forget_passes(model)
@@ -53,7 +59,6 @@ def loss_gradients(
 def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by: Mapping[str, str]) -> torch.Tensor:
     import torch
 
-    model.zero_grad(set_to_none=True)
     numbers = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if not tensor.is_floating_point()}
     masks = masks_of(masked_by, numbers)
     total: Any = 0.0

@@ -11,6 +11,9 @@ from typing import Any
 
 FILE = Path(__file__).with_name("error_types.toml")
 
+NUMBERS_CHANGED = "upgrade_changed_numbers"
+"""The error type of recorded numbers that the installed version of the library doesn't compute."""
+
 
 @functools.cache
 def _data() -> Mapping[str, Any]:
@@ -36,6 +39,11 @@ def _by_exception() -> Mapping[str, str]:
 def type_of_exception(error: BaseException) -> str:
     """Return the error type of an exception's class or of one of its base classes, or an empty text."""
     return next((_by_exception()[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in _by_exception()), "")
+
+
+def former_names() -> tuple[str, ...]:
+    """Return the names that error types had before."""
+    return tuple(_data()["alias"])
 
 
 def current_name(name: str) -> str:

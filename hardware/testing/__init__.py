@@ -9,17 +9,19 @@ if TYPE_CHECKING:
     from .graph_files import GraphTest as GraphTest
     from .graph_files import graph_file as graph_file
     from .model_test import ModelTest as ModelTest
-    from .model_test import OwnModuleTest as OwnModuleTest
-    from .model_test import use_working_directory as use_working_directory
+    from .own_module_test import OwnModuleTest as OwnModuleTest
+    from .own_module_test import use_working_directory as use_working_directory
+    from .variants import with_changes as with_changes
 
 _WHERE = {
     "GraphTest": "graph_files",
     "ModelTest": "model_test",
-    "OwnModuleTest": "model_test",
+    "OwnModuleTest": "own_module_test",
     "checkpoint_folder": "checkpoints",
     "graph_file": "graph_files",
     "load_checkpoint": "checkpoints",
-    "use_working_directory": "model_test",
+    "use_working_directory": "own_module_test",
+    "with_changes": "variants",
 }
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._torch import TorchRunnable, loss_gradients
 from ..backends.base import STEPS, Generation
-from ..compare import Array, Comparison, compare, compare_gradients, is_whole, not_finite, scale_of
+from ..compare import Array, compare, is_whole, not_finite, scale_of
 from ..evidence.record import Stage
 from ..model.calls import to_arrays, to_tensors, without_cache
 from ..model.greedy_decoding import greedy, loop_of
@@ -19,12 +18,12 @@ from ..model.outputs import nested, results
 from ..output_masks import covering
 from . import reference
 from .capability_checks import replay_inputs
-from .dropout import buffers_kept, dropout, seeded
 from .losses import NOT_COUNTED, cross_entropy, labels_for, log_softmax, shifted_right
-from .measurement import NotApplicable, Outputs, absolute_error, comparison_of
-from .model_relations import ModelRelations, eager_attention
+from .measurement import Outputs, comparison_of, recorded_comparison
+from .model_relations import eager_attention
 from .module_states import layer_states
 from .row_of_batch import repadded, row_alone, share_of_row
+from .training_checks import TrainingChecks
 
 if TYPE_CHECKING:
     import torch
@@ -39,11 +38,13 @@ _PLAIN_SCORES = {
     **{"length_penalty": 1.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "diversity_penalty": 0.0},
 }
 """Settings of decoding with which a score is a sum of log probabilities; a checkpoint may have others."""
+_EQUAL = 1e-6
+"""A difference of attention weights, which sum to 1, that rounding explains."""
 _COUNTED = 7
 """A number of labels other than that of the text."""
 
 
-class CallChecks(ModelRelations):
+class CallChecks(TrainingChecks):
     """The part of `ModelTest` that calls the model on the target as users do beside the plain forward pass."""
 
     def padding_error(
@@ -62,13 +63,14 @@ class CallChecks(ModelRelations):
         batch = len(inputs["input_ids"])
         given = repadded(inputs, side, fill, unpadded=unpadded, without=without)
         got = self.run(given)
-        worst = self._padding_error(got, self.reference(given))
+        whole = self.reference(given)
+        worst = self._padding_error(got, whole)
         for row in range(batch):
             masks = {*unpadded.values()} | set(without)
             want = self.reference(row_alone(inputs, row, batch, unpadded=unpadded, without=masks))
             part = share_of_row(got.arrays, got.masks, row, batch, want.arrays)
             kept = {name: want.arrays[name] for name in self.required}
-            worst = max(worst, self.measured.keep(self._compared(part, kept)))
+            worst = max(worst, self.measured.keep(self._compared(part, kept, scales=whole.own_scales)))
         return worst
 
     def _padding_error(self, got: Outputs, want: Outputs) -> float:
@@ -88,12 +90,6 @@ class CallChecks(ModelRelations):
             tensors = to_tensors(inputs, runnable.device, runnable.dtype)
             return runnable.model(**nested(tensors), **{**without_cache(runnable.model), **more})
 
-    def _torch_runnable(self) -> TorchRunnable:
-        runnable = self.runnable
-        if not isinstance(runnable, TorchRunnable):
-            raise NotApplicable(f"{self.actual_target} runs a graph, which has one call")
-        return runnable
-
     def embeddings_error(self, inputs: Mapping[str, Array]) -> float:
         """Return the error of the outputs if the embeddings of the tokens are given instead of the tokens."""
         model = self._torch_runnable().model
@@ -105,6 +101,33 @@ class CallChecks(ModelRelations):
         want = self.reference({**inputs, "input_ids": tokens})
         kept = {name: want.arrays[name] for name in self.required}
         return self.measured.keep(self._compared(got, kept, want.masks))
+
+    def given_error(
+        self, inputs: Mapping[str, Array], name: str, value: int, *, without: Collection[str] = ()
+    ) -> float:
+        """Return the error of the outputs, without some inputs, if an argument is given as the model would choose it:
+        positions counted from `value`, the `encoder_outputs` instead of their inputs, or an entry of `value` for each
+        token."""
+        import torch
+
+        model: Any = self._torch_runnable().model
+        given = {other: one for other, one in inputs.items() if other not in without}
+        want = self.reference(given)
+        more: dict[str, Any]
+        if name == "encoder_outputs":
+            encoder = model.get_encoder()
+            taken = inspect.signature(encoder.forward).parameters
+            read = {other: self._on_device(one) for other, one in given.items() if other in taken}
+            with self._at(Stage.RUN), torch.no_grad():
+                more = {name: encoder(**read)}
+            given = {other: one for other, one in given.items() if other not in taken or other.endswith("mask")}
+        else:
+            tokens = given["decoder_input_ids" if name.startswith("decoder_") else "input_ids"]
+            counted = np.arange(tokens.shape[1])[None].repeat(len(tokens), axis=0)
+            more = {name: self._on_device(value + (counted if "position" in name else 0 * counted))}
+        got = to_arrays(results(self._call(given, **more)))
+        kept = {other: want.arrays[other] for other in self.required}
+        return self.measured.keep(self._compared(got, kept))
 
     def enlarged(self, inputs: Mapping[str, Array], name: str, factor: float) -> dict[str, Array]:
         """Return inputs with the values of one multiplied, or with the multiplied embeddings of its tokens, in the
@@ -127,8 +150,9 @@ class CallChecks(ModelRelations):
         return self.measured.keep(self._compared(self._of_type(inputs, 0), want.arrays, want.masks))
 
     def token_types_effect(self, inputs: Mapping[str, Array]) -> float:
-        """Return how far the outputs for tokens of type 1 are from those for type 0."""
-        return self._compared(self._of_type(inputs, 1), self._of_type(inputs, 0)).max_rel_error
+        """Return how far the outputs for tokens of type 1 are from float64's for type 0."""
+        zeros = self.reference({**inputs, "token_type_ids": np.zeros_like(inputs["input_ids"])})
+        return self._compared(self._of_type(inputs, 1), zeros.arrays, zeros.masks).max_rel_error
 
     def _of_type(self, inputs: Mapping[str, Array], kind: int) -> dict[str, Array]:
         types = np.full_like(inputs["input_ids"], kind)
@@ -149,16 +173,10 @@ class CallChecks(ModelRelations):
         got = to_arrays(results(self._call(larger, **more)))[output]
         want = reference.float64_outputs(self.reference_model, larger, **more)[output]
         error = max(
-            self.measured.keep(self._recorded(got, recorded, scale, output)),
+            self.measured.keep(recorded_comparison(got, recorded, scale, output)),
             self.measured.keep(self._compared({output: got}, {output: want})),
         )
-        return self._unless_changed(error, lambda: self._recorded(want, recorded, scale, output))
-
-    def _recorded(
-        self, array: Array, recorded: Mapping[tuple[int, ...], float], scale: float, output: str
-    ) -> Comparison:
-        errors = (absolute_error(array[position], value) for position, value in recorded.items())
-        return comparison_of(max(errors, default=0.0), scale, output)
+        return self._unless_changed(error, lambda: want, recorded, scale, output)
 
     def arguments_for_sizes(self) -> dict[str, Any]:
         parameters = inspect.signature(self._torch_runnable().model.forward).parameters
@@ -188,10 +206,6 @@ class CallChecks(ModelRelations):
         got = self._call(inputs, labels=self._on_device(labels), **more)
         return self.measured.keep(self._compared(to_arrays({"loss": got["loss"]}), {"loss": np.array(value)}))
 
-    def _on_device(self, array: Array) -> torch.Tensor:
-        runnable = self._torch_runnable()
-        return to_tensors({"": array}, runnable.device, runnable.dtype)[""]
-
     def hidden_states_error(self, inputs: Mapping[str, Array]) -> float:
         """Return the error of `hidden_states` against what float64's layers get, and of the outputs beside them."""
         got = self._call(inputs, output_hidden_states=True)
@@ -207,22 +221,25 @@ class CallChecks(ModelRelations):
             self._compared({**arrays, **to_arrays(results(got))}, {**wanted, **kept}, plain.masks)
         )
 
-    def attentions_error(self, inputs: Mapping[str, Array], *, without: Collection[str] = ()) -> float:
-        """Return how far the rows of `attentions` of the plain attention (eager) are from summing to 1, without some
-        inputs."""
+    def attentions_error(
+        self, inputs: Mapping[str, Array], *, without: Collection[str] = (), sums_alone: bool = False
+    ) -> float:
+        """Return the error of the `attentions` of the plain attention (eager), without some inputs: the distance of
+        the weights of a position from summing to 1 and, unless `sums_alone`, from float64's. It is infinite if a
+        layer weights all positions equally."""
         inputs = {name: one for name, one in inputs.items() if name not in without}
         model = self._torch_runnable().model
         with eager_attention(model):
-            got = self._call(inputs, output_attentions=True)
-        kinds = ("attentions", "decoder_attentions", "cross_attentions")
-        sums = {
-            f"{kind} {place}": one.float().sum(-1)
-            for kind in kinds
-            for place, one in enumerate(got.get(kind) or ())
-            if one is not None
-        }
-        found = to_arrays(sums)
-        return self.measured.keep(self._compared(found, {name: np.ones_like(one) for name, one in found.items()}))
+            got = attentions_of(self._call(inputs, output_attentions=True))
+        if uniform := next((name for name, one in got.items() if _is_uniform(one)), ""):
+            return self.measured.keep(comparison_of(math.inf, 1.0, f"{uniform} (all positions have the same weight)"))
+        sums = {name: one.sum(-1) for name, one in got.items()}
+        error = self.measured.keep(self._compared(sums, {name: np.ones_like(one) for name, one in sums.items()}))
+        if sums_alone:
+            return error
+        with eager_attention(self.reference_model):
+            want = reference.float64_call(self.reference_model, inputs, attentions_of, output_attentions=True)
+        return max(error, self.measured.keep(self._compared(got, want)))
 
     def kept_logits_error(self, inputs: Mapping[str, Array]) -> float:
         """Return the error of the last logits if only those are asked for."""
@@ -290,26 +307,6 @@ class CallChecks(ModelRelations):
         absolute = float(np.abs(got - chosen.sum(axis=1) / STEPS).max())
         return self.measured.keep(comparison_of(absolute, scale_of(whole[:, kept]), "sequences_scores"))
 
-    def checkpointing_error(self, inputs: Mapping[str, Array]) -> float:
-        """Return the error of the gradients if the layers are computed again in the backward pass."""
-        runnable = self._torch_runnable()
-        model: Any = runnable.model
-        tensors = to_tensors(inputs, runnable.device, runnable.dtype)
-
-        def gradients() -> dict[str, Array]:
-            with seeded():
-                return loss_gradients(model, tensors, self.masked_by, training=True)
-
-        with self._at(Stage.RUN), buffers_kept(model), dropout(model, 0.0):
-            want = gradients()
-            model.gradient_checkpointing_enable()
-            try:
-                got = gradients()
-            finally:
-                model.gradient_checkpointing_disable()
-        self.measured.stage = Stage.COMPARE
-        return self.measured.keep(compare_gradients(got, want))
-
 
 def _repeated(array: Array, batch: int) -> Array:
     """Return an input with each of its `batch` rows repeated for each beam."""
@@ -323,6 +320,26 @@ def hidden_states_of(output: Any) -> tuple[torch.Tensor, ...]:
     """Return the hidden states that an output carries, of the decoder if it has two parts."""
     found = output.get("decoder_hidden_states", output.get("hidden_states"))
     return tuple(found or ())
+
+
+def attentions_of(output: Any) -> dict[str, Array]:
+    """Return the attention weights that an output carries, by their kind and layer."""
+    kinds = ("attentions", "decoder_attentions", "cross_attentions")
+    return to_arrays(
+        {
+            f"{kind} {place}": one
+            for kind in kinds
+            for place, one in enumerate(output.get(kind) or ())
+            if one is not None
+        }
+    )
+
+
+def _is_uniform(weights: Array) -> bool:
+    """Return whether each position has the same weight as all others that have one."""
+    seen = weights > 0
+    equal = seen / np.maximum(seen.sum(-1, keepdims=True), 1)
+    return bool((seen.sum(-1) > 1).any() and np.abs(weights - equal).max() < _EQUAL)
 
 
 def larger_images(inputs: Mapping[str, Array], name: str) -> dict[str, Array]:

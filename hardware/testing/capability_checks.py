@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +27,7 @@ from .measurement import (
     NotApplicable,
     NumbersChanged,
     Outputs,
-    absolute_error,
-    comparison_of,
+    recorded_comparison,
 )
 from .router_choices import RouterChoice, observe_choices
 
@@ -55,6 +55,7 @@ class CapabilityChecks:
     _choices_of_tokens: Sequence[RouterChoice] = ()
     _gradient_count = 0
     _gradient_norm = 0.0
+    _exact_norm = 0.0
 
     if TYPE_CHECKING:
 
@@ -122,8 +123,8 @@ class CapabilityChecks:
             lambda: self._half.settle_gradients(got, self.inputs, choices, self.masked_by, training=self.trains_only),
         )
         # If rounding explains the gradients, it explains their norm: use the reference's.
-        of = got if comparison is natural else want
-        self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in of.values()))
+        self._gradient_norm = _norm_of(got if comparison is natural else want)
+        self._exact_norm = _norm_of(want)
         return self.measured.keep(comparison)
 
     def gradient_count(self) -> int:
@@ -134,15 +135,33 @@ class CapabilityChecks:
         """Return the error of the norm of all gradients of `gradient_error` against the recorded one. This detects a
         branch that lost its gradient both on the target and in the reference. If rounding explained the gradients,
         the norm is that of the reference."""
-        found = comparison_of(absolute_error(self._gradient_norm, recorded), recorded, "length of gradients")
-        return self._unless_changed(self.measured.keep(found), lambda: found)
+        numbers: dict[tuple[int, ...], float] = {(): recorded}
+        name = "length of gradients"
+        error = self.measured.keep(recorded_comparison(np.array(self._gradient_norm), numbers, recorded, name))
+        return self._unless_changed(error, lambda: np.array(self._exact_norm), numbers, recorded, name)
 
-    def _unless_changed(self, error: float, exact: Callable[[], Comparison]) -> float:
+    def _unless_changed(
+        self,
+        error: float,
+        exact: Callable[[], Array],
+        recorded: Mapping[tuple[int, ...], float],
+        scale: float,
+        output: str,
+    ) -> float:
         """Return an error against recorded numbers. Raises `NumbersChanged` if they are another version's and float64
-        (`exact`) doesn't give them either."""
-        if self.recorded_with and not error <= self.tolerance and not exact().max_rel_error <= self.tolerance:
-            raise NumbersChanged(f"the upgrade changed the numbers of {self.recorded_with}: off by {exact()}")
-        return error
+        (`exact`) doesn't give them either; its message identifies the new numbers by a hash."""
+        if not self.recorded_with or error <= self.tolerance:
+            return error
+        array = exact()
+        off = recorded_comparison(array, recorded, scale, output)
+        if off.max_rel_error <= self.tolerance:
+            return error
+        numbers = " ".join(f"{float(array[place]) / scale:.5f}" for place in recorded)
+        digest = hashlib.sha256(numbers.encode()).hexdigest()[:12]
+        raise NumbersChanged(
+            f"the upgrade changed the numbers of {self.recorded_with}: off by {off}; "
+            f"hash of the new numbers: {digest}"
+        )
 
     def _able(self, ability: str) -> Runnable:
         runnable = self.runnable
@@ -214,6 +233,10 @@ class CapabilityChecks:
         kept = slice(-steps, None) if self.generates == "seq2seq" else slice(-steps - 1, -1)
         whole = self.reference(replay_inputs(self.inputs, generated, self.generates))
         return self._logits_error(generated, whole.arrays["logits"][:, kept])
+
+
+def _norm_of(gradients: Mapping[str, Array]) -> float:
+    return math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in gradients.values()))
 
 
 # Memory that is left, checked before large work

@@ -16,12 +16,14 @@ from .reference import float64_outputs
 if TYPE_CHECKING:
     import torch
 
+_DROPS, _NOISE = ("drop",), ("drop", "jitter")
+"""Parts of the names of attributes that hold a probability of dropout, and of all that disturb training."""
 _LARGE = 0.5
 _SEEDS = (0, 1, 2, 3)
 """Dropout of whole layers drops none of a few with some seeds."""
 
 
-def _places(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, str]]:
+def _places(model: torch.nn.Module, words: tuple[str, ...] = _DROPS) -> Iterator[tuple[torch.nn.Module, str, str]]:
     """Yield each module that holds a probability, the attribute, and a name of its kind: that of the attribute, or of
     the module in its parent."""
     import torch
@@ -29,7 +31,8 @@ def _places(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, str]
     for path, module in model.named_modules():
         is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
         for name, value in list(vars(module).items()):
-            if isinstance(value, float) and ("drop" in name or (is_dropout and name == "p")):
+            is_noise = any(word in name for word in words) or (is_dropout and name == "p")
+            if isinstance(value, float) and is_noise:
                 parts = [part for part in path.split(".") if not part.isdigit()]
                 owner = type(model.get_submodule(path.rpartition(".")[0])).__name__
                 yield module, name, f"{owner}.{parts[-1]}" if name == "p" else f"{type(module).__name__}.{name}"
@@ -37,9 +40,12 @@ def _places(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, str]
 
 @contextmanager
 def dropout(model: torch.nn.Module, probability: float, only: Collection[str] | None = None) -> Iterator[None]:
-    """Set the probability in all places, or in those of the kinds `only`."""
+    """Set the probability in all places, or in those of the kinds `only`; 0 switches off other noise too."""
+    words = _DROPS if probability else _NOISE
     places = [
-        (module, name, getattr(module, name)) for module, name, kind in _places(model) if only is None or kind in only
+        (module, name, getattr(module, name))
+        for module, name, kind in _places(model, words)
+        if only is None or kind in only
     ]
     for module, name, _ in places:
         setattr(module, name, probability)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..compare import Array
+
+if TYPE_CHECKING:
+    import torch
 
 NOT_COUNTED = -100
 """The label that a loss leaves out, by the convention of torch and transformers."""
@@ -42,6 +46,18 @@ def cross_entropy(logits: Array, labels: Array, kind: str) -> float:
     flat = labels.reshape(-1)
     counted = flat != NOT_COUNTED
     return float(-scores[counted, flat[counted]].mean())
+
+
+def torch_cross_entropy(logits: torch.Tensor, labels: Array, kind: str) -> torch.Tensor:
+    """Return `cross_entropy` as a tensor with a gradient."""
+    import torch
+
+    of = torch.from_numpy(labels)
+    if kind == "next":
+        logits, of = logits[:, :-1], of[:, 1:]
+    return torch.nn.functional.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]), of.reshape(-1), ignore_index=NOT_COUNTED
+    )
 
 
 def shifted_right(labels: Array, start: int, padding: int) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from ..backends.base import Execution
 from ..compare import Array, Comparison, is_whole, not_finite, others, scale_of
 from ..evidence.record import Stage
+from ..output_masks import covering
 from .router_choices import RouterChoice
 
 
@@ -38,6 +39,17 @@ class Outputs:
     watched: Mapping[str, Array] | None = None
     choices: Sequence[RouterChoice] = ()
     """The target's choices by its largest scores, if they were observed."""
+    scales: Mapping[str, float] = field(default_factory=dict)
+    """The scales of errors where they aren't those of the outputs: a row of two numbers has its batch's."""
+
+    @property
+    def own_scales(self) -> dict[str, float]:
+        """Return the scale of each floating-point output at the positions that count."""
+        return {
+            name: scale_of(array[covering(self.masks[name], array)] if name in self.masks else array)
+            for name, array in self.arrays.items()
+            if not is_whole(array)
+        }
 
     @property
     def passes(self) -> tuple[Mapping[str, Array], ...]:
@@ -85,6 +97,14 @@ def comparison_of(absolute: float, scale: float, worst: str) -> Comparison:
     if not math.isfinite(absolute):
         return not_finite(worst)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst)
+
+
+def recorded_comparison(
+    array: Array, recorded: Mapping[tuple[int, ...], float], scale: float, output: str
+) -> Comparison:
+    """Return the comparison of single elements of an output with recorded ones."""
+    errors = (absolute_error(array[position], value) for position, value in recorded.items())
+    return comparison_of(max(errors, default=0.0), scale, output)
 
 
 # Integers among outputs, such as codes and matches, may depend on a last digit

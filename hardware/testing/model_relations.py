@@ -1,4 +1,4 @@
-"""The relations that a model has whatever its weights are: rows of a batch, attention, causality and dropout."""
+"""The relations that a model has whatever its weights are: rows of a batch, attention and causality."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from ..backends._torch import TorchRunnable
 from ..compare import Array, Comparison, compare
 from ..evidence.record import Stage
 from ..output_masks import masks_of
-from . import reference
 from .capability_checks import CapabilityChecks
 from .changed_model import with_attention
-from .dropout import dropout, unused_dropout
 from .measurement import NotApplicable, Outputs
 from .module_states import observed_pass
 from .row_of_batch import row_alone, share_of_row
@@ -24,15 +22,13 @@ from .row_of_batch import row_alone, share_of_row
 if TYPE_CHECKING:
     import torch
 
-_DROPPED = 0.5
-"""The probability of dropout in a model whose outputs must not change in evaluation mode."""
 _SAME = 1e-9
 """A difference of float64 results, relative to their scale, that rounding explains."""
 
 
 class ModelRelations(CapabilityChecks):
     """The part of `ModelTest` that needs no recorded numbers. Rows run on the target; what no target can change
-    (attention, causality, dropout) is computed in float64 on the CPU."""
+    (attention, causality) is computed in float64 on the CPU."""
 
     required: tuple[str, ...]
 
@@ -67,7 +63,7 @@ class ModelRelations(CapabilityChecks):
         if not self.runs_module and not set(self.required) <= set(want):
             raise NotApplicable("the graph has an output that isn't of rows")
         masks = {name: one for name, one in masks_of(self.masked_by, alone).items() if name in want}
-        return self.error(self.run(alone), Outputs(arrays=want, masks=masks, inputs=alone))
+        return self.error(self.run(alone), Outputs(arrays=want, masks=masks, inputs=alone, scales=whole.own_scales))
 
     @property
     def runs_module(self) -> bool:
@@ -92,12 +88,13 @@ class ModelRelations(CapabilityChecks):
             found = replace(found, worst=f"{found.worst}, first in {first}" if first else found.worst)
         return self.measured.keep(found)
 
-    def causality_error(self, inputs: Mapping[str, Array], tokens: str, *, start: int, limit: int) -> float:
-        """Return how far the outputs of earlier positions move in float64 if `tokens` from position `start` on are
+    def causality_error(self, inputs: Mapping[str, Array], tokens: str, *, limit: int) -> float:
+        """Return how far the outputs of the first half of the text move in float64 if `tokens` of the second half are
         replaced by others. Tokens from `limit` on aren't replaced: they stand for an image or a sound. An output may
         have more positions than the text: they come before it."""
         self.measured.stage = Stage.RUN
         text = inputs[tokens]
+        start = text.shape[1] // 2
         later = (np.arange(text.shape[1]) >= start) & (text < limit)
         changed = np.where(later, (text + limit // 2) % limit, text)
         before, after = self.reference(inputs), self.reference({**inputs, tokens: changed})
@@ -114,24 +111,15 @@ class ModelRelations(CapabilityChecks):
                     masks[name] = before.masks[name][:, earlier]
         return self.measured.keep(self._compared(got, want, masks))
 
-    def dropout_error(self, inputs: Mapping[str, Array]) -> float:
-        """Return how far dropout moves the outputs of the evaluation mode in float64: 0."""
-        self.measured.stage = Stage.RUN
-        with dropout(self.reference_model, _DROPPED):
-            got = reference.float64_outputs(self.reference_model, inputs)
-        want = self.reference(inputs)
-        return self.measured.keep(self._compared(got, want.arrays, want.masks))
-
-    def unused_dropout(self, inputs: Mapping[str, Array]) -> list[str]:
-        """Return the kinds of dropout, by their names in the modules, that change nothing in training mode."""
-        self.measured.stage = Stage.RUN
-        return unused_dropout(self.reference_model, inputs)
-
     def _compared(
-        self, got: Mapping[str, Array], want: Mapping[str, Array], masks: Mapping[str, Array] | None = None
+        self,
+        got: Mapping[str, Array],
+        want: Mapping[str, Array],
+        masks: Mapping[str, Array] | None = None,
+        scales: Mapping[str, float] | None = None,
     ) -> Comparison:
         self.measured.stage = Stage.COMPARE
-        return compare(got, want, masks=masks, required=tuple(want))
+        return compare(got, want, masks=masks, required=tuple(want), scales=scales)
 
 
 def has_other_attention(model: torch.nn.Module) -> bool:

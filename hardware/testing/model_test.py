@@ -3,10 +3,7 @@ keeps what each check measured."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +22,6 @@ from ..files import cache_folder
 from ..output_masks import masks_of
 from ..target import Target
 from . import measurement, reference
-from .call_checks import CallChecks
 from .changed_model import load, with_attention
 from .half_precision import HalfPrecision
 from .measurement import (
@@ -33,24 +29,27 @@ from .measurement import (
     Measurement,
     Outputs,
     are_undecided,
+    recorded_comparison,
     with_whole_numbers_of,
 )
 from .router_choices import RouterChoice
 from .seeded_weights import fill
 from .tolerances import NO_CONDITIONS, tolerance_for
+from .variants import VariantChecks
 from .watched_passes import WatchedPasses
 
 if TYPE_CHECKING:
     import torch
 
 
-class ModelTest(CallChecks):
+class ModelTest(VariantChecks):
     """One cell under test, used as a context manager by a suite's `case` fixture.
 
     `make_model` builds the model in float32 on the CPU; `gain` fills it with seeded test weights (None keeps its
     weights); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
     that marks the rows that count; `outputs` must be among the target's outputs. `dimensions` says what is real in a
-    model with other weights; `left_out` what no check can cover, and why; `trains_only` that gradients exist in
+    model with other weights; `left_out` what no check can cover, and why; `exercised` how much of
+    the modeling code the suite enters; `trains_only` that gradients exist in
     training mode alone; `zero_centered` names the normalization weights to which the model adds 1. `recorded_by` is
     set if the recorded numbers rest on a single installation; `recorded_with` names another version of the library
     if they are its numbers. `tolerance` is a repository's own limit, which replaces
@@ -70,6 +69,7 @@ class ModelTest(CallChecks):
         weights: str = "tiny",
         dimensions: str = "",
         left_out: str = "",
+        exercised: str = "",
         trains_only: bool = False,
         zero_centered: tuple[str, ...] = (),
         recorded_by: str = "",
@@ -87,6 +87,7 @@ class ModelTest(CallChecks):
         self.weights = WeightsKind(weights)
         self.dimensions = dimensions
         self.left_out = left_out
+        self.exercised = exercised
         self.trains_only = trains_only
         self.zero_centered = zero_centered
         self.measured = Measurement()
@@ -295,7 +296,7 @@ class ModelTest(CallChecks):
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
         self.measured.stage = Stage.COMPARE
-        return compare(got, want.arrays, masks=want.masks, required=self._required(want))
+        return compare(got, want.arrays, masks=want.masks, required=self._required(want), scales=want.scales)
 
     def _required(self, want: Outputs) -> tuple[str, ...]:
         return tuple(want.arrays) if self.runnable.gives_all else self.required
@@ -307,21 +308,28 @@ class ModelTest(CallChecks):
             return False
         return are_undecided(got, want, self.reference, self.tolerance)
 
-    def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> float:
+    def recorded_error(
+        self,
+        output: str,
+        recorded: Mapping[tuple[int, ...], float],
+        scale: float,
+        inputs: Mapping[str, Array] | None = None,
+    ) -> float:
         """Return the error of single elements of one output against recorded ones, relative to the recorded
         `scale`. Raises `NumbersChanged` if float64 on the CPU doesn't give the numbers of another version either."""
-        got = self.run(self.inputs)
+        inputs = self.inputs if inputs is None else inputs
+        got = self.run(inputs)
         self.measured.stage = Stage.COMPARE
 
         def compared(arrays: Mapping[str, Array]) -> Comparison:
-            return self._recorded(arrays[output], recorded, scale, output)
+            return recorded_comparison(arrays[output], recorded, scale, output)
 
         natural, arrays = got.furthest(compared)
         one = replace(got, arrays=arrays)
         error = self.measured.keep(
             self._settled(natural, lambda: self._half.settle_recorded(one, output, recorded, scale))
         )
-        return self._unless_changed(error, lambda: compared(self.reference(self.inputs).arrays))
+        return self._unless_changed(error, lambda: self.reference(inputs).arrays[output], recorded, scale, output)
 
     def execution(self) -> Execution:
         """Return the target's own record of where one forward pass ran."""
@@ -352,6 +360,7 @@ class ModelTest(CallChecks):
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
         texts = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
+        texts["exercised"] = self.exercised
         found |= {name: text for name, text in texts.items() if text} | self._conditions_of_check
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
@@ -370,28 +379,3 @@ class ModelTest(CallChecks):
             "subject": str(self.weights),
             "conditions": self._conditions(loaded),
         }
-
-
-class OwnModuleTest(ModelTest):
-    """A `ModelTest` of a user's own module with the same calls.
-
-    A reference is kept for the state of all code imported from the working directory: the module may use functions of
-    any of its files.
-    """
-
-    @cached_property
-    def _identity(self) -> str:
-        here = Path.cwd()
-        digest = hashlib.sha256(super()._identity.encode())
-        files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-        for file in sorted(Path(name) for name in files if name):
-            if file.is_relative_to(here) and "site-packages" not in file.parts and file.is_file():
-                digest.update(file.read_bytes())
-        return digest.hexdigest()
-
-
-def use_working_directory() -> None:
-    """Allow imports from the working directory, after all that is installed."""
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)

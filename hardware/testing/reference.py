@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -22,8 +22,9 @@ from ..backends._torch import loss_gradients
 from ..backends.base import Generation
 from ..compare import ReferenceNotFinite, is_meant
 from ..files import write_whole
-from ..model.calls import forward, to_arrays, to_tensors
+from ..model.calls import to_arrays, to_tensors, without_cache
 from ..model.greedy_decoding import greedy
+from ..model.outputs import nested, results
 from .attributes import attributes_of
 from .checkpoints import revision_of
 from .widened_weights import widen
@@ -141,10 +142,18 @@ def _widened_casts() -> Any:
 def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array], **more: Any) -> dict[str, Array]:
     """Return the outputs of a float64 model, called with arguments `more` too. Raises `ReferenceNotFinite`, since
     nothing can be compared with NaN."""
+    return float64_call(model, inputs, lambda returned: to_arrays(results(returned)), **more)
+
+
+def float64_call(
+    model: torch.nn.Module, inputs: Mapping[str, Array], read: Callable[[Any], dict[str, Array]], **more: Any
+) -> dict[str, Array]:
+    """Return what `read` finds in what a float64 model returns. Raise as `float64_outputs` does."""
     import torch
 
+    tensors = nested(to_tensors(inputs, "cpu", torch.float64))
     with torch.no_grad(), default_float64():
-        outputs = to_arrays(forward(model, to_tensors(inputs, "cpu", torch.float64), **more))
+        outputs = read(model(**tensors, **without_cache(model), **more))
     _require_meant(outputs)
     return outputs
 

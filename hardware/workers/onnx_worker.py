@@ -6,10 +6,10 @@ quantize, onnx.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import platform
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -73,8 +73,14 @@ def options_of(settings: dict[str, Any]) -> Any:
         options.add_provider_for_devices(_devices(settings["module"])[:1], settings["options"])
     else:
         options.enable_profiling = True
-        options.profile_file_prefix = str(Path(tempfile.mkdtemp(prefix="hwcompat-profile-")) / "profile")
+        options.profile_file_prefix = str(Path(_profiles().name) / f"profile{len(_sessions)}")
     return options
+
+
+@functools.cache
+def _profiles() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of profiles, which is removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="hwcompat-profile-")
 
 
 def _session(model: str, settings: dict[str, Any]) -> Any:
@@ -118,7 +124,7 @@ def _profiled(session: Any) -> dict[str, Any]:
     if id(session) not in _placed:
         profile = Path(session.end_profiling())
         _placed[id(session)] = placed_by(json.loads(profile.read_text(encoding="utf-8")))
-        shutil.rmtree(profile.parent, ignore_errors=True)
+        profile.unlink()
     return _placed[id(session)]
 
 

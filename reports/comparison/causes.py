@@ -23,7 +23,7 @@ MEASUREMENTS = 5
 _HARDWARE = ("cpu", "memory", "device")
 _IN_VERSIONS = ("driver_version", "firmware_version")
 _REAL_SIZES = (WeightsKind.CONFIG, WeightsKind.CHECKPOINT)
-_OF_THE_SUITE = ("recorded", "left_out", "dimensions")
+_OF_THE_SUITE = ("recorded", "left_out", "dimensions", "exercised")
 _OTHER_CONDITIONS = (EDITED, "tolerance", "device")
 
 

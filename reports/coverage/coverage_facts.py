@@ -62,7 +62,8 @@ class Excluded:
 @dataclass(frozen=True, kw_only=True)
 class TypeFacts:
     """A model type of transformers. `task` is the primary one, None without a class; `architecture` is None if
-    unknown. A type that wasn't tried (`tried`) counts as buildable."""
+    unknown. A type that wasn't tried (`tried`) counts as buildable. Its suite enters the first of `branches` of the
+    modeling code, the second is all; empty if they weren't counted."""
 
     model_type: str
     family: str
@@ -72,6 +73,12 @@ class TypeFacts:
     tasks: Sequence[str] = ()
     excluded: Excluded | None = None
     tried: bool = True
+    branches: Sequence[int] = ()
+
+    @property
+    def entered(self) -> float | None:
+        """The entered share of the branches, None if they weren't counted."""
+        return self.branches[0] / max(1, self.branches[1]) if self.branches else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,6 +119,7 @@ def _type_facts(
         tasks=tuple(one.task for one in catalog.tasks_of(name)),
         excluded=Excluded(obstacle=str(refusal.obstacle), reason=refusal.reason) if refusal and is_excluded else None,
         tried=built or refusal is not None,
+        branches=(recipe.branches["entered"], recipe.branches["of"]) if recipe and recipe.branches else (),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from statistics import median
 
 from hwcompat.hardware.evidence.record import Outcome
 from hwcompat.hardware.plain_text import WIDTH, one_line
@@ -87,6 +88,7 @@ def details(report: CoverageReport) -> Iterator[Block]:
     """Return what passed on each target by group, and each type that didn't with its reason."""
     for target in report.coverage.targets:
         yield from _target(report.coverage, target)
+    yield from _branches(report.coverage)
     found, types = report.coverage.excluded, len(report.coverage.types)
     rows = [(one.model_type, _words(one.excluded.obstacle), "", one.excluded.reason) for one in found if one.excluded]
     obstacles = [obstacle for _, obstacle, _, _ in rows]
@@ -96,6 +98,25 @@ def details(report: CoverageReport) -> Iterator[Block]:
     yield f"{sentence}: {listed}." if found else f"{sentence}."
     if rows:
         yield _reasons(sorted(rows, key=lambda one: one[1]), "obstacle")
+
+
+def _branches(coverage: Coverage) -> Iterator[Block]:
+    """Return how much of the modeling code the suites of primary tasks enter, and the types by their share."""
+    shares = {one.model_type: one.entered for one in coverage.types if one.entered is not None}
+    if not shares:
+        return
+    groups: dict[str, list[str]] = {}
+    for name, share in sorted(shares.items(), key=lambda one: (-one[1], one[0])):
+        low = min(int(10 * share), 9) * 10
+        groups.setdefault(f"{low} to {low + 10} %", []).append(f"{name} {100 * share:.0f}")
+    yield Heading(level=2, text="Branches of the modeling code")
+    yield (
+        f"Passes that are compared enter {100 * median(shares.values()):.0f} % of the branches of forward code "
+        f"(median of {len(shares)} types). hwcompat explain CELL names the others."
+    )
+    yield Table(
+        headings=("share", "types, with percentages"), rows=[(of, ", ".join(one)) for of, one in groups.items()]
+    )
 
 
 def _words(name: str) -> str:

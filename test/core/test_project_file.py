@@ -186,6 +186,9 @@ def test_an_accepted_failure_is_exact_has_a_reason_and_an_end_and_is_accepted_on
         ("2027-03-31", '"2027-03-31"', "a date without quotes"),
         ("https://example.org/issues/1", "JIRA-1", "isn't a link"),
         ("matches_reference", "matches_refrence", "Did you mean 'matches_reference'"),
+        ("numerical_mismatch", "numerical_mismach", "Did you mean 'numerical_mismatch'"),
+        ("numerical_mismatch", "upgrade_changed_numbers", "is accepted with the `numbers`"),
+        ("reason", 'numbers = ["12"]\nreason', "isn't the hash"),
         ("bert/fill-mask/cpu/float32", "bert/fill-mask/*/float32", "pattern"),
     ):
         assert message in wrong(WHOLE.replace(ENTRY, ENTRY.replace(old, new)))

@@ -54,7 +54,7 @@ def line(check: str, outcome: Outcome = Outcome.PASSED, cell: str = CELL, **chan
 
 
 def wrong(check: str = "matches_reference", error_type: str = "numerical_mismatch", **changes: object) -> CheckLine:
-    return line(check, Outcome.FAILED, error_type=error_type, error_message="off by 0.3", **changes)
+    return line(check, Outcome.FAILED, error_type=error_type, **{"error_message": "off by 0.3", **changes})
 
 
 def run(level: str = "high", *different: CheckLine, cell: str = CELL, missing: str = "") -> CellRun:
@@ -187,6 +187,15 @@ def test_it_accepts_one_error_type_in_whatever_check():
     outcome = judged(LOCK + entry(check=""), run("unsupported", wrong(), wrong("backward")))
     assert outcome.exit_code == 0
     assert len(outcome.accepted) == 2
+
+
+def test_it_accepts_changed_numbers_of_an_upgrade_only_by_their_hash():
+    changed, now = "upgrade_changed_numbers", {"error_message": "off by 0.3; the new numbers are 0123456789ab"}
+    held = entry(error_type=changed) + 'numbers = ["0123456789ab"]\n'
+    same, other = wrong(error_type=changed, **now), wrong(error_type=changed, error_message="are 0123456789ac")
+    assert judged(LOCK + held, run("unsupported", same)).exit_code == 0
+    assert judged(LOCK + held, run("unsupported", other)).exit_code == 1
+    assert judged(LOCK + entry(error_type=""), run("unsupported", same)).exit_code == 1
 
 
 def test_it_holds_up_to_and_with_its_day():

@@ -47,10 +47,10 @@ def said(*cells: SimpleNamespace, **how: Any) -> str:
     return " ".join(run_text(result_of(*cells), **how).split())
 
 
-def failed(name: str, target: str = "webgpu") -> SimpleNamespace:
+def failed(name: str, check: str = "matches_reference") -> SimpleNamespace:
     found = cell(name, Level.UNSUPPORTED)
     line = SimpleNamespace(
-        check_name="matches_reference",
+        check_name=check,
         outcome=Outcome.FAILED,
         stage=Stage.COMPARE,
         max_rel_error=0.5,
@@ -95,6 +95,9 @@ def test_failures_are_grouped_by_cause_with_what_to_do() -> None:
     line = last_line(result_of(*cells), Path("r.md"))
     command = command_of("localize", "bert/fill-mask/webgpu/float32")
     assert line == f"2 of 3 cells don't work · report r.md · next: {command}"
+    for check, helps in (("backward", "repro"), ("batch_invariance", "explain")):
+        line = last_line(result_of(failed("bert", check)), Path("r.md"))
+        assert line.endswith(f"next: {command_of(helps, 'bert/fill-mask/webgpu/float32')}")
 
 
 def test_a_missing_device_is_reported_once_for_all_cells() -> None:

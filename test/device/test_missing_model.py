@@ -101,6 +101,7 @@ def step(name: str, folder: Path, **environment: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.extended
 def test_the_action_fails_for_a_model_that_is_not_cached(command_line: CommandLine, tmp_path: Path) -> None:
     for fail_on, allow_tiny, code in (("error", "false", 1), ("critical", "false", 1), ("error", "true", 0)):
         folder = tmp_path / f"{fail_on}-{allow_tiny}"

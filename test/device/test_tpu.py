@@ -56,6 +56,7 @@ def test_every_check_passes_and_evidence_says_that_it_is_no_tpu(ran: Ran) -> Non
     assert ran.run_line.versions["jax (tpu)"]
 
 
+@pytest.mark.extended
 def test_a_decoder_decodes_there(command_line: CommandLine, tmp_path: Path) -> None:
     ran = command_line.run(tmp_path, "--model", "gpt2", "--device", "tpu:xla-cpu", "--run")
     assert ran.code == 0, ran.err

@@ -266,7 +266,10 @@ def test_it_is_served_on_loopback_and_ends_on_an_interruption(
 
 
 @pytest.mark.skipif(bool(NO_WEBNN), reason=f"target webnn isn't here: {NO_WEBNN}")
-@pytest.mark.parametrize(("device", "said"), [("webnn", "cpu context"), ("webnn:gpu", "context")])
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("webnn", "cpu context"), pytest.param("webnn:gpu", "context", marks=pytest.mark.extended)],
+)
 def test_webnn_runs_too_and_says_what_was_only_requested(
     command_line: CommandLine, tmp_path: Path, device: str, said: str
 ) -> None:

@@ -74,7 +74,7 @@ def test_whole_evidence_is_merged(place: Path) -> None:
     assert [one.state for one in taken] == ["taken"] * 4
 
 
-@pytest.mark.fuzz(200)
+@pytest.mark.fuzz(60)
 def test_reading_a_folder_line_by_line_never_fails(fuzz: Any, place: Path) -> None:
     for hostile in fuzz:
         evidence = read_folder(written(place / "evidence", hostile))

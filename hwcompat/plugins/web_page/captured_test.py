@@ -205,9 +205,15 @@ class CapturedTest(ModelTest):
         number = captured.number(key, captured.wanted, made)
         return AskedCall({"what": what, "pass": got.arrays.number, "want": number})
 
-    def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> Any:
+    def recorded_error(
+        self,
+        output: str,
+        recorded: Mapping[tuple[int, ...], float],
+        scale: float,
+        inputs: Mapping[str, Array] | None = None,
+    ) -> Any:
         values = [[list(map(int, place)), float(value)] for place, value in recorded.items()]
-        number = self._pass_of(self.inputs)
+        number = self._pass_of(self.inputs if inputs is None else inputs)
         return AskedCall(
             {"what": "recorded", "pass": number, "output": output, "values": values, "scale": float(scale)}
         )
@@ -219,8 +225,8 @@ class CapturedTest(ModelTest):
     def attention_error(self, inputs: Mapping[str, Array], *, without: Collection[str] = ()) -> Any:
         return self._known(super().attention_error(inputs, without=without))
 
-    def causality_error(self, inputs: Mapping[str, Array], tokens: str, *, start: int, limit: int) -> Any:
-        return self._known(super().causality_error(inputs, tokens, start=start, limit=limit))
+    def causality_error(self, inputs: Mapping[str, Array], tokens: str, *, limit: int) -> Any:
+        return self._known(super().causality_error(inputs, tokens, limit=limit))
 
     def _known(self, _: float) -> AskedCall:
         """Return an error that no device can change: it was computed in float64."""

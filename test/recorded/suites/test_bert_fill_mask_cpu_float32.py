@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 from transformers import BertConfig, BertForMaskedLM
 
-from hwcompat.testing import ModelTest
+from hwcompat.testing import ModelTest, with_changes
 
 CELL = "bert/fill-mask/cpu/float32"
 WEIGHTS = "tiny"
 ARCHITECTURE = "encoder-only"
 CONFIG_HASH = "0698cdf072e1d9455b2e4ba372434beef0365e168e8d89ef4ee6d4fa5ae3cf0b"
 RECIPE = "aa02f267dc39e7392dcaea4c91bf3eab4a0202e376aa6de444f570f2ec99ea65"
-REVISIONS = "suites 1"
+REVISIONS = (
+    "suites 1, check loss 2, check attentions 2, check dropout 2, check long_text 2"
+)
 
 CONFIG = {
     "hidden_size": 48,
@@ -55,8 +57,11 @@ RECORDED = {
 SCALE = 1.60567
 
 
-def make_model() -> BertForMaskedLM:
-    return BertForMaskedLM(BertConfig(**CONFIG))
+def make_model(
+    changes: dict[str, object] | None = None,
+) -> BertForMaskedLM:
+    config = BertConfig(**with_changes(CONFIG, changes))
+    return BertForMaskedLM(config)
 
 
 def make_inputs(
@@ -84,6 +89,7 @@ def case() -> Iterator[ModelTest]:
         gain=1.5,
         outputs=("logits",),
         masked_by={"logits": "attention_mask"},
+        exercised="33 of 46 branches of the modeling code (71 %)",
     ) as case:
         yield case
 
@@ -125,11 +131,11 @@ def test_honours_mask(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone, without padding, gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={
                 "attention_mask": "attention_mask",
                 "input_ids": "attention_mask",
@@ -140,10 +146,11 @@ def test_batch_invariance(case: ModelTest) -> None:
 
 
 def test_attention_agrees(case: ModelTest) -> None:
-    """The default attention gives what the plain one gives, in float64 and without padding."""
+    """The default attention gives what the plain one gives, in float64 with padding and without."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs, without=["attention_mask"])
     assert error <= case.exact_tolerance
+    assert case.attention_error(make_inputs()) <= case.exact_tolerance
 
 
 def test_padding_side(case: ModelTest) -> None:
@@ -165,6 +172,18 @@ def test_inputs_embeds(case: ModelTest) -> None:
     assert case.embeddings_error(make_inputs()) <= case.tolerance
 
 
+def test_given_defaults(case: ModelTest) -> None:
+    """Arguments that are given as the model would choose them change nothing."""
+    inputs = make_inputs(lengths=(16, 16))
+    without = ["attention_mask"]
+    for name, value in {
+        "attention_mask": 1,
+        "position_ids": 0,
+        "token_type_ids": 0,
+    }.items():
+        assert case.given_error(inputs, name, value, without=without) <= case.tolerance
+
+
 def test_large_values(case: ModelTest) -> None:
     """Values 10_000.0 times as large give the outputs of float64."""
     inputs = case.enlarged(make_inputs(), "input_ids", 10000.0)
@@ -181,6 +200,8 @@ def test_token_types(case: ModelTest) -> None:
 def test_loss(case: ModelTest) -> None:
     """The loss is the cross entropy of the logits and labels, without labels of -100."""
     assert case.loss_error(make_inputs(), "same") <= case.tolerance
+    # Gradients in training mode without dropout, as the cross entropy of float64's logits gives them.
+    assert case.loss_gradient_error(make_inputs(), "same") <= case.tolerance
 
 
 def test_hidden_states(case: ModelTest) -> None:
@@ -189,15 +210,41 @@ def test_hidden_states(case: ModelTest) -> None:
 
 
 def test_attentions(case: ModelTest) -> None:
-    """The attention weights of each position sum to 1."""
+    """The attention weights match float64, and those of each position sum to 1."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attentions_error(inputs, without=["attention_mask"])
     assert error <= case.tolerance
 
 
+def test_variants(case: ModelTest) -> None:
+    """Models with other settings match float64 and recorded values."""
+    output = "logits"
+    for variant in [
+        {
+            "attention": True,
+            "changes": {
+                "is_decoder": True,
+                "num_hidden_layers": 3,
+            },
+            "decodes": False,
+            "scale": 1.58918,
+            "recorded": {
+                (1, 5, 135): 1.889774879,
+                (0, 15, 473): 1.452263932,
+                (0, 12, 398): 1.612274358,
+                (0, 6, 381): 0.8689279147,
+            },
+        },
+    ]:
+        error = case.variant_error(make_model, output, **variant)
+        assert error <= case.tolerance
+
+
 def test_dropout(case: ModelTest) -> None:
     """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
     assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    # Training mode without dropout computes what evaluation mode does.
+    assert case.training_error(make_inputs()) <= case.exact_tolerance
     unused = []
     assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
@@ -222,10 +269,19 @@ def test_gradient_checkpointing(case: ModelTest) -> None:
 
 
 def test_long_text(case: ModelTest) -> None:
-    """A text of 120 tokens, and shorter ones, gives the outputs of float64."""
+    """A text of 120 tokens, and shorter ones, gives the outputs of float64 and the recorded values."""
     for lengths in [[120, 67], [65, 63], [33, 31]]:
         inputs = make_inputs(lengths=lengths)
         assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+    recorded = {
+        (1, 39, 34): -2.876102038,
+        (0, 119, 57): -1.942451338,
+        (0, 95, 298): -3.390513777,
+        (0, 50, 230): 0.1117200154,
+    }
+    longest = make_inputs(lengths=[120, 67])
+    error = case.recorded_error("logits", recorded, 1.60486, longest)
+    assert error <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -236,4 +292,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 a668aad987560d18
+# generated: sha256 db512238a474b73a

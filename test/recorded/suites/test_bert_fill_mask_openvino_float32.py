@@ -125,11 +125,11 @@ def test_honours_mask(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone, without padding, gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={
                 "attention_mask": "attention_mask",
                 "input_ids": "attention_mask",
@@ -140,10 +140,11 @@ def test_batch_invariance(case: ModelTest) -> None:
 
 
 def test_attention_agrees(case: ModelTest) -> None:
-    """The default attention gives what the plain one gives, in float64 and without padding."""
+    """The default attention gives what the plain one gives, in float64 with padding and without."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs, without=["attention_mask"])
     assert error <= case.exact_tolerance
+    assert case.attention_error(make_inputs()) <= case.exact_tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -161,4 +162,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d9dc6f2e890ce5db
+# generated: sha256 fd274ad9e7c2adc2

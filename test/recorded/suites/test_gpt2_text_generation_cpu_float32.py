@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from hwcompat.testing import ModelTest
+from hwcompat.testing import ModelTest, with_changes
 
 CELL = "gpt2/text-generation/cpu/float32"
 WEIGHTS = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6bf92377fe72664e728fce2288502126fa70fc3810769a6a4a1eb436138482f2"
 RECIPE = "2e0dc5f08ad65fffbded8b6dc8514c5b8107517bd6247772809c0c519ce25b43"
-REVISIONS = "suites 1"
+REVISIONS = (
+    "suites 1, check loss 2, check attentions 2, check cached_steps 2, "
+    "check dropout 2, check long_text 2"
+)
 
 CONFIG = {
     "bos_token_id": 511,
@@ -55,8 +58,11 @@ RECORDED = {
 SCALE = 1.84739
 
 
-def make_model() -> GPT2LMHeadModel:
-    return GPT2LMHeadModel(GPT2Config(**CONFIG))
+def make_model(
+    changes: dict[str, object] | None = None,
+) -> GPT2LMHeadModel:
+    config = GPT2Config(**with_changes(CONFIG, changes))
+    return GPT2LMHeadModel(config)
 
 
 def make_inputs(
@@ -87,6 +93,7 @@ def case() -> Iterator[ModelTest]:
         outputs=("logits",),
         masked_by={"logits": "attention_mask"},
         generates="causal",
+        exercised="47 of 62 branches of the modeling code (75 %)",
     ) as case:
         yield case
 
@@ -128,11 +135,11 @@ def test_honours_mask(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone, without padding, gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={
                 "attention_mask": "attention_mask",
                 "input_ids": "attention_mask",
@@ -147,16 +154,18 @@ def test_batch_invariance(case: ModelTest) -> None:
 
 
 def test_attention_agrees(case: ModelTest) -> None:
-    """The default attention gives what the plain one gives, in float64 and without padding."""
+    """The default attention gives what the plain one gives, in float64 with padding and without."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs, without=["attention_mask", "position_ids"])
     assert error <= case.exact_tolerance
+    assert case.attention_error(make_inputs()) <= case.exact_tolerance
 
 
 def test_causality(case: ModelTest) -> None:
-    """Changing later tokens changes no earlier output, with padding and without."""
-    for inputs in (make_inputs(), make_inputs(lengths=(16, 16))):
-        error = case.causality_error(inputs, "input_ids", start=8, limit=511)
+    """Changing the second half of a text changes no output of the first, with padding and without."""
+    for lengths in [(16, 9), (16, 16), [120, 120]]:
+        inputs = make_inputs(lengths=lengths)
+        error = case.causality_error(inputs, "input_ids", limit=511)
         assert error <= case.exact_tolerance
 
 
@@ -195,6 +204,17 @@ def test_inputs_embeds(case: ModelTest) -> None:
     assert case.embeddings_error(make_inputs()) <= case.tolerance
 
 
+def test_given_defaults(case: ModelTest) -> None:
+    """Arguments that are given as the model would choose them change nothing."""
+    inputs = make_inputs(lengths=(16, 16))
+    without = ["attention_mask", "position_ids"]
+    for name, value in {
+        "attention_mask": 1,
+        "position_ids": 0,
+    }.items():
+        assert case.given_error(inputs, name, value, without=without) <= case.tolerance
+
+
 def test_large_values(case: ModelTest) -> None:
     """Values 10_000.0 times as large give the outputs of float64."""
     inputs = case.enlarged(make_inputs(), "input_ids", 10000.0)
@@ -211,6 +231,8 @@ def test_loss(case: ModelTest) -> None:
     """The loss is the cross entropy of the logits and labels, without labels of -100."""
     assert case.loss_error(make_inputs(), "next") <= case.tolerance
     assert case.loss_error(make_inputs(), "next", counted=True) <= case.tolerance
+    # Gradients in training mode without dropout, as the cross entropy of float64's logits gives them.
+    assert case.loss_gradient_error(make_inputs(), "next") <= case.tolerance
 
 
 def test_hidden_states(case: ModelTest) -> None:
@@ -219,7 +241,7 @@ def test_hidden_states(case: ModelTest) -> None:
 
 
 def test_attentions(case: ModelTest) -> None:
-    """The attention weights of each position sum to 1."""
+    """The attention weights match float64, and those of each position sum to 1."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attentions_error(inputs, without=["attention_mask", "position_ids"])
     assert error <= case.tolerance
@@ -232,7 +254,7 @@ def test_logits_to_keep(case: ModelTest) -> None:
 
 def test_cached_steps(case: ModelTest) -> None:
     """A text given in parts, with the cache of the parts before, gives the logits of the whole."""
-    inputs = make_inputs(lengths=(16, 16))
+    inputs = make_inputs(lengths=[120, 120])
     without = ["attention_mask", "position_ids"]
     error = case.cached_steps_error(inputs, "input_ids", without=without)
     assert error <= case.tolerance
@@ -248,9 +270,37 @@ def test_beam_search(case: ModelTest) -> None:
     assert case.beam_search_error() <= case.tolerance
 
 
+def test_variants(case: ModelTest) -> None:
+    """Models with other settings match float64 and recorded values."""
+    output = "logits"
+    for variant in [
+        {
+            "attention": True,
+            "changes": {
+                "add_cross_attention": True,
+                "n_layer": 3,
+                "scale_attn_by_inverse_layer_idx": True,
+                "scale_attn_weights": False,
+            },
+            "decodes": True,
+            "scale": 1.76188,
+            "recorded": {
+                (1, 12, 135): 1.462106311,
+                (0, 15, 473): 0.1617183792,
+                (0, 12, 398): -1.240662931,
+                (0, 6, 381): -2.262193236,
+            },
+        },
+    ]:
+        error = case.variant_error(make_model, output, **variant)
+        assert error <= case.tolerance
+
+
 def test_dropout(case: ModelTest) -> None:
     """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
     assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    # Training mode without dropout computes what evaluation mode does.
+    assert case.training_error(make_inputs()) <= case.exact_tolerance
     unused = []
     assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
@@ -275,10 +325,19 @@ def test_gradient_checkpointing(case: ModelTest) -> None:
 
 
 def test_long_text(case: ModelTest) -> None:
-    """A text of 120 tokens, and shorter ones, gives the outputs of float64."""
+    """A text of 120 tokens, and shorter ones, gives the outputs of float64 and the recorded values."""
     for lengths in [[120, 67], [65, 63], [33, 31]]:
         inputs = make_inputs(lengths=lengths)
         assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+    recorded = {
+        (1, 92, 34): 3.541604362,
+        (0, 119, 57): -1.440053854,
+        (0, 95, 298): 0.4200857109,
+        (0, 50, 230): -0.6753499554,
+    }
+    longest = make_inputs(lengths=[120, 67])
+    error = case.recorded_error("logits", recorded, 1.87072, longest)
+    assert error <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -289,4 +348,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ae4306eb6fca7d86
+# generated: sha256 16e0e2dfad12b239

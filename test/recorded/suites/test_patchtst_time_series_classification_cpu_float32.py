@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from transformers import PatchTSTConfig, PatchTSTForClassification
 
-from hwcompat.testing import ModelTest
+from hwcompat.testing import ModelTest, with_changes
 
 CELL = "patchtst/time-series-classification/cpu/float32"
 WEIGHTS = "tiny"
 ARCHITECTURE = "time-series"
 CONFIG_HASH = "9c5c39fe1aacc9909020442abcd139b156c99342faeaba1eadf65f9221217f54"
 RECIPE = "ea520350cb5e051642810be7f6a0356879294c9d26c0577df4122b74dfbb0961"
-REVISIONS = "suites 1"
+REVISIONS = "suites 1, check attentions 2, check dropout 2"
 
 CONFIG = {
     "d_model": 32,
@@ -49,8 +49,11 @@ RECORDED = {
 SCALE = 3.24077
 
 
-def make_model() -> PatchTSTForClassification:
-    return PatchTSTForClassification(PatchTSTConfig(**CONFIG))
+def make_model(
+    changes: dict[str, object] | None = None,
+) -> PatchTSTForClassification:
+    config = PatchTSTConfig(**with_changes(CONFIG, changes))
+    return PatchTSTForClassification(config)
 
 
 def make_inputs(
@@ -77,6 +80,7 @@ def case() -> Iterator[ModelTest]:
         make_inputs(),
         gain=1.0,
         outputs=("prediction_logits",),
+        exercised="55 of 98 branches of the modeling code (56 %)",
     ) as case:
         yield case
 
@@ -103,21 +107,22 @@ def test_matches_recorded(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={},
         )
         assert error <= case.tolerance
 
 
 def test_attention_agrees(case: ModelTest) -> None:
-    """The default attention gives what the plain one gives, in float64 and without padding."""
+    """The default attention gives what the plain one gives, in float64 with padding and without."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs)
     assert error <= case.exact_tolerance
+    assert case.attention_error(make_inputs()) <= case.exact_tolerance
 
 
 def test_large_values(case: ModelTest) -> None:
@@ -127,15 +132,60 @@ def test_large_values(case: ModelTest) -> None:
 
 
 def test_attentions(case: ModelTest) -> None:
-    """The attention weights of each position sum to 1."""
+    """The attention weights match float64, and those of each position sum to 1."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attentions_error(inputs)
     assert error <= case.tolerance
 
 
+def test_variants(case: ModelTest) -> None:
+    """Models with other settings match float64 and recorded values."""
+    output = "prediction_logits"
+    for variant in [
+        {
+            "attention": True,
+            "changes": {
+                "norm_type": "layernorm",
+                "num_hidden_layers": 3,
+                "positional_encoding_type": "random",
+                "pre_norm": False,
+                "scaling": None,
+                "share_embedding": False,
+                "use_cls_token": True,
+            },
+            "decodes": False,
+            "scale": 0.869508,
+            "recorded": {
+                (1, 7): 0.1880543229,
+                (1, 2): -1.676559333,
+                (1, 0): -0.2093673386,
+                (0, 5): -0.4525019355,
+            },
+        },
+        {
+            "attention": True,
+            "changes": {
+                "channel_attention": True,
+            },
+            "decodes": False,
+            "scale": 5.86974,
+            "recorded": {
+                (1, 7): 3.640783331,
+                (1, 2): 0.7462585795,
+                (1, 0): -1.305317426,
+                (0, 5): -0.4051525618,
+            },
+        },
+    ]:
+        error = case.variant_error(make_model, output, **variant)
+        assert error <= case.tolerance
+
+
 def test_dropout(case: ModelTest) -> None:
     """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
     assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    # Training mode without dropout computes what evaluation mode does.
+    assert case.training_error(make_inputs()) <= case.exact_tolerance
     unused = []
     assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
@@ -162,4 +212,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 cb0064691edc8a6d
+# generated: sha256 76ed3a820a3475ee

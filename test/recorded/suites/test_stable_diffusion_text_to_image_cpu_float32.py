@@ -20,7 +20,7 @@ WEIGHTS = "tiny"
 ARCHITECTURE = "diffusion"
 CONFIG_HASH = "ba59831ba6a51a220fc85b861d81c0480c5d66328d652f74d379d97ee3250cfc"
 RECIPE = "d53d4cdee14b6d5464e85d64f528dc8019415150c42dbc74f64ac3144413e1d8"
-REVISIONS = "suites 1"
+REVISIONS = "suites 1, check dropout 2"
 
 CONFIG = {
     "attention_head_dim": 2,
@@ -129,11 +129,11 @@ def test_honours_mask(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone, without padding, gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={
                 "encoder_attention_mask": "encoder_attention_mask",
                 "encoder_hidden_states": "encoder_attention_mask",
@@ -152,6 +152,8 @@ def test_large_values(case: ModelTest) -> None:
 def test_dropout(case: ModelTest) -> None:
     """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
     assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    # Training mode without dropout computes what evaluation mode does.
+    assert case.training_error(make_inputs()) <= case.exact_tolerance
     unused = [
         "BasicTransformerBlock.dropout",
         "Attention.dropout",
@@ -181,4 +183,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 55ba6ef33fb82405
+# generated: sha256 bcd10a94108a824c

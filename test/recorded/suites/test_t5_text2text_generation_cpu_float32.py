@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 from transformers import T5Config, T5ForConditionalGeneration
 
-from hwcompat.testing import ModelTest
+from hwcompat.testing import ModelTest, with_changes
 
 CELL = "t5/text2text-generation/cpu/float32"
 WEIGHTS = "tiny"
 ARCHITECTURE = "encoder-decoder"
 CONFIG_HASH = "2c5fbfda5a013ab7b5bb0861375e88ae977e4995a2cf94bb46480e8a536a97bf"
 RECIPE = "135de70ad757ab43d0d2ad5c2dc1f1f7bedb7d992fefb4ccff3bc46d98325b0e"
-REVISIONS = "suites 1"
+REVISIONS = (
+    "suites 1, check loss 2, check attentions 2, check cached_steps 2, "
+    "check dropout 2, check long_text 2"
+)
 
 CONFIG = {
     "d_ff": 128,
@@ -58,8 +61,11 @@ RECORDED = {
 SCALE = 0.0896055
 
 
-def make_model() -> T5ForConditionalGeneration:
-    return T5ForConditionalGeneration(T5Config(**CONFIG))
+def make_model(
+    changes: dict[str, object] | None = None,
+) -> T5ForConditionalGeneration:
+    config = T5Config(**with_changes(CONFIG, changes))
+    return T5ForConditionalGeneration(config)
 
 
 def make_inputs(
@@ -90,6 +96,7 @@ def case() -> Iterator[ModelTest]:
         outputs=("logits",),
         masked_by={"encoder_last_hidden_state": "attention_mask"},
         generates="seq2seq",
+        exercised="83 of 99 branches of the modeling code (83 %)",
     ) as case:
         yield case
 
@@ -131,11 +138,11 @@ def test_honours_mask(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone, without padding, gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={
                 "attention_mask": "attention_mask",
                 "input_ids": "attention_mask",
@@ -146,9 +153,10 @@ def test_batch_invariance(case: ModelTest) -> None:
 
 
 def test_causality(case: ModelTest) -> None:
-    """Changing later tokens changes no earlier output, with padding and without."""
-    for inputs in (make_inputs(), make_inputs(lengths=(16, 16))):
-        error = case.causality_error(inputs, "decoder_input_ids", start=3, limit=510)
+    """Changing the second half of a text changes no output of the first, with padding and without."""
+    for lengths in [(16, 9), (16, 16), [160, 160]]:
+        inputs = make_inputs(lengths=lengths)
+        error = case.causality_error(inputs, "decoder_input_ids", limit=510)
         assert error <= case.exact_tolerance
 
 
@@ -185,6 +193,18 @@ def test_inputs_embeds(case: ModelTest) -> None:
     assert case.embeddings_error(make_inputs()) <= case.tolerance
 
 
+def test_given_defaults(case: ModelTest) -> None:
+    """Arguments that are given as the model would choose them change nothing."""
+    inputs = make_inputs(lengths=(16, 16))
+    without = ["attention_mask"]
+    for name, value in {
+        "attention_mask": 1,
+        "decoder_attention_mask": 1,
+        "encoder_outputs": 0,
+    }.items():
+        assert case.given_error(inputs, name, value, without=without) <= case.tolerance
+
+
 def test_large_values(case: ModelTest) -> None:
     """Values 10_000.0 times as large give the outputs of float64."""
     inputs = case.enlarged(make_inputs(), "input_ids", 10000.0)
@@ -195,6 +215,8 @@ def test_loss(case: ModelTest) -> None:
     """The loss is the cross entropy of the logits and labels, without labels of -100."""
     assert case.loss_error(make_inputs(), "same") <= case.tolerance
     assert case.loss_error(make_inputs(), "same", labels_alone=True) <= case.tolerance
+    # Gradients in training mode without dropout, as the cross entropy of float64's logits gives them.
+    assert case.loss_gradient_error(make_inputs(), "same") <= case.tolerance
 
 
 def test_hidden_states(case: ModelTest) -> None:
@@ -203,7 +225,7 @@ def test_hidden_states(case: ModelTest) -> None:
 
 
 def test_attentions(case: ModelTest) -> None:
-    """The attention weights of each position sum to 1."""
+    """The attention weights match float64, and those of each position sum to 1."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attentions_error(inputs, without=["attention_mask"])
     assert error <= case.tolerance
@@ -211,7 +233,7 @@ def test_attentions(case: ModelTest) -> None:
 
 def test_cached_steps(case: ModelTest) -> None:
     """A text given in parts, with the cache of the parts before, gives the logits of the whole."""
-    inputs = make_inputs(lengths=(16, 16))
+    inputs = make_inputs(lengths=[160, 160])
     without = ["attention_mask"]
     error = case.cached_steps_error(inputs, "decoder_input_ids", without=without)
     assert error <= case.tolerance
@@ -227,9 +249,34 @@ def test_beam_search(case: ModelTest) -> None:
     assert case.beam_search_error() <= case.tolerance
 
 
+def test_variants(case: ModelTest) -> None:
+    """Models with other settings match float64 and recorded values."""
+    output = "logits"
+    for variant in [
+        {
+            "attention": False,
+            "changes": {
+                "num_layers": 3,
+            },
+            "decodes": False,
+            "scale": 0.0877961,
+            "recorded": {
+                (1, 4, 465): 0.07534608318,
+                (1, 1, 469): 0.02324155392,
+                (1, 0, 79): -0.05207078881,
+                (0, 3, 397): -0.008743113868,
+            },
+        },
+    ]:
+        error = case.variant_error(make_model, output, **variant)
+        assert error <= case.tolerance
+
+
 def test_dropout(case: ModelTest) -> None:
     """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
     assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    # Training mode without dropout computes what evaluation mode does.
+    assert case.training_error(make_inputs()) <= case.exact_tolerance
     unused = []
     assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
@@ -254,10 +301,19 @@ def test_gradient_checkpointing(case: ModelTest) -> None:
 
 
 def test_long_text(case: ModelTest) -> None:
-    """A text of 160 tokens, and shorter ones, gives the outputs of float64."""
+    """A text of 160 tokens, and shorter ones, gives the outputs of float64 and the recorded values."""
     for lengths in [[160, 90], [129, 127], [65, 63], [33, 31]]:
         inputs = make_inputs(lengths=lengths)
         assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+    recorded = {
+        (1, 4, 465): 0.03250002351,
+        (1, 1, 469): 0.03563809226,
+        (1, 0, 79): 0.03137932616,
+        (0, 3, 397): 0.03623416434,
+    }
+    longest = make_inputs(lengths=[160, 90])
+    error = case.recorded_error("logits", recorded, 0.0846479, longest)
+    assert error <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -268,4 +324,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 aeda5063a73ef1a4
+# generated: sha256 376765cbccc39e7b

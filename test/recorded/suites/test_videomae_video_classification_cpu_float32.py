@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
-from hwcompat.testing import ModelTest
+from hwcompat.testing import ModelTest, with_changes
 
 CELL = "videomae/video-classification/cpu/float32"
 WEIGHTS = "tiny"
 ARCHITECTURE = "video"
 CONFIG_HASH = "680cad26046cab8e0246e57f49acb00b73296959067b68f3fcf506473a0e0968"
 RECIPE = "0969105f298493042726656a399674b960156dc6e5fdb99d696efb818f5e1d6e"
-REVISIONS = "suites 1"
+REVISIONS = "suites 1, check loss 2, check attentions 2, check dropout 2"
 
 CONFIG = {
     "decoder_hidden_size": 24,
@@ -55,8 +55,11 @@ RECORDED = {
 SCALE = 1.73483
 
 
-def make_model() -> VideoMAEForVideoClassification:
-    return VideoMAEForVideoClassification(VideoMAEConfig(**CONFIG))
+def make_model(
+    changes: dict[str, object] | None = None,
+) -> VideoMAEForVideoClassification:
+    config = VideoMAEConfig(**with_changes(CONFIG, changes))
+    return VideoMAEForVideoClassification(config)
 
 
 def make_inputs(
@@ -80,6 +83,7 @@ def case() -> Iterator[ModelTest]:
         make_inputs(),
         gain=1.5,
         outputs=("logits",),
+        exercised="17 of 20 branches of the modeling code (85 %)",
     ) as case:
         yield case
 
@@ -106,21 +110,22 @@ def test_matches_recorded(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={},
         )
         assert error <= case.tolerance
 
 
 def test_attention_agrees(case: ModelTest) -> None:
-    """The default attention gives what the plain one gives, in float64 and without padding."""
+    """The default attention gives what the plain one gives, in float64 with padding and without."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs)
     assert error <= case.exact_tolerance
+    assert case.attention_error(make_inputs()) <= case.exact_tolerance
 
 
 def test_large_values(case: ModelTest) -> None:
@@ -132,6 +137,8 @@ def test_large_values(case: ModelTest) -> None:
 def test_loss(case: ModelTest) -> None:
     """The loss is the cross entropy of the logits and labels, without labels of -100."""
     assert case.loss_error(make_inputs(), "row") <= case.tolerance
+    # Gradients in training mode without dropout, as the cross entropy of float64's logits gives them.
+    assert case.loss_gradient_error(make_inputs(), "row") <= case.tolerance
 
 
 def test_hidden_states(case: ModelTest) -> None:
@@ -142,13 +149,39 @@ def test_hidden_states(case: ModelTest) -> None:
 def test_attentions(case: ModelTest) -> None:
     """The attention weights of each position sum to 1."""
     inputs = make_inputs(lengths=(16, 16))
-    error = case.attentions_error(inputs)
+    error = case.attentions_error(inputs, sums_alone=True)
     assert error <= case.tolerance
+
+
+def test_variants(case: ModelTest) -> None:
+    """Models with other settings match float64 and recorded values."""
+    output = "logits"
+    for variant in [
+        {
+            "attention": True,
+            "changes": {
+                "num_hidden_layers": 3,
+                "use_mean_pooling": False,
+            },
+            "decodes": False,
+            "scale": 1.67569,
+            "recorded": {
+                (1, 7): -0.3900664736,
+                (1, 2): -2.564756111,
+                (1, 0): -0.3473947549,
+                (0, 5): 0.1269969816,
+            },
+        },
+    ]:
+        error = case.variant_error(make_model, output, **variant)
+        assert error <= case.tolerance
 
 
 def test_dropout(case: ModelTest) -> None:
     """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
     assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    # Training mode without dropout computes what evaluation mode does.
+    assert case.training_error(make_inputs()) <= case.exact_tolerance
     unused = []
     assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
@@ -180,4 +213,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 79524fa38abb4e98
+# generated: sha256 f49ccef134f68657

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from transformers import ViTConfig, ViTForImageClassification
 
-from hwcompat.testing import ModelTest
+from hwcompat.testing import ModelTest, with_changes
 
 CELL = "vit/image-classification/cpu/float32"
 WEIGHTS = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "1354f4b4b56a3c2d9224eda36bfba2693a254065a4e834a65a5c1c9fb0f10ac0"
 RECIPE = "2ee914a822e76021fedd9ef46835a07c0cbd7ae590e77c6c1b3aeb9f6c352652"
-REVISIONS = "suites 1"
+REVISIONS = "suites 1, check loss 2, check attentions 2, check dropout 2"
 
 CONFIG = {
     "hidden_size": 48,
@@ -50,8 +50,11 @@ RECORDED = {
 SCALE = 1.15478
 
 
-def make_model() -> ViTForImageClassification:
-    return ViTForImageClassification(ViTConfig(**CONFIG))
+def make_model(
+    changes: dict[str, object] | None = None,
+) -> ViTForImageClassification:
+    config = ViTConfig(**with_changes(CONFIG, changes))
+    return ViTForImageClassification(config)
 
 
 def make_inputs(
@@ -75,6 +78,7 @@ def case() -> Iterator[ModelTest]:
         make_inputs(),
         gain=1.5,
         outputs=("logits",),
+        exercised="18 of 23 branches of the modeling code (78 %)",
     ) as case:
         yield case
 
@@ -101,21 +105,22 @@ def test_matches_recorded(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={},
         )
         assert error <= case.tolerance
 
 
 def test_attention_agrees(case: ModelTest) -> None:
-    """The default attention gives what the plain one gives, in float64 and without padding."""
+    """The default attention gives what the plain one gives, in float64 with padding and without."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs)
     assert error <= case.exact_tolerance
+    assert case.attention_error(make_inputs()) <= case.exact_tolerance
 
 
 def test_large_values(case: ModelTest) -> None:
@@ -127,6 +132,8 @@ def test_large_values(case: ModelTest) -> None:
 def test_loss(case: ModelTest) -> None:
     """The loss is the cross entropy of the logits and labels, without labels of -100."""
     assert case.loss_error(make_inputs(), "row") <= case.tolerance
+    # Gradients in training mode without dropout, as the cross entropy of float64's logits gives them.
+    assert case.loss_gradient_error(make_inputs(), "row") <= case.tolerance
 
 
 def test_hidden_states(case: ModelTest) -> None:
@@ -135,7 +142,7 @@ def test_hidden_states(case: ModelTest) -> None:
 
 
 def test_attentions(case: ModelTest) -> None:
-    """The attention weights of each position sum to 1."""
+    """The attention weights match float64, and those of each position sum to 1."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attentions_error(inputs)
     assert error <= case.tolerance
@@ -144,18 +151,44 @@ def test_attentions(case: ModelTest) -> None:
 def test_image_size(case: ModelTest) -> None:
     """Images of twice the height and three times the width match float64 and the recorded values."""
     recorded = {
-        (1, 6): -1.049897119,
+        (1, 7): 0.1383296332,
         (1, 2): 1.21074168,
-        (0, 0): -0.009525743977,
+        (1, 0): 0.4249944216,
+        (0, 5): 1.868770457,
     }
     name, output = "pixel_values", "logits"
     error = case.image_size_error(make_inputs(), name, output, recorded, 1.15692)
     assert error <= case.tolerance
 
 
+def test_variants(case: ModelTest) -> None:
+    """Models with other settings match float64 and recorded values."""
+    output = "logits"
+    for variant in [
+        {
+            "attention": True,
+            "changes": {
+                "num_hidden_layers": 3,
+            },
+            "decodes": False,
+            "scale": 1.43915,
+            "recorded": {
+                (1, 7): 0.1388060254,
+                (1, 2): 0.5373989279,
+                (1, 0): 0.9051378409,
+                (0, 5): 2.361178522,
+            },
+        },
+    ]:
+        error = case.variant_error(make_model, output, **variant)
+        assert error <= case.tolerance
+
+
 def test_dropout(case: ModelTest) -> None:
     """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
     assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    # Training mode without dropout computes what evaluation mode does.
+    assert case.training_error(make_inputs()) <= case.exact_tolerance
     unused = []
     assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
@@ -187,4 +220,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 b6dc9624c7ce691c
+# generated: sha256 4380bb27c23eb98b

@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from hwcompat.testing import ModelTest
+from hwcompat.testing import ModelTest, with_changes
 
 CELL = "whisper/automatic-speech-recognition/cpu/float32"
 WEIGHTS = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "5951029aaf1e2c0938bea1a2b2d5fc3b4e6c3fa25d87c8753115d982825f0cec"
 RECIPE = "becff2971ccf730906b4eada4a397f20f898ec14ca453b3a1aa96fd593b21a32"
-REVISIONS = "suites 1"
+REVISIONS = (
+    "suites 1, check loss 2, check attentions 2, check cached_steps 2, check dropout 2"
+)
 
 CONFIG = {
     "bos_token_id": 511,
@@ -61,8 +63,11 @@ RECORDED = {
 SCALE = 1.02015
 
 
-def make_model() -> WhisperForConditionalGeneration:
-    return WhisperForConditionalGeneration(WhisperConfig(**CONFIG))
+def make_model(
+    changes: dict[str, object] | None = None,
+) -> WhisperForConditionalGeneration:
+    config = WhisperConfig(**with_changes(CONFIG, changes))
+    return WhisperForConditionalGeneration(config)
 
 
 def make_inputs(
@@ -89,6 +94,7 @@ def case() -> Iterator[ModelTest]:
         gain=1.0,
         outputs=("logits",),
         generates="seq2seq",
+        exercised="50 of 72 branches of the modeling code (69 %)",
     ) as case:
         yield case
 
@@ -115,27 +121,29 @@ def test_matches_recorded(case: ModelTest) -> None:
 
 def test_batch_invariance(case: ModelTest) -> None:
     """Each row alone gives what it gives in the batch."""
-    for row in range(2):
+    for row in range(3):
         error = case.alone_error(
-            make_inputs(),
+            make_inputs(lengths=[16, 9, 16]),
             row,
-            batch=2,
+            batch=3,
             unpadded={},
         )
         assert error <= case.tolerance
 
 
 def test_attention_agrees(case: ModelTest) -> None:
-    """The default attention gives what the plain one gives, in float64 and without padding."""
+    """The default attention gives what the plain one gives, in float64 with padding and without."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attention_error(inputs)
     assert error <= case.exact_tolerance
+    assert case.attention_error(make_inputs()) <= case.exact_tolerance
 
 
 def test_causality(case: ModelTest) -> None:
-    """Changing later tokens changes no earlier output, with padding and without."""
-    for inputs in (make_inputs(), make_inputs(lengths=(16, 16))):
-        error = case.causality_error(inputs, "decoder_input_ids", start=8, limit=510)
+    """Changing the second half of a text changes no output of the first, with padding and without."""
+    for lengths in [(16, 9), (16, 16)]:
+        inputs = make_inputs(lengths=lengths)
+        error = case.causality_error(inputs, "decoder_input_ids", limit=510)
         assert error <= case.exact_tolerance
 
 
@@ -153,6 +161,18 @@ def test_cache_matches(case: ModelTest) -> None:
     assert case.replay_error(generated) <= case.tolerance
 
 
+def test_given_defaults(case: ModelTest) -> None:
+    """Arguments that are given as the model would choose them change nothing."""
+    inputs = make_inputs(lengths=(16, 16))
+    without = []
+    for name, value in {
+        "decoder_attention_mask": 1,
+        "decoder_position_ids": 0,
+        "encoder_outputs": 0,
+    }.items():
+        assert case.given_error(inputs, name, value, without=without) <= case.tolerance
+
+
 def test_large_values(case: ModelTest) -> None:
     """Values 10_000.0 times as large give the outputs of float64."""
     inputs = case.enlarged(make_inputs(), "input_features", 10000.0)
@@ -163,6 +183,8 @@ def test_loss(case: ModelTest) -> None:
     """The loss is the cross entropy of the logits and labels, without labels of -100."""
     assert case.loss_error(make_inputs(), "same") <= case.tolerance
     assert case.loss_error(make_inputs(), "same", labels_alone=True) <= case.tolerance
+    # Gradients in training mode without dropout, as the cross entropy of float64's logits gives them.
+    assert case.loss_gradient_error(make_inputs(), "same") <= case.tolerance
 
 
 def test_hidden_states(case: ModelTest) -> None:
@@ -171,7 +193,7 @@ def test_hidden_states(case: ModelTest) -> None:
 
 
 def test_attentions(case: ModelTest) -> None:
-    """The attention weights of each position sum to 1."""
+    """The attention weights match float64, and those of each position sum to 1."""
     inputs = make_inputs(lengths=(16, 16))
     error = case.attentions_error(inputs)
     assert error <= case.tolerance
@@ -179,7 +201,7 @@ def test_attentions(case: ModelTest) -> None:
 
 def test_cached_steps(case: ModelTest) -> None:
     """A text given in parts, with the cache of the parts before, gives the logits of the whole."""
-    inputs = make_inputs(lengths=(16, 16))
+    inputs = make_inputs(lengths=[16, 16])
     without = []
     error = case.cached_steps_error(inputs, "decoder_input_ids", without=without)
     assert error <= case.tolerance
@@ -195,9 +217,34 @@ def test_beam_search(case: ModelTest) -> None:
     assert case.beam_search_error() <= case.tolerance
 
 
+def test_variants(case: ModelTest) -> None:
+    """Models with other settings match float64 and recorded values."""
+    output = "logits"
+    for variant in [
+        {
+            "attention": True,
+            "changes": {
+                "encoder_layers": 3,
+            },
+            "decodes": False,
+            "scale": 0.991144,
+            "recorded": {
+                (1, 11, 112): -0.7148007441,
+                (1, 4, 195): 1.175302254,
+                (1, 0, 182): 0.4625004293,
+                (0, 8, 324): 0.847145973,
+            },
+        },
+    ]:
+        error = case.variant_error(make_model, output, **variant)
+        assert error <= case.tolerance
+
+
 def test_dropout(case: ModelTest) -> None:
     """Dropout changes nothing in evaluation mode, and its kinds something in training mode."""
     assert case.dropout_error(make_inputs()) <= case.exact_tolerance
+    # Training mode without dropout computes what evaluation mode does.
+    assert case.training_error(make_inputs()) <= case.exact_tolerance
     unused = []
     assert set(case.unused_dropout(make_inputs())) <= set(unused)
 
@@ -229,4 +276,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 9a0cc72fa1bfd6a1
+# generated: sha256 2751940ae8bb8bca

@@ -1,0 +1,233 @@
+"""Run a type's suite on the CPU and find which branches of the modeling code its compared passes enter.
+
+Needs coverage.py, whose report names the branches of each function. Imports torch and transformers.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import importlib.util
+import inspect
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.recipes.build_model import filled_model
+from hwcompat.generators.suites.render import render
+from hwcompat.hardware.backends.factory import backend_class
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.testing.checks import applicable_checks
+
+_ROOTS = ("__init__", "forward", "prepare_inputs_for_generation")
+"""Methods from which a model's code is reached: all that they name in the same file is."""
+_OTHER_DEVICES = "Flash"
+"""A word in the names of classes that run on other devices than the CPU alone."""
+_TELL_NOTHING = ("self", "config", "torch", "isinstance", "len", "getattr", "hasattr")
+
+Branch = tuple[int, int]
+"""The line of a condition or loop, and the line that follows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeBranches:
+    """The branches of the code of a model, by file and function: those that passes `took`, and those `missing`.
+
+    Counted are the branches (ways on from a condition or a loop) of functions that the model's forward passes and
+    decoding can reach, and of the constructors of its modules, without those that only raise.
+    """
+
+    took: Mapping[str, Mapping[str, frozenset[Branch]]]
+    missing: Mapping[str, Mapping[str, frozenset[Branch]]]
+
+    def to_recipe(self) -> dict[str, Any]:
+        """Return the entry of a recipe: numbers, and each missing way by the names in its condition."""
+        entered = sum(len(ways) for functions in self.took.values() for ways in functions.values())
+        missing = {
+            f"{Path(file).stem}.{name}": sorted({way_of(tree_of(file), branch) for branch in ways})
+            for file, functions in self.missing.items()
+            for name, ways in functions.items()
+            if ways
+        }
+        count = sum(len(ways) for functions in self.missing.values() for ways in functions.values())
+        return {"entered": entered, "of": entered + count, "missing": missing}
+
+
+def branches_of(recipe: Recipe) -> CodeBranches:
+    """Return the branches that the compared checks of a recipe's suite enter. Raises `ModelError` if its model can't
+    be built any more."""
+    classes = classes_of(recipe)
+    report = _report(recipe, sorted(classes))
+    took: dict[str, dict[str, frozenset[Branch]]] = {}
+    missing: dict[str, dict[str, frozenset[Branch]]] = {}
+    for file, own in classes.items():
+        tree, functions = tree_of(file), report.get(file, {})
+        refusals = _refusals(tree)
+        for name in _reached(tree, own) & set(functions):
+            of = {
+                kind: frozenset(tuple(one) for one in functions[name][kind] if one[1] not in refusals)
+                for kind in ("executed_branches", "missing_branches")
+            }
+            took.setdefault(file, {})[name] = of["executed_branches"]
+            missing.setdefault(file, {})[name] = of["missing_branches"]
+    return CodeBranches(took=took, missing=missing)
+
+
+def classes_of(recipe: Recipe) -> dict[str, set[str]]:
+    """Return the names of the classes of a recipe's model by the file of models that defines them."""
+    found: dict[str, set[str]] = {}
+    for cls in {cls for module in filled_model(recipe).modules() for cls in type(module).__mro__}:
+        if cls.__module__.startswith(("transformers.models.", "diffusers.models.", "diffusers.pipelines.")):
+            found.setdefault(str(Path(inspect.getfile(cls)).resolve()), set()).add(cls.__qualname__)
+    return found
+
+
+@contextlib.contextmanager
+def recorded_branches(files: Iterator[str] | list[str]) -> Iterator[Any]:
+    """Record the branches that are taken in files inside; yields coverage.py's object."""
+    import coverage
+
+    found = coverage.Coverage(branch=True, include=list(files), data_file=None, config_file=False, messages=False)
+    with found.collect():
+        yield found
+
+
+def _report(recipe: Recipe, files: list[str]) -> dict[str, Mapping[str, Any]]:
+    """Run the compared checks of a suite, and return coverage.py's report of the functions of these files."""
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
+        with recorded_branches(files) as found:
+            for check in _checks(recipe, Path(name)):
+                with contextlib.suppress(Exception):  # a failed check is the suite's to report
+                    check()
+        written = Path(name) / "report.json"
+        found.json_report(outfile=str(written), include=files)
+        report = json.loads(written.read_text(encoding="utf-8"))["files"]
+    return {str(Path(file).resolve()): one["functions"] for file, one in report.items()}
+
+
+def _checks(recipe: Recipe, folder: Path) -> Iterator[Callable[[], None]]:
+    """Yield the compared checks of a recipe's suite on the CPU as functions without arguments."""
+    cell = Cell.parse(f"{recipe.model_type}/{recipe.task}/cpu/float32")
+    file = folder / "measured_suite.py"
+    write_whole(file, render(recipe, cell, ()))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    suite = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(suite)
+    opened = inspect.unwrap(suite.case)()
+    given = {"case": next(opened), "tmp_path": folder}
+    for check in applicable_checks(
+        generates=recipe.generate,
+        has_mask=recipe.mask_input is not None,
+        has_cache=not recipe.without_cache,
+        can=backend_class("cpu").CAN,
+        in_recipe=recipe.calls_in(cell.precision),
+    ):
+        function = getattr(suite, f"test_{check.name}")
+        wanted = {name: given[name] for name in inspect.signature(function).parameters}
+        if check.compares:
+            yield functools.partial(function, **wanted)
+    next(opened, None)
+
+
+@functools.cache
+def tree_of(file: str) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(Path(file).read_text(encoding="utf-8"))
+
+
+def _refusals(tree: ast.Module) -> set[int]:
+    """Return the lines of a file at which a branch begins that only raises or warns, or that is for a setting that
+    isn't text, which no configuration file can hold (an activation as a function)."""
+    return {
+        body[0].lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        for body in (node.body, node.orelse)
+        if body and (isinstance(body[-1], ast.Raise) or all(map(_only_warns, body)) or _is_no_text(node, body))
+    }
+
+
+def _is_no_text(node: ast.If, body: list[ast.stmt]) -> bool:
+    return body is node.orelse and re.fullmatch(r"isinstance\(.*act\w*, str\)", ast.unparse(node.test)) is not None
+
+
+def _only_warns(node: ast.stmt) -> bool:
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        return False
+    return ast.unparse(node.value.func).startswith(("logger.", "warnings."))
+
+
+def _reached(tree: ast.Module, classes: set[str]) -> set[str]:
+    """Return the functions of a file, `function` or `Class.method`, that the roots of some of its classes reach.
+    What a reached function names in the file is reached: functions, classes by their roots, methods by their name,
+    and tables of them."""
+    bodies: dict[str, ast.AST] = {}
+    tables: dict[str, ast.AST] = {}
+    roots: dict[str, list[str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            bodies[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            tables |= {one.id: node for one in targets if isinstance(one, ast.Name)}
+        elif isinstance(node, ast.ClassDef):
+            own = {f"{node.name}.{one.name}": one for one in node.body if isinstance(one, ast.FunctionDef)}
+            bodies |= own
+            roots[node.name] = [name for name in own if name.rpartition(".")[2] in _ROOTS]
+    roots = {name: own for name, own in roots.items() if _OTHER_DEVICES not in name}
+    waiting = [name for cls in classes for name in roots.get(cls, ())]
+    live = set(classes)
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        inside = list(ast.walk(bodies.get(name) or tables[name]))
+        names = {node.id for node in inside if isinstance(node, ast.Name)}
+        attributes = {node.attr for node in inside if isinstance(node, ast.Attribute)}
+        live |= names & roots.keys()
+        waiting += [one for cls in names & roots.keys() for one in roots[cls]]
+        waiting += [one for one in (*bodies, *tables) if one in names]
+        waiting += [one for one in bodies if one.rpartition(".")[0] in live and one.rpartition(".")[2] in attributes]
+    return reached - tables.keys()
+
+
+def condition_at(tree: ast.Module, line: int) -> ast.expr | None:
+    """Return the condition, or what is looped over, of the statement at a line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.While | ast.For) and node.lineno == line:
+            return node.iter if isinstance(node, ast.For) else node.test
+    return None
+
+
+def way_of(tree: ast.Module, branch: Branch) -> str:
+    """Return the names in a condition and the way that is never taken, such as `sliding_window: true`."""
+    line, to = branch
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.While | ast.For) and node.lineno == line:
+            goes_in = to == node.body[0].lineno
+            test = condition_at(tree, line)
+            words = ("some", "none") if isinstance(node, ast.For) else ("true", "false")
+            return f"{', '.join(names_in(test)) or 'a constant'}: {words[not goes_in]}"
+    return f"line {line} to {to}"
+
+
+def names_in(test: ast.AST | None) -> list[str]:
+    """Return the names, attributes and words in an expression that tell something, each once."""
+    found: list[str] = []
+    for node in ast.walk(test) if test is not None else ():
+        if isinstance(node, ast.Attribute | ast.Name):
+            found.append(node.attr if isinstance(node, ast.Attribute) else node.id)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+    return list(dict.fromkeys(name for name in found if name not in _TELL_NOTHING))

@@ -1,0 +1,55 @@
+"""What the suite of a cell exercises of its model's code, and what it doesn't ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hwcompat.generators.models.recipe import Recipe
+from hwcompat.hardware.backends.factory import backend_class
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.testing.checks import all_checks, applicable_checks
+
+_FUNCTIONS = 12
+"""Functions with missing branches that a text names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercised:
+    """The branches of the modeling code that a suite's compared passes enter on the CPU, those missing by function
+    (empty without a figure), and the checks that the suite doesn't have."""
+
+    text: str
+    missing: dict[str, list[str]]
+    not_asked: dict[str, str]
+
+    @classmethod
+    def by(cls, cell: Cell, recipe: Recipe) -> Exercised:
+        """Return what the suite of a recipe exercises in a cell."""
+        asked = applicable_checks(
+            generates=recipe.generate,
+            has_mask=recipe.mask_input is not None,
+            has_cache=not recipe.without_cache,
+            can=backend_class(cell.target.name).CAN,
+            in_recipe=recipe.calls_in(cell.precision),
+            precision=cell.precision,
+        )
+        rest = [one for one in all_checks() if one not in asked]
+        missing = dict(recipe.branches.get("missing", {}))
+        return cls(text=recipe.exercised, missing=missing, not_asked={one.name: one.says for one in rest})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"branches": self.text, "missing": self.missing, "not_asked": self.not_asked}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return labeled lines."""
+        found = [("Exercises", self.text)] if self.text else []
+        for index, (function, ways) in enumerate(list(self.missing.items())[:_FUNCTIONS]):
+            found.append(("" if index else "Not entered", f"{function}: {'; '.join(ways)}"))
+        if len(self.missing) > _FUNCTIONS:
+            found.append(("", f"and branches of {len(self.missing) - _FUNCTIONS} other functions (--format json)"))
+        if self.not_asked:
+            found.append(("Not asked", f"checks that aren't in this suite: {', '.join(self.not_asked)}"))
+        found.append(("", "Only a tiny model is tested, no larger size."))
+        return found
