@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 
-def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any] | None) -> dict[str, Any]:
+def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of constructor arguments with changes by path: `text_config.head_dim` is inside `text_config`."""
     found: dict[str, Any] = copy.deepcopy(dict(config))
-    for path, value in (changes or {}).items():
+    for path, value in changes.items():
         *scopes, name = path.split(".")
         inner = found
         for scope in scopes:

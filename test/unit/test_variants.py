@@ -63,7 +63,7 @@ def test_changes_by_path_leave_the_original_as_it_was() -> None:
     config = {"width": 8, "text_config": {"heads": 2, "kinds": ["a"]}}
     found = with_changes(config, {"width": 9, "text_config.heads": 4, "vision_config.depth": 1})
     assert found == {"width": 9, "text_config": {"heads": 4, "kinds": ["a"]}, "vision_config": {"depth": 1}}
-    assert with_changes(config, None) == config
+    assert with_changes(config, {}) == config
     found["text_config"]["kinds"].append("b")
     assert config == {"width": 8, "text_config": {"heads": 2, "kinds": ["a"]}}
 
