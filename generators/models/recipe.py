@@ -24,7 +24,7 @@ SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
-DERIVED = "recipes-4"
+DERIVED = "recipes-5"
 """The cache folder of recipes derived on this machine. Its number changes with the way weights are filled, because
 the recorded numbers of older recipes belong to other weights, and with the fields that suites read."""
 
