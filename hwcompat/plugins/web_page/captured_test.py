@@ -199,9 +199,10 @@ class CapturedTest(ModelTest):
             exact = {name: np.ascontiguousarray(one, dtype=kinds[name]) for name, one in want.arrays.items()}
             masks = {name: np.asarray(mask, dtype=np.uint8) for name, mask in want.masks.items()}
             places = captured.expected.places
-            return {"outputs": places(exact), "masks": places(masks), "required": list(self.required)}
+            arrays = {"outputs": places(exact), "masks": places(masks)}
+            return {**arrays, "required": list(self.required), "scales": dict(want.scales)}
 
-        key = f"want {digest_of(want.arrays)} {digest_of(want.masks)}"
+        key = f"want {digest_of(want.arrays)} {digest_of(want.masks)} {sorted(want.scales.items())}"
         number = captured.number(key, captured.wanted, made)
         return AskedCall({"what": what, "pass": got.arrays.number, "want": number})
 

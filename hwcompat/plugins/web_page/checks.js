@@ -53,7 +53,8 @@ function compared(step, found, seal, measured) {
 function wantedOf(model, place) {
   const wanted = model.seal.wanted[place];
   const bytes = model.files.bytes.expected;
-  return { outputs: arraysAt(bytes, wanted.outputs), masks: arraysAt(bytes, wanted.masks), required: wanted.required };
+  const { required, scales } = wanted;
+  return { outputs: arraysAt(bytes, wanted.outputs), masks: arraysAt(bytes, wanted.masks), required, scales };
 }
 
 // Creates a session of each file, one after the other; the oldest ones are released if there are too many.

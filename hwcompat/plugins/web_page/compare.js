@@ -41,7 +41,7 @@ function scaleOf(values) {
   return Math.max(high > low ? Math.sqrt(squares / values.length) : largest, SMALLEST_SCALE);
 }
 
-function compareOne(name, got, want, mask) {
+function compareOne(name, got, want, mask, scale) {
   if (got.dims.join() !== want.dims.join()) return infinite(`${name} (shape ${got.dims.join(", ")})`);
   const keep = keeper(mask, want.dims);
   if (want.type === "int64") {
@@ -67,17 +67,17 @@ function compareOne(name, got, want, mask) {
   }
   if (odd) return infinite(`${name} (${odd})`);
   if (!kept.length) throw new ReferenceNotFinite(`the reference is empty in ${name}`);
-  return { rel: absolute / scaleOf(kept), abs: absolute, worst: name };
+  return { rel: absolute / (scale || scaleOf(kept)), abs: absolute, worst: name };
 }
 
-// `got` holds {data, dims} by name, `want` the outputs, masks and required names of the seal, with their data.
+// `got` holds {data, dims} by name, `want` the outputs, masks, required names and scales of the seal, with their data.
 function compare(got, want) {
   const names = Object.keys(want.outputs).filter((name) => name in got || want.required.includes(name));
   const missing = want.required.filter((name) => !(name in want.outputs) || !(name in got));
   if (missing.length || !names.length) return infinite([...missing, "nothing"][0]);
   let worst = { rel: -1, abs: -1, worst: "" };
   for (const name of names) {
-    const one = compareOne(name, got[name], want.outputs[name], want.masks[name]);
+    const one = compareOne(name, got[name], want.outputs[name], want.masks[name], want.scales?.[name]);
     if (one.rel > worst.rel) worst = one;
   }
   return worst;
