@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwcompat.generators.models.recipe import Recipe
-from hwcompat.hardware.backends.factory import backend_class
+from hwcompat.generators.suites.render import checks_of, exercised_by
 from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.testing.checks import all_checks, applicable_checks
+from hwcompat.hardware.testing.checks import all_checks
 
 _FUNCTIONS = 12
 """Functions with missing branches that a text names."""
@@ -26,17 +26,9 @@ class Exercised:
     @classmethod
     def by(cls, cell: Cell, recipe: Recipe) -> Exercised:
         """Return what the suite of a recipe exercises in a cell."""
-        asked = applicable_checks(
-            generates=recipe.generate,
-            has_mask=recipe.mask_input is not None,
-            has_cache=not recipe.without_cache,
-            can=backend_class(cell.target.name).CAN,
-            in_recipe=recipe.calls_in(cell.precision),
-            precision=cell.precision,
-        )
-        rest = [one for one in all_checks() if one not in asked]
-        missing = dict(recipe.branches.get("missing", {}))
-        return cls(text=recipe.exercised, missing=missing, not_asked={one.name: one.says for one in rest})
+        asked, text = checks_of(recipe, cell), exercised_by(recipe, cell)
+        rest = {one.name: one.says for one in all_checks() if one not in asked}
+        return cls(text=text, missing=dict(recipe.branches["missing"]) if text else {}, not_asked=rest)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -20,11 +20,9 @@ from typing import Any
 
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.recipes.build_model import filled_model
-from hwcompat.generators.suites.render import render
-from hwcompat.hardware.backends.factory import backend_class
+from hwcompat.generators.suites.render import checks_of, render
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.files import write_whole
-from hwcompat.hardware.testing.checks import applicable_checks
 
 _ROOTS = ("__init__", "forward", "prepare_inputs_for_generation")
 """Methods from which a model's code is reached: all that they name in the same file is."""
@@ -124,13 +122,7 @@ def _checks(recipe: Recipe, folder: Path) -> Iterator[Callable[[], None]]:
     spec.loader.exec_module(suite)
     opened = inspect.unwrap(suite.case)()
     given = {"case": next(opened), "tmp_path": folder}
-    for check in applicable_checks(
-        generates=recipe.generate,
-        has_mask=recipe.mask_input is not None,
-        has_cache=not recipe.without_cache,
-        can=backend_class("cpu").CAN,
-        in_recipe=recipe.calls_in(cell.precision),
-    ):
+    for check in checks_of(recipe, cell):
         function = getattr(suite, f"test_{check.name}")
         wanted = {name: given[name] for name in inspect.signature(function).parameters}
         if check.compares:

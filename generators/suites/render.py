@@ -262,6 +262,25 @@ def _recorded(recorded: Mapping[str, Any]) -> dict[tuple[int, ...], float]:
     return dict(zip(positions, recorded.get("values", ()), strict=True))
 
 
+def checks_of(recipe: Recipe, cell: Cell) -> tuple[Check, ...]:
+    """Return the checks of the suite of a recipe for `cell`, in their order."""
+    return applicable_checks(
+        generates=recipe.generate,
+        has_mask=recipe.mask_input is not None,
+        has_cache=not recipe.without_cache,
+        can=backend_class(cell.target.name).CAN,
+        in_recipe=recipe.calls_in(cell.precision),
+        precision=cell.precision,
+    )
+
+
+def exercised_by(recipe: Recipe, cell: Cell) -> str:
+    """Return how much of the modeling code the suite for `cell` enters; empty if that is unknown. It was counted on
+    the CPU in float32, with calls that other suites lack."""
+    is_counted = cell.precision == "float32" and "calls" in backend_class(cell.target.name).CAN
+    return recipe.exercised if is_counted else ""
+
+
 def render(
     recipe: Recipe,
     cell: Cell,
@@ -279,15 +298,7 @@ def render(
     reason; without one the product's tolerance counts. Raises `UsageError` if the recipe's architecture has no
     template, or if a user's template is broken.
     """
-    checks = applicable_checks(
-        generates=recipe.generate,
-        has_mask=recipe.mask_input is not None,
-        has_cache=not recipe.without_cache,
-        can=backend_class(cell.target.name).CAN,
-        in_recipe=recipe.calls_in(cell.precision),
-        precision=cell.precision,
-    )
-    is_counted = cell.precision == "float32" and "calls" in backend_class(cell.target.name).CAN
+    checks = checks_of(recipe, cell)
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     draws = other_draws(recipe.recorded["lengths"])
@@ -309,8 +320,7 @@ def render(
             for one in recipe.calls.get("variants", {}).get("configs", ())
             if any(check.name == "variants" for check in checks)
         ],
-        # Counted with the calls of the CPU in float32, which other suites lack.
-        "exercised": recipe.exercised if is_counted else "",
+        "exercised": exercised_by(recipe, cell),
         "recorded_of": {name: _recorded(call) for name, call in recipe.calls.items()},
         "uses_mask": uses_mask,
         "other_draws": draws if uses_mask else draws[:-1],

@@ -111,7 +111,7 @@ def _branches(coverage: Coverage) -> Iterator[Block]:
         groups.setdefault(f"{low} to {low + 10} %", []).append(f"{name} {100 * share:.0f}")
     yield Heading(level=2, text="Branches of the modeling code")
     yield (
-        f"Passes that are compared enter {100 * median(shares.values()):.0f} % of the branches of forward code "
+        f"On the CPU, compared passes enter {100 * median(shares.values()):.0f} % of the branches of forward code "
         f"(median of {len(shares)} types). hwcompat explain CELL names the others."
     )
     yield Table(

@@ -253,6 +253,13 @@ def test_dropout_of_whole_layers_is_not_called_unused_because_one_seed_drops_non
     assert probed.arguments["dropout"] == {"unused": [], "trains_alike": True}
 
 
+def test_a_row_of_two_numbers_is_judged_by_the_scale_of_its_batch() -> None:
+    recipe = load_recipe("big_bird", "pre-training")
+    assert recipe is not None
+    probed = probe_calls(recipe, filled_model(recipe), checks=("batch_invariance",))
+    assert not probed.failing, probed.refused
+
+
 def test_every_check_of_calls_can_fail() -> None:
     without = {"variants"}  # tried by test_variants.py
     assert {check for check, *_ in BREAKS} == {one.name for one in all_checks() if one.in_recipe} - without
