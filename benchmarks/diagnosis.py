@@ -81,8 +81,13 @@ def right_type(one: Failure, answer: Answer) -> bool:
 
 def right_operator(one: Failure, answer: Answer) -> bool:
     """Whether the answer names operators, and only operators of the label."""
-    named, labeled = _operators(answer.operator), _operators(one.label.operator)
-    return bool(named) and named <= labeled
+    return names_operators(answer.operator, one.label.operator)
+
+
+def names_operators(said: str, labeled: str) -> bool:
+    """Whether a text names operators, and only labeled ones."""
+    named = _operators(said)
+    return bool(named) and named <= _operators(labeled)
 
 
 def _operators(text: str) -> set[str]:
@@ -121,7 +126,12 @@ def merging(failures: Sequence[Failure], given: dict[str, Answer]) -> Merging:
 
 def exception_class(one: Failure) -> str:
     """Return the last exception class at the start of a line of the text, or an empty string."""
-    found = [match.group(1) for match in map(_CLASS.match, one.printed.splitlines()) if match]
+    return last_class(one.printed)
+
+
+def last_class(text: str) -> str:
+    """Return the last exception class at the start of a line, or an empty string."""
+    found = [match.group(1) for match in map(_CLASS.match, text.splitlines()) if match]
     return found[-1] if found else ""
 
 

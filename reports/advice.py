@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 
 # A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
 # a table: what to `do`, its `cost`, and `unless` for facts with which it doesn't apply: a target, a precision, or
-# `fault known` if it only finds out whose fault it is. `device_in_question` adds the command that shows the device's
+# `fault known` if it only finds out whose fault it is. `file` has, in the same form, what helps for a graph file
+# instead; `{cell}` is the cell's id. `device_in_question` adds the command that shows the device's
 # state; `alternatives` adds other hardware and models.
 _FOLDER = Path(__file__).with_name("recommendations")
 _DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
 _FALLBACK = "unknown"
-_COMMAND = "{command}"
+_COMMAND, _CELL = "{command}", "{cell}"
 
 FAULT_KNOWN = "fault known"
+FILE = "file"
 EXAMPLE = "hwcompat run --model bert --device auto"
 
 
@@ -66,6 +68,7 @@ def remedies(
     *,
     cause: str = "",
     command: str = "",
+    cell: str = "",
     issues: Iterable[KnownIssue] = (),
     facts: Iterable[str] = (),
 ) -> tuple[Remedy, ...]:
@@ -74,9 +77,11 @@ def remedies(
 
     If the device itself is in question, the target's minimum versions and its vendor's command follow. An unknown
     error type gets the advice for `unknown`; a variant of `target` is ignored. `command` runs the cell; without it an
-    example is shown. `facts` leave out advice that doesn't apply: the precision, and `FAULT_KNOWN`.
+    example is shown. `facts` leave out advice that doesn't apply: the precision, `FAULT_KNOWN`, and `FILE` for the
+    `cell` of a graph file.
     """
-    data = _advice(current_name(error_type))
+    whole, facts = _advice(current_name(error_type)), tuple(facts)
+    data = whole.get(FILE, whole) if FILE in facts else whole
     name = target.partition(":")[0]
     listed = [
         *(f"A known issue may explain it: {one.what} ({one.url}). Fix: {one.fixed}." for one in issues),
@@ -86,8 +91,8 @@ def remedies(
         *data.get("general", ()),
     ]
     vendor = diagnostics().get(name, {})
-    if data.get("device_in_question"):
-        if "minimum" in vendor:
+    if whole.get("device_in_question"):
+        if "minimum" in vendor and FILE not in facts:  # versions of torch and of exporters
             listed.append(f"Check the versions: {vendor['minimum']}")
         if "command" in vendor:
             listed.append(f"Show the state of the device: `{vendor['command']}`")
@@ -96,7 +101,10 @@ def remedies(
     without = {name, *facts}
     entries: list[Mapping[str, Any]] = [{"do": entry} if isinstance(entry, str) else entry for entry in listed]
     found = [
-        Remedy(do=entry["do"].replace(_COMMAND, command or as_runnable(EXAMPLE)), cost=entry.get("cost", {}))
+        Remedy(
+            do=entry["do"].replace(_COMMAND, command or as_runnable(EXAMPLE)).replace(_CELL, cell or "CELL"),
+            cost=entry.get("cost", {}),
+        )
         for entry in entries
         if without.isdisjoint(entry.get("unless", ()))
     ]
@@ -104,7 +112,7 @@ def remedies(
 
 
 def remedies_for(
-    diagnosis: Diagnosis, target: str, *, command: str = "", facts: Iterable[str] = ()
+    diagnosis: Diagnosis, target: str, *, command: str = "", cell: str = "", facts: Iterable[str] = ()
 ) -> tuple[Remedy, ...]:
     """Return the remedies for a diagnosis, with the known issues that may explain it."""
     return remedies(
@@ -112,6 +120,7 @@ def remedies_for(
         target,
         cause=diagnosis.cause,
         command=command,
+        cell=cell,
         issues=diagnosis.issues,
         facts=facts,
     )

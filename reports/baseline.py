@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwcompat.hardware.evidence.record import Outcome
+from hwcompat.hardware.plain_values import from_values
 
-from .finding import SCHEMA, Confidence, Finding, FindingComparison, FindingState, Remedy, Severity, signature
+from .finding import SCHEMA, Finding, FindingComparison, FindingState, signature
 from .saved_reports import read_kept
 from .stack import STACK_COMPONENT
 
@@ -107,11 +108,5 @@ def _renewed(data: Any) -> Any:
 
 def _finding(data: Mapping[str, Any]) -> Finding:
     """Return a finding of a valid baseline."""
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in data.items()
-        if name not in ("id", "baseline", "recommendations")
-    }
-    values["remedies"] = tuple(Remedy(**one) for one in values["remedies"])
-    values |= {"severity": Severity(values["severity"]), "confidence": Confidence(values["confidence"])}
-    return Finding(**values)
+    made = ("id", "baseline", "recommendations")
+    return from_values(Finding, {name: value for name, value in data.items() if name not in made})

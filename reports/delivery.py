@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hwcompat.hardware.command_line import note
-from hwcompat.hardware.errors import OutputError
+from hwcompat.hardware.files import writing
 
 from .formats.github import LARGEST_SUMMARY, github_annotations, github_summary
 from .pseudonyms import Pseudonyms, names_in_command
@@ -63,7 +63,7 @@ def deliver_to_github(report: Report, reporter: HardwareCompatibilityReporter, *
 
 def _append(path: Path, report: Report) -> None:
     """Append the summary to what the step has written, within the remaining size."""
-    try:
+    with writing(f"the job's summary can't be written to {path}", f"Unset {SUMMARY_VARIABLE} to print it."):
         there = path.stat().st_size if path.exists() else 0
         text = "\n" * bool(there) + github_summary(report, room=LARGEST_SUMMARY - there - 1)
         if there + len(text.encode()) > LARGEST_SUMMARY:
@@ -71,10 +71,4 @@ def _append(path: Path, report: Report) -> None:
             return
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
-    except OSError as error:
-        raise OutputError(
-            f"the job's summary can't be written to {path}",
-            why=error.strerror or str(error),
-            fix=f"Unset {SUMMARY_VARIABLE} to print it.",
-        ) from error
     note(f"the summary was added to ${SUMMARY_VARIABLE}")

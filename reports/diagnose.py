@@ -9,10 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from hwcompat.generators.compatibility.operators.operator_names import last_way
+from hwcompat.hardware.cell import GRAPH_TASK
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, WeightsKind
 from hwcompat.hardware.plain_text import one_line
 
-from .advice import FAULT_KNOWN, measuring_command, remedies_for
+from .advice import FAULT_KNOWN, FILE, measuring_command, remedies_for
 from .error_patterns import Around, Diagnosis, ErrorType, error_types, identify
 from .finding import ANY_TARGET, Confidence, Finding, Severity, signature
 
@@ -200,7 +201,12 @@ def _finding(group: Sequence[_Sighting], faults: Container[str]) -> Finding:
             diagnosis,
             target,
             command=command_again(first.line, diagnosis.error_type),
-            facts=[*(precisions if len(precisions) == 1 else ()), *([FAULT_KNOWN] if known else ())],
+            cell=first.line.cell_id,
+            facts=[
+                *(precisions if len(precisions) == 1 else ()),
+                *([FAULT_KNOWN] if known else ()),
+                *([FILE] if all(one.line.task == GRAPH_TASK for one in group) else ()),
+            ],
         ),
         traceback="" if diagnosis.error_type == "suite_edited" else own_frames(first.line),
         cells=tuple(dict.fromkeys(one.line.cell_id for one in group)),

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hwcompat.hardware.command_line import note
 from hwcompat.hardware.errors import BrokenInput, echo
@@ -17,7 +17,8 @@ from hwcompat.hardware.redaction import redact
 from .delivery import SUFFIXES, print_or_write
 from .diagnose_text import TextDiagnosis, diagnose_text
 from .document import Block, Heading, document
-from .finding import ANY_TARGET, Severity, count
+from .finding import ANY_TARGET, Confidence, Severity, count
+from .report_reading import MOST_REMEDIES, NO_FAILURE, Reading, reading_object
 from .report_request import Request
 
 STDIN = "-"
@@ -63,7 +64,7 @@ def _read(source: str) -> str:
     if source == STDIN:
         if sys.stdin.isatty():
             note("paste a traceback or log, then press Ctrl-D (on Windows Ctrl-Z and Enter)")
-        return _decoded(sys.stdin.buffer.read(_MOST + 1)[:_MOST])
+        return _decoded(_ends_of(sys.stdin.buffer))
     path = Path(source)
     if path.is_dir():
         raise BrokenInput(
@@ -86,6 +87,19 @@ def _read(source: str) -> str:
         ) from error
 
 
+def _ends_of(stream: BinaryIO) -> bytes:
+    """Return a stream whole, or of more than 4 MiB the beginning and the end."""
+    data = stream.read(_MOST)
+    late, read = b"", len(data)
+    while block := stream.read(_BEGINNING):
+        read += len(block)
+        late = (late + block)[_BEGINNING - _MOST :]
+    if not late:
+        return data
+    note(f"standard input has {size_text(read)}: only its beginning and end ({size_text(_MOST)}) are read")
+    return data[:_BEGINNING] + b"\n" + (data + late)[_BEGINNING - _MOST :]
+
+
 def _decoded(data: bytes) -> str:
     """Decode a file in UTF-8, or in UTF-16 as PowerShell writes it."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -98,6 +112,10 @@ SCHEMA = Path(__file__).with_name("schemas") / "diagnosis.json"
 
 _NOTHING = "No failure was found."
 _NOT_UNDERSTOOD = "No known pattern matches these lines. Their findings are guesses:"
+_MOST_RANKED = 3
+_NO_FAILURE = "no failure"
+_LEAST = 0.01
+"""The smallest probability that is shown."""
 
 
 def diagnosis_blocks(found: TextDiagnosis) -> Iterator[Block]:
@@ -111,11 +129,38 @@ def diagnosis_blocks(found: TextDiagnosis) -> Iterator[Block]:
         yield f"Confidence: {finding.confidence}." + (f" Cells: {len(finding.cells)}." if finding.cells else "")
         if finding.recommendations:
             yield "What to do:"
-            yield finding.recommendations
+            yield finding.recommendations[:MOST_REMEDIES]
+        if finding.recommendations[MOST_REMEDIES:]:
+            yield "More:"
+            yield finding.recommendations[MOST_REMEDIES:]
+    if found.reading is not None and found.reading.is_known:
+        yield from _reading_blocks(found.reading, is_answer=found.is_read, has_findings=bool(found.findings))
     if found.not_understood:
         yield Heading(level=2, text="Not understood")
         yield _NOT_UNDERSTOOD
         yield list(found.not_understood)
+
+
+def _reading_blocks(reading: Reading, *, is_answer: bool, has_findings: bool) -> Iterator[Block]:
+    """Yield what the words say: if they are the answer, the likeliest error types and what would decide; who is at
+    fault, and similar reports."""
+    labels = reading.error_types.labels[:_MOST_RANKED]
+    named = ((_NO_FAILURE if name == NO_FAILURE else name.replace("_", " "), share) for name, share in labels)
+    ranked = [f"{name} {share:.0%}" for name, share in named if share >= _LEAST]
+    faults = [(name, share) for name, share in reading.faults.labels if name != NO_FAILURE]
+    yield Heading(level=2, text="By the words of the report")
+    if is_answer:
+        yield f"Likeliest: {', '.join(ranked)}."
+    if has_findings:
+        yield f"Who is probably at fault: {faults[0][0]} ({faults[0][1]:.0%})."
+    if is_answer and has_findings and reading.confidence is not Confidence.HIGH:
+        yield f"What would decide: {reading.question}"
+    if reading.similar and has_findings:
+        yield "Similar public reports, and what fixed them:"
+        yield [
+            f"{one.url} ({one.error_type.replace('_', ' ')}): {one.fix or 'no fix is known'}"
+            for one in reading.similar
+        ]
 
 
 def _summary(found: TextDiagnosis) -> str:
@@ -138,6 +183,7 @@ def diagnosis_object(found: TextDiagnosis, timestamp: str) -> dict[str, Any]:
         "error_counts": count(found.findings),
         "errors": [finding.to_dict() for finding in found.findings],
         "not_understood": list(found.not_understood),
+        "reading": None if found.reading is None else reading_object(found.reading),
     }
 
 

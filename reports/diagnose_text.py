@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hwcompat.generators.compatibility.operators.operator_names import operators_named
 from hwcompat.hardware.plain_text import one_line
 
-from .advice import other_targets, remedies_for
+from .advice import other_targets, remedies, remedies_for
 from .diagnose import diagnose
 from .error_patterns import (
     UNKNOWN,
@@ -22,13 +23,22 @@ from .error_patterns import (
     targets_in,
 )
 from .failures_in_text import Found, TextFailure, failures_in
-from .finding import ANY_TARGET, Finding, Severity, signature, worst_first
+from .finding import ANY_TARGET, Confidence, Finding, Remedy, Severity, signature, worst_first
+from .report_facts import remedies_from_facts
+from .report_reading import NO_FAILURE, Reading, first_remedies, questions, read_report
+from .text import listed
 
 COMPONENT = "diagnosis"
 
 _LONGEST_LOG = 4_000
 _LONGEST_SEARCHED = 200_000
 _LONGEST_QUOTE = 400
+_MOST_OPERATORS = 6
+_GUESSED = 0.12
+"""An error type that is less likely isn't named as the answer."""
+_UNKNOWN_WORDS = "too few of its words are known: paste the message that is printed, or say in English what happens"
+_NO_FAILURE = 0.4
+"""How likely it must be that a text with words such as `error` or `can't` has no failure."""
 _VERSION = (  # a version that another package requires isn't the installed one
     r"(?<!requires )\b(?:py)?({names})(?:[ _-]version)?"
     r"\s{{0,4}}(?:==|[:=]|\s)\s{{0,20}}v?(\d{{1,4}}\.\d[\w.+]{{0,40}})"
@@ -39,7 +49,8 @@ _VERSION = (  # a version that another package requires isn't the installed one
 class TextDiagnosis:
     """The findings of a text, worst first, and how much of it was read.
 
-    `versions` are those in the text, `not_understood` the lines that failed for an unknown reason.
+    `versions` are those in the text, `not_understood` the lines that failed for an unknown reason. `reading` is what
+    the words say, unless the text is evidence of hwcompat, and the answer if `is_read`: no pattern knows a failure.
     """
 
     source: str
@@ -47,6 +58,8 @@ class TextDiagnosis:
     findings: tuple[Finding, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     not_understood: tuple[str, ...] = ()
+    reading: Reading | None = None
+    is_read: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,32 +80,105 @@ class _TextSighting:
 def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
     """Return the findings of a text. `source` is its name, `timestamp` the time of the request (ISO 8601, UTC). Pure.
 
-    Exceptions in a traceback and failures of pytest always count; a stray line counts only if its words are known, or
-    if nothing else names a failure.
+    Exceptions in a traceback and failures of pytest always count; a stray line counts only if its words are known. If
+    no pattern knows a failure, the words of the whole text decide.
     """
     found = failures_in(text)
     versions = versions_in(text)
-    elsewhere = targets_in(text[:_LONGEST_SEARCHED])
-    default = elsewhere[0] if len(elsewhere) == 1 else ANY_TARGET
-    sightings = _understood([_sighting(failure, default, versions) for failure in found.failures], found)
+    sightings = _sightings(text, found, versions)
+    known = [one for one in sightings if one.diagnosis.error_type != UNKNOWN]
+    reading = None if found.checks else read_report(text, _types_of(known))
+    by_words: list[Finding] = []
+    counted = sightings
+    if reading is not None and not known:
+        by_words, counted = _by_words(reading, sightings, text, source, timestamp), []
     groups: dict[tuple[str, ...], list[_TextSighting]] = {}
-    for one in sightings:
+    for one in counted:
         groups.setdefault(one.key, []).append(one)
     predictions = {one.cell_id: one.verdict for run in found.runs for one in run.plan if one.verdict is not None}
     own = diagnose(found.checks, {run.run_id: run.versions for run in found.runs}, predictions)
     return TextDiagnosis(
         source=source,
         lines=found.lines,
-        findings=(*worst_first(own), *_worst_first(groups.values(), source, timestamp)),
+        findings=(*worst_first(own), *_with_facts(_worst_first(groups.values(), source, timestamp), text), *by_words),
         versions=versions,
         not_understood=tuple(
             dict.fromkeys(
                 f"{source}:{one.failure.line}: {one_line(one.failure.quoted, longest=_LONGEST_QUOTE)}"
-                for one in sightings
+                for one in (sightings if by_words or known or reading is None else ())
                 if one.diagnosis.error_type == UNKNOWN
             )
         ),
+        reading=reading,
+        is_read=not known,
     )
+
+
+def _with_facts(findings: Sequence[Finding], text: str) -> list[Finding]:
+    """Return the findings, the first of them with what facts of the text call for before all other remedies."""
+    if not findings:
+        return []
+    own = tuple(Remedy(do=one) for one in remedies_from_facts(text, findings[0].error_type))
+    return [replace(findings[0], remedies=(*own, *findings[0].remedies)), *findings[1:]]
+
+
+def pattern_types(text: str) -> list[str]:
+    """Return the error types that patterns find in a text, in the order of their lines."""
+    found = failures_in(text)
+    return _types_of(_sightings(text, found, versions_in(text)))
+
+
+def _types_of(sightings: Iterable[_TextSighting]) -> list[str]:
+    named = (one.diagnosis.error_type for one in sightings)
+    return list(dict.fromkeys(name for name in named if name != UNKNOWN))
+
+
+def _sightings(text: str, found: Found, versions: Mapping[str, str]) -> list[_TextSighting]:
+    elsewhere = targets_in(text[:_LONGEST_SEARCHED])
+    default = elsewhere[0] if len(elsewhere) == 1 else ANY_TARGET
+    return _understood([_sighting(failure, default, versions) for failure in found.failures], found)
+
+
+def _by_words(
+    reading: Reading, sightings: Sequence[_TextSighting], text: str, source: str, timestamp: str
+) -> list[Finding]:
+    """Return the finding of a text in which no pattern knows a failure; none if it is a question or a clean log."""
+    raised = [one for one in sightings if one.failure.sure]
+    first, share = reading.error_types.labels[0]
+    is_known, foreign = reading.is_known, not text[:_LONGEST_SEARCHED].isascii()
+    if not is_known and not foreign and not sightings:
+        return []
+    if first == NO_FAILURE and not raised and (share >= _NO_FAILURE or not sightings) and (is_known or not foreign):
+        return []
+    ranked = [pair for pair in reading.error_types.labels if pair[0] != NO_FAILURE]
+    name, share = ranked[0]
+    likely = f"{share:.0%} likely by the words of the report"
+    if share < _GUESSED or name == UNKNOWN or not is_known:
+        one, other = [pair for pair in ranked if pair[0] not in (UNKNOWN, NO_FAILURE)][:2]
+        both = ", ".join(f"{label.replace('_', ' ')} {part:.0%}" for label, part in (one, other))
+        name, likely = UNKNOWN, f"likeliest: {both}; {questions()[one[0]]}" if is_known else _UNKNOWN_WORDS
+    said = raised or sightings
+    quoted = said[-1].failure.quoted if said else next(line for line in text.splitlines() if line.strip())
+    line = said[-1].failure.line if said else 1
+    severity = reading.severities.first
+    kind = error_types()[name]
+    target = said[-1].target if said else next(iter(targets_in(text[:_LONGEST_SEARCHED])), ANY_TARGET)
+    own = [Remedy(do=one) for one in first_remedies(text, reading.fixes, name)] if is_known else []
+    return [
+        Finding(
+            hardware_type=target,
+            error_type=name,
+            severity=Severity(severity) if severity in set(Severity) and is_known else kind.severity,
+            confidence=reading.confidence if name == first else Confidence.LOW,
+            message=f"{kind.says} ({likely}): {one_line(quoted, longest=_LONGEST_QUOTE)}",
+            component=COMPONENT,
+            timestamp=timestamp,
+            cause=listed(tuple(sorted(operators_named(text[:_LONGEST_SEARCHED]))), _MOST_OPERATORS),
+            remedies=(*own, *remedies(name, target)),
+            traceback=said[-1].failure.log[-_LONGEST_LOG:] if raised else "",
+            evidence_ids=(f"{source}:{line}",),
+        )
+    ]
 
 
 def versions_in(text: str) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from hwcompat.generators.compatibility.operators.operator_table import coverage
 from hwcompat.hardware.errors import UsageError
 from hwcompat.hardware.evidence.error_types import current_name, facts_of_error_types
 from hwcompat.hardware.target import Target
+from hwcompat.hardware.values import data_file
 
 from .finding import Confidence, Severity
 from .text import listed
@@ -112,14 +113,9 @@ _NOTHING = Around()
 
 
 @functools.cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(_PATTERNS.read_text(encoding="utf-8"))
-
-
-@functools.cache
 def failure_signs() -> tuple[str, ...]:
     """Return lower-case words of lines that may name a failure."""
-    return tuple(_data()["failure_signs"])
+    return tuple(data_file(_PATTERNS)["failure_signs"])
 
 
 @functools.cache
@@ -143,7 +139,7 @@ def patterns() -> tuple[Pattern, ...]:
                 "severity": Severity(entry["severity"]) if "severity" in entry else None,
             }
         )
-        for entry in _data()["pattern"]
+        for entry in data_file(_PATTERNS)["pattern"]
     )
 
 
@@ -203,7 +199,8 @@ def targets_in(text: str) -> tuple[str, ...]:
 
 @functools.cache
 def _targets() -> tuple[tuple[str, tuple[re.Pattern[str], ...]], ...]:
-    return tuple((one["name"], tuple(re.compile(text) for text in one["match"])) for one in _data()["target"])
+    listed = data_file(_PATTERNS)["target"]
+    return tuple((one["name"], tuple(re.compile(text) for text in one["match"])) for one in listed)
 
 
 def _grade(name: str, confidence: Confidence, severity: Severity | None = None, cause: str = "") -> Diagnosis:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from .text import json_values
+from hwcompat.hardware.plain_values import json_values
 
 COSTS = ("accuracy", "speed", "memory")
 """What a remedy may cost, in display order."""

@@ -13,6 +13,7 @@ from hwcompat.generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Mat
 from hwcompat.generators.compatibility.verdict import Basis, Level
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.plain_text import json_text
+from hwcompat.hardware.plain_values import json_values
 
 from .document import Block, Heading, Table, document
 from .reason_text import texts
@@ -83,15 +84,6 @@ class MatrixChange:
         before = _rank(self.before.level) if self.before else 0
         return list(MatrixChangeKind).index(self.kind), level, -before, self.cell
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        sides = {"before": self.before, "now": self.now}
-        states = {
-            name: None if one is None else {"level": str(one.level), "basis": one.basis and str(one.basis)}
-            for name, one in sides.items()
-        }
-        return {"cell": self.cell, "kind": str(self.kind), **states, "reasons": list(self.reasons)}
-
 
 def _rank(level: Level) -> int:
     """Return the rank of a level; `unknown` is above `unsupported`, because it may still work."""
@@ -125,8 +117,8 @@ class MatrixChanges:
             "since": self.since,
             "timestamp": self.timestamp,
             "same": self.same,
-            "counts": {str(kind): number for kind, number in self.counts.items()},
-            "changes": [change.to_dict() for change in self.changes],
+            "counts": json_values(self.counts),
+            "changes": json_values(self.changes),
             "fail_on": {word: self.met(fail_on).get(word, 0) for word in fail_on},
         }
 

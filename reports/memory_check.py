@@ -75,7 +75,8 @@ def memory_check(
         return MemoryCheck(unknown=" ".join(f"{part.rstrip('.')}." for part in parts if part))
     base, *others = found.estimates
     fits = tuple(fit(base, others, found.anatomy, room) for room in rooms)
-    return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, _NOT_COUNTED))
+    beside = () if found.anatomy.is_file else (_NOT_COUNTED,)
+    return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, *beside))
 
 
 def _devices(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[AvailableMemory]:

@@ -16,7 +16,7 @@ from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Reaso
 from hwcompat.generators.model_profile import checkpoint_slug, why_missing
 from hwcompat.generators.models.architectures import UNKNOWN
 from hwcompat.generators.models.checkpoint import read_checkpoint
-from hwcompat.generators.models.classifier import Classification, classify, kind_of
+from hwcompat.generators.models.classifier import Classification, classify, graph_path, kind_of
 from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import Refusal, load_recipe, refusal_of, stored_recipes
@@ -25,6 +25,7 @@ from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import Cell, model_of_weights
 from hwcompat.hardware.detection import targets
 from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused
+from hwcompat.hardware.evidence.error_types import facts_of_error_types
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.checkpoints import weights_hash
@@ -93,7 +94,11 @@ class ModelCheck:
         first = f"{verdict.cell}: {verdict.level}{basis}. Cause: {self.cause} Change: {self.change}"
         lines = [one_line(first, longest=1200)]
         refused = self.refused
-        lines += [f"fault: {REFUSED if refused else FAULT_WORDS[verdict.fault]}"] if verdict.fault else []
+        lines += (
+            [f"fault: {REFUSED if refused and verdict.fault is Fault.MODEL else FAULT_WORDS[verdict.fault]}"]
+            if verdict.fault
+            else []
+        )
         if verdict.level is Level.UNKNOWN and not refused:
             said = str(predicted.level)
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"
@@ -204,9 +209,10 @@ def _files_of(name: str, found: Classification) -> _Files:
 
 
 def _graph_file(name: str, found: Classification) -> _Files:
-    slug = checkpoint_slug(Path(name).name)
+    file = graph_path(name)
+    slug = checkpoint_slug(file.name)
     try:
-        recipe = derive_given("graph", name)
+        recipe = derive_given("graph", str(file))
     except (BrokenInput, ModelError) as error:
         return _Files(cell_model=slug, known=found, refused=error)
     return _Files(
@@ -230,7 +236,8 @@ def _checkpoint_model(name: str, found: Classification) -> str:
 def _refused_verdict(cell: Cell, error: HwCompatError) -> Verdict:
     """Return the verdict of a model that `hwcompat run` refuses, with the reason."""
     reason = Reason.of("model_refused", message=f"{error.what}: {error.why}" if error.why else error.what)
-    return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, fault=Fault.MODEL, reasons=(reason,))
+    fault = Fault(facts_of_error_types()[_error_type_of(error)].get("fault", "model"))
+    return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, fault=fault, reasons=(reason,))
 
 
 def _has_weights(found: Classification) -> bool:

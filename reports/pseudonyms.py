@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hwcompat.generators.model_profile import checkpoint_slug
-from hwcompat.generators.models.classifier import GRAPH_SUFFIXES
 from hwcompat.generators.models.model_libraries import known_types
 from hwcompat.generators.models.recipe import SHIPPED
 from hwcompat.hardware.backends.factory import built_in_targets
@@ -27,6 +26,7 @@ from hwcompat.hardware.cell import PRECISIONS, Cell
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.hardware.file_formats import graph_suffixes
 
 KEY_VARIABLE = "HWCOMPAT_PSEUDONYM_KEY"
 """A secret text: without it, a known name could be tested for its pseudonym."""
@@ -226,7 +226,7 @@ def _slug(name: str) -> str:
 def _parts(name: str) -> list[str]:
     """Return the parts that identify a model: owner and name of a Hub id, modules of a factory, a graph's name."""
     parts = re.split(r"[/\\:]|--", name)
-    if name.lower().endswith(GRAPH_SUFFIXES):
+    if name.lower().endswith(graph_suffixes()):
         parts.append(Path(name).stem)
     if ":" in name:
         parts += name.partition(":")[0].split(".")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from hwcompat.generators.compatibility.grade import level_rules
 from hwcompat.generators.compatibility.verdict import Basis, Fault, Reason, Verdict
 from hwcompat.hardware.evidence.error_types import facts_of_error_types
 from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.values import data_file
 
 from .text import listed
 
@@ -39,11 +38,6 @@ _OUTCOMES = {"timeout": "ran out of time", "out_of_memory": "ran out of memory"}
 _NAMES_OF_ORIGINS = {"transformers": "upstream's tests"}
 
 
-@functools.cache
-def _templates() -> Mapping[str, str]:
-    return dict(tomllib.loads(_FILE.read_text(encoding="utf-8"))["reason"])
-
-
 def reason_text(reason: Reason) -> str:
     """Return a reason as one line of text; one of an unknown code as its code with its parameters."""
     accelerator = reason.text("accelerator")
@@ -54,7 +48,7 @@ def _text(reason: Reason) -> str:
     values = {name: _worded(value) for name, value in reason.items}
     if reason.code in _BY_CODE:
         return _BY_CODE[reason.code](reason)
-    template = _templates().get(reason.code)
+    template: str | None = data_file(_FILE)["reason"].get(reason.code)
     if template is None:
         said = ", ".join(f"{name} {value}" for name, value in values.items())
         return one_line(f"{reason.code}: {said}" if said else reason.code)

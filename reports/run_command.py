@@ -27,6 +27,7 @@ from hwcompat.hardware.errors import OutputError
 from hwcompat.hardware.evidence.latest import Latest, missing_result
 from hwcompat.hardware.evidence.record import Outcome
 from hwcompat.hardware.evidence.versions import FAULT_VARIABLE
+from hwcompat.hardware.files import writing
 from hwcompat.hardware.plain_text import one_line, printable
 from hwcompat.hardware.plugins import plugins
 from hwcompat.hardware.testing.runner import Limits, default_memory_limit
@@ -191,16 +192,11 @@ def _library_log(path: Path) -> Iterator[TextIO]:
 
 def _prepare(report_dir: Path) -> None:
     """Create the folder for reports before anything runs, so that a folder that can't be written costs no run."""
-    try:
+    fix = "Name another folder with --report-dir."
+    with writing(f"reports cannot be written to {report_dir}", fix):
         report_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=report_dir):
             pass
-    except OSError as error:
-        raise OutputError(
-            f"reports cannot be written to {report_dir}",
-            why=error.strerror or str(error),
-            fix="Name another folder with --report-dir.",
-        ) from error
 
 
 def _print_missing(result: JobResult, asked: Options) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hwcompat.hardware.errors import BrokenInput, OutputError, echo
-from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.errors import BrokenInput, echo
+from hwcompat.hardware.files import write_whole, writing
 from hwcompat.hardware.safe_read import read_json, reason_of
+from hwcompat.hardware.values import data_file
 
 LARGEST = 256 * 1024 * 1024
 
@@ -20,24 +20,12 @@ def keep(text: str, folder: Path, name: str, option: str = "--output-dir") -> Pa
     Raises `OutputError`; `option` is what sets another folder.
     """
     path = folder / name
-    try:
+    with writing(f"{echo(str(path))} can't be written", f"Name another folder with {option}."):
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
             raise OSError("the path is a link, and links are not followed")
         write_whole(path, text)
-    except OSError as error:
-        raise OutputError(
-            f"{echo(str(path))} can't be written",
-            why=error.strerror or str(error),
-            fix=f"Name another folder with {option}.",
-        ) from error
     return path
-
-
-def schema_of(path: Path) -> dict[str, Any]:
-    """Return a published JSON Schema."""
-    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return loaded
 
 
 def read_kept(
@@ -63,7 +51,7 @@ def read_kept(
         raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=fix) from error
     except ValueError as error:
         raise BrokenInput(f"{name} is not JSON", why=reason_of(error), fix=fix) from error
-    rules = schema_of(schema)
+    rules = data_file(schema)
     wanted = rules["properties"]["schema_version"]["const"]
     given = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(given, int) and given != wanted:
@@ -77,7 +65,7 @@ def read_kept(
         raise BrokenInput(f"{name} is not a {noun}", why="it is a matrix", fix=fix)
     if only:
         parts = {part: rules["properties"][part] for part in ("schema_version", *only)}
-        rules |= {"properties": parts, "required": list(parts), "additionalProperties": True}
+        rules = rules | {"properties": parts, "required": list(parts), "additionalProperties": True}
     for wrong in jsonschema.Draft202012Validator(rules).iter_errors(data):
         place = "" if wrong.json_path == "$" else f"{echo(wrong.json_path)}: "
         raise BrokenInput(f"{name} is not a {noun}", why=f"{place}{echo(wrong.message)}", fix=fix)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwcompat.hardware.cell import GRAPH_TASK
 from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.plain_text import WIDTH, json_text, labelled, printable
 
@@ -59,8 +60,13 @@ def explanation(
         ("Known from", f"{found.source} ({found.confidence} confidence)"),
         ("Weights", f"{recipe.subject}, {recipe.parameters:,} parameters, {made}"),
     ]
+    if suite.cell.task == GRAPH_TASK:
+        numbers = f"{recipe.parameters:,} floating-point numbers, computes in {suite.cell.precision}"
+        said = [("Model", f"the file {made}: {numbers}")]
     if suite.profile.note:
         said.append(("Note", suite.profile.note))
+    if suite.profile.apart:
+        said.append(("Settings", f"in no suite of {found.model_type}: {', '.join(suite.profile.apart)}"))
     if suite.selection:
         said += selection_texts(suite.selection, statuses)
     said.append(("Predicted", f"{suite.verdict.level} ({suite.verdict.basis})"))
@@ -163,6 +169,7 @@ def _why(suite: PlannedSuite, rules: RuleSet) -> dict[str, Any]:
         "subject": str(suite.profile.recipe.subject),
         "parameters": suite.profile.recipe.parameters,
         "note": suite.profile.note,
+        "settings_apart": list(suite.profile.apart),
         "targets": [{"target": str(step.target), "reason": step.reason} for step in steps],
         "rules": [{"id": id_, "source": rules.rule(id_).source} for id_ in suite.verdict.rule_ids],
     }

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import Enum
-from typing import Any
 
 from hwcompat.generators.compatibility.verdict import Level
 from hwcompat.hardware import plain_text
@@ -71,17 +68,6 @@ def text_table(
     from tabulate import tabulate
 
     return str(tabulate(rows, headers=headings, tablefmt=style, disable_numparse=True, maxcolwidths=widths))
-
-
-def json_values(value: Any) -> Any:
-    """Return the plain JSON values of a dataclass: each by the names of its fields."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: json_values(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): json_values(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_values(item) for item in value]
-    return str(value) if isinstance(value, Enum) else value
 
 
 def listed(names: Sequence[str], most: int) -> str:

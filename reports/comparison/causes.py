@@ -14,8 +14,7 @@ from hwcompat.hardware.evidence.record import EDITED, CheckLine, RunLine, Weight
 from hwcompat.hardware.evidence.versions import ABSENT, comparable_versions
 from hwcompat.hardware.inventory_diff import Difference, compare_inventories
 from hwcompat.hardware.inventory_file import inventory_problem
-
-from ..text import json_values
+from hwcompat.hardware.plain_values import json_values
 
 MEASUREMENTS = 5
 """Number of measurements on each side that a statement about speed needs."""

@@ -15,10 +15,10 @@ from hwcompat.generators.compatibility.verdict import Reason
 from hwcompat.hardware.evidence.record import RunLine
 from hwcompat.hardware.evidence.versions import expired_by
 from hwcompat.hardware.inventory_diff import Difference
+from hwcompat.hardware.plain_values import json_values
 
 from ..finding import Severity
 from ..reason_text import texts
-from ..text import json_values
 from .causes import Cause, Differing, Slower
 
 COMPARISON_SCHEMA = Path(__file__).parents[1] / "schemas" / "comparison.json"
@@ -90,11 +90,7 @@ class Side:
             {"run_id": run.run_id, "started_at": run.started_at, "machine": run.machine, "command": run.command}
             for run in self.runs
         ]
-        return {
-            "name": self.name,
-            "runs": runs,
-            "counts": {str(state): number for state, number in self.counts.items()},
-        }
+        return {"name": self.name, "runs": runs, "counts": json_values(self.counts)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,10 +225,10 @@ class RunComparison:
                 for one in self.inventory
             ],
             "versions": [json_values(one) | {"expires": list(expired_by(one.name))} for one in self.versions],
-            "suites": {kind: list(cells) for kind, cells in self.suites.items()},
+            "suites": json_values(self.suites),
             "suspects": [one.to_dict() for one in self.suspects],
-            "same": {str(state): number for state, number in self.same.items()},
-            "counts": {str(kind): number for kind, number in self.counts.items()},
+            "same": json_values(self.same),
+            "counts": json_values(self.counts),
             "changes": [change.to_dict() for change in self.changes],
             "remarks": list(self.remarks),
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .coverage_facts import Coverage, CoverageStatus
 
@@ -34,12 +33,6 @@ class CoverageChanges:
     obstacles: Sequence[Move]
     moves: Mapping[str, Sequence[Move]]
     not_compared: Sequence[str] = ()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CoverageChanges:
-        """Return the changes of a report as JSON."""
-        moves = {target: [Move(**move) for move in moves] for target, moves in data["moves"].items()}
-        return cls(**{**data, "obstacles": [Move(**move) for move in data["obstacles"]], "moves": moves})
 
     def is_empty(self, transformers: str) -> bool:
         """Whether nothing differs, including the version of transformers."""

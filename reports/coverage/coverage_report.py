@@ -9,9 +9,9 @@ from typing import Any
 
 from hwcompat.hardware.errors import BrokenInput, echo
 from hwcompat.hardware.plain_text import json_text
+from hwcompat.hardware.plain_values import from_values, json_values
 
 from ..saved_reports import keep, read_kept
-from ..text import json_values
 from .coverage_changes import CoverageChanges, changes_between
 from .coverage_facts import (
     RAN,
@@ -19,11 +19,7 @@ from .coverage_facts import (
     VIEWS,
     Coverage,
     CoverageCounts,
-    CoverageStatus,
-    Excluded,
-    Result,
     TargetCoverage,
-    TypeFacts,
     by_task,
     grouped,
     percent,
@@ -84,16 +80,14 @@ class CoverageReport:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CoverageReport:
         """Read what `to_dict` wrote, from its facts only. Expects an object that fits the schema."""
-        types = [
-            TypeFacts(**{**one, "excluded": Excluded(**one["excluded"]) if one["excluded"] else None})
-            for one in data["types"]
+        counts = ("counts", "by", "tasks")
+        targets = [
+            {"target": target, **{name: part for name, part in one.items() if name not in counts}}
+            for target, one in data["targets"].items()
         ]
-        targets = [_target_coverage(name, one) for name, one in data["targets"].items()]
-        return cls(
-            **{name: data[name] for name in ("timestamp", "command", "machine", "versions")},
-            coverage=Coverage(precision=data["precision"], types=types, targets=targets),
-            changes=None if data["changes"] is None else CoverageChanges.from_dict(data["changes"]),
-        )
+        coverage = {"precision": data["precision"], "types": data["types"], "targets": targets}
+        own = {name: data[name] for name in ("timestamp", "command", "machine", "versions", "changes")}
+        return from_values(cls, {**own, "coverage": coverage})
 
 
 def _target_object(coverage: Coverage, target: TargetCoverage) -> dict[str, Any]:
@@ -107,18 +101,6 @@ def _target_object(coverage: Coverage, target: TargetCoverage) -> dict[str, Any]
         "tasks": {name: counts.to_dict("mapped", RAN) for name, counts in by_task(coverage, target).items()},
         **facts,
     }
-
-
-def _target_coverage(name: str, data: Mapping[str, Any]) -> TargetCoverage:
-    def results(part: str) -> list[Result]:
-        return [Result(**{**one, "standing": CoverageStatus(one["standing"])}) for one in data[part]]
-
-    return TargetCoverage(
-        target=name,
-        results=results("results"),
-        other_tasks=results("other_tasks"),
-        **{part: data[part] for part in ("checks", "devices", "machines")},
-    )
 
 
 def coverage_json(report: CoverageReport) -> str:

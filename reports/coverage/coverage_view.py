@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import median
 
+from hwcompat.generators.branches import FEW, reasons_for_few
 from hwcompat.hardware.evidence.record import Outcome
 from hwcompat.hardware.plain_text import WIDTH, one_line
 
@@ -117,6 +118,10 @@ def _branches(coverage: Coverage) -> Iterator[Block]:
     yield Table(
         headings=("share", "types, with percentages"), rows=[(of, ", ".join(one)) for of, one in groups.items()]
     )
+    few = {name for name, share in shares.items() if share < FEW}
+    if few:
+        rows = [(", ".join(one), why) for why, types in reasons_for_few().items() if (one := sorted(few & {*types}))]
+        yield Table(headings=(f"types under {100 * FEW:.0f} %", "why"), rows=rows)
 
 
 def _words(name: str) -> str:

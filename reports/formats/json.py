@@ -7,19 +7,19 @@ from typing import Any
 
 from hwcompat.hardware.evidence.record import plain
 from hwcompat.hardware.plain_text import json_text
+from hwcompat.hardware.values import data_file
 
 from ..finding import SCHEMA, SCHEMA_VERSION
 from ..reason_text import with_texts
 from ..reference_tests import reference_test_object
 from ..report import Report
-from ..saved_reports import schema_of
 from . import Format
 
 
 @functools.cache
 def _check_fields() -> tuple[str, ...]:
     """Return the fields of an evidence line that a report has, as its schema names them."""
-    known = schema_of(SCHEMA)["$defs"]["check"]["properties"]
+    known = data_file(SCHEMA)["$defs"]["check"]["properties"]
     return tuple(name for name in known if name not in ("evidence_id", "cell"))
 
 
