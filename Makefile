@@ -44,7 +44,7 @@ endef
 
 .PHONY: .types help run test test-core test-all test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
-    setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
+    report-model setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
     bundle-environment audit constraints package test-package release clean
 
@@ -190,6 +190,10 @@ setup-profiles: .venv-profiles/.ready
 	$(ON_TOP)
 	@$(@D)/bin/python $(PIP) --no-deps --group profiles
 	@touch $@
+
+# The model that ranks error types of reports, from test/fixtures/reports: reports/report_model.npz. One minute.
+report-model: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.report_model train
 
 # The documentation as a site, in hwcompat-out/site: nothing is fetched, links are checked.
 docs: .venv-docs/.ready $(VENV)/.ready .types
@@ -337,7 +341,7 @@ OPENVINO_PARTS := openvino-types openvino-float16 openvino-int8 openvino-devices
 .PHONY: $(OPENVINO_PARTS)
 
 openvino-all: $(OPENVINO_PARTS)
-	$(OWN) -m benchmarks.openvino_table --keep $(OPENVINO_PARTS:%=$(OPENVINO_OUT)/%/evidence) > docs/measured/openvino.md
+	$(OWN) -m benchmarks.target_table openvino --keep $(OPENVINO_PARTS:%=--evidence $(OPENVINO_OUT)/%/evidence) > docs/measured/openvino.md
 
 # Failing cells are what is looked for: exit code 1 says that there are some.
 openvino-types: $(VENV)/.ready

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hardware.backends.factory import backend_class
@@ -18,7 +18,8 @@ class Row:
 
     `error` is the largest error of all comparing checks, relative to the output's scale. `nearest` and `allowed` are
     error and tolerance of the check with the largest ratio of both. `native` counts operators in the execution proof,
-    `offloaded` operators that must not run on the host. `failed` is the first check that didn't pass.
+    `offloaded` operators that must not run on the host. `conditions` are those of the proof. `failed` is the first
+    check that didn't pass.
     """
 
     cell: Cell
@@ -30,6 +31,7 @@ class Row:
     native: int
     offloaded: int
     dtypes: tuple[str, ...]
+    conditions: Mapping[str, str]
     failed: CheckLine | None
 
     @property
@@ -60,5 +62,6 @@ def _row(cell: Cell, checks: Sequence[CheckLine], proof: CheckLine) -> Row:
         native=sum(proof.native_ops.values()),
         offloaded=sum(n for name, n in proof.offloaded_ops.items() if name not in allowed_there),
         dtypes=tuple(sorted({one.actual_dtype for one in checks if one.actual_dtype})),
+        conditions=proof.conditions,
         failed=failed[0] if failed else None,
     )

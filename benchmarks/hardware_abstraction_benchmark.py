@@ -10,12 +10,12 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.side_by_side.processes import timed
 from hardware.backends.factory import get_backend
 from hardware.detection import detect
 from hwcompat.plugins.placement.adapter import HardwareAdapter
@@ -52,13 +52,6 @@ def pairs(size: int) -> Mapping[str, tuple[Callable[[], object], Callable[[], ob
         ),
         "the inventory of all vendors, and torch's device properties": (detect, _torch_devices),
     }
-
-
-def timed(call: Callable[[], object]) -> float:
-    """Return the time of one call in s."""
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
 
 
 def main() -> None:

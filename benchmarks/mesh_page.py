@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.detection import detect
+from hardware.plain_values import from_values
 from hardware.recording import ReplayedMachine
 from hwcompat.plugins.placement.mesh.axes import Split
 from hwcompat.plugins.placement.mesh.mesh_case import CHECKS
@@ -73,7 +74,7 @@ def _plans(figures: Mapping[str, Any]) -> list[str]:
     ]
     lines = []
     for title, name, devices, split in asked:
-        model = ModelFigures.from_dict(figures[name])
+        model = from_values(ModelFigures, figures[name])
         whose = "the library's default configuration"
         try:
             text = plan_text(model.to_dict(), whose, plan_mesh(devices, model, split).to_dict())

@@ -25,7 +25,6 @@ from .evidence_rows import Row, rows_of
 from .evidence_table import dates_said, gathered, keep, one_line, versions_said
 
 _KEPT = Path("docs/evidence")
-_WORDINGS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +41,13 @@ class Wording:
     noise: Sequence[str]
     named: str = ""
     on_host: str = "no operator on the host"
+    conditions: Sequence[str] = ()
+
+
+def wordings() -> dict[str, Wording]:
+    """Return the texts of each page by target."""
+    plain: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return {name: Wording(target=Target.parse(name), **one) for name, one in plain.items()}
 
 
 def _reason(wording: Wording, line: CheckLine) -> str:
@@ -90,7 +96,8 @@ def _section(wording: Wording, precision: str, rows: Sequence[Row]) -> Iterator[
     yield f"| model | task | checks | largest error | {wording.column} |\n|---|---|---|---|---|"
     for row in right:
         error = "-" if row.error is None else f"{row.error:.1e}"
-        yield f"| {_name(row)} | {row.cell.task} | {row.passed} | {error} | {row.native} |"
+        under = "".join(f", {row.conditions[name]}" for name in wording.conditions if name in row.conditions)
+        yield f"| {_name(row)} | {row.cell.task} | {row.passed} | {error} | {row.native}{under} |"
     if wrong:
         yield "\n| model | task | checks | reason |\n|---|---|---|---|"
         for row in wrong:
@@ -111,14 +118,14 @@ def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) 
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="TARGET...", type=click.Choice(sorted(_WORDINGS)))
+@click.argument("names", nargs=-1, required=True, metavar="TARGET...", type=click.Choice(sorted(wordings())))
 @click.option("--evidence", "places", multiple=True, type=click.Path(path_type=Path, exists=True))
 @click.option("--keep", "keeps", is_flag=True, help=f"Write the lines that count to {_KEPT}.")
 def main(names: tuple[str, ...], places: tuple[Path, ...], keeps: bool) -> None:
     """Print the page of TARGETs."""
     made, results = [], []
     for name in names:
-        wording = Wording(target=Target.parse(name), **_WORDINGS[name])
+        wording = wordings()[name]
         kept = _KEPT / f"{wording.target.name}.jsonl.gz"
         if keeps:
             keep(gathered(places or (kept,)), wording.target, kept)

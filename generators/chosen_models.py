@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hwcompat.generators.compatibility.vocabulary import vocabulary
 from hwcompat.generators.model_profile import Profile, profile_of
@@ -70,7 +71,12 @@ def list_entries(lines: Iterable[str]) -> list[str]:
 
 
 def profiles_of(
-    chosen: ChosenModels, tasks: Sequence[str] = (), *, dims: str = "tiny", allow_tiny: bool = False
+    chosen: ChosenModels,
+    tasks: Sequence[str] = (),
+    *,
+    dims: str = "tiny",
+    allow_tiny: bool = False,
+    inputs: Path | None = None,
 ) -> tuple[tuple[Profile, ...], tuple[str, ...], tuple[str, ...]]:
     """Return the profiles of the chosen models, one per task; why others have none, each beginning with its name; and
     the names of those among them that a person wrote.
@@ -92,7 +98,7 @@ def profiles_of(
                 why = f"{name}: {known.obstacle}: {known.reason}"
             else:
                 try:
-                    found.append(profile_of(name, task, dims=dims, allow_tiny=allow_tiny))
+                    found.append(profile_of(name, task, dims=dims, allow_tiny=allow_tiny, inputs=inputs))
                     continue
                 except ModelError as error:
                     if by_name and (len(chosen.names) == 1 or not is_known(name)):

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwcompat.generators.models.classifier import Classification, classify, kind_of
-from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.models.classifier import Classification, classify, graph_path, kind_of
+from hwcompat.generators.models.given_recipe import FACTORY, GivenRecipe
 from hwcompat.generators.models.model_libraries import lacking
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.recipes.on_demand import (
@@ -17,9 +17,12 @@ from hwcompat.generators.recipes.on_demand import (
     derive_real_widths,
     derive_settings,
     recipe_for,
+    settings_apart,
 )
 from hwcompat.hardware.cell import model_of_weights
-from hwcompat.hardware.errors import ModelError, ModelMissing, echo
+from hwcompat.hardware.errors import ModelError, ModelMissing, UsageError, echo
+from hwcompat.hardware.file_formats import by_suffix
+from hwcompat.hardware.safe_read import is_folder
 
 _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
 
@@ -30,7 +33,9 @@ class Profile:
 
     `cell_model` is the model type, or a checkpoint's slug with the hash of its weights; `folder` is a checkpoint's
     folder. `missing` says why the requested weights aren't here: then nothing runs. `stands_in_for` is the checkpoint
-    that a tiny model of its type, or one of its dimensions, replaces on request; `note` says so.
+    that a tiny model of its type, or one of its dimensions, replaces on request; `note` says so. `apart` are
+    the settings of a config.json without weights with which no suite of its type runs. `inputs` is the folder of
+    the arrays that were given for a graph file.
     """
 
     asked: str
@@ -41,6 +46,13 @@ class Profile:
     stands_in_for: str = ""
     note: str = ""
     missing: str = ""
+    apart: tuple[str, ...] = ()
+    inputs: Path | None = None
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders that a suite reads: of the weights or the graph, and of given inputs."""
+        return tuple(one.resolve() for one in (self.folder, self.inputs) if one is not None)
 
     @property
     def is_plain_type(self) -> bool:
@@ -52,28 +64,42 @@ class Profile:
         own = self.recipe.computes_in if isinstance(self.recipe, GivenRecipe) else "float32"
         return asked if own == "float32" else own
 
+    def task_in(self, asked: str) -> str:
+        """Return the task if a precision is that of a graph file itself, else an empty string: nothing changes the
+        precision of a file."""
+        return self.recipe.task if self.precision(asked) == getattr(self.recipe, "computes_in", "") else ""
+
     def memory_needed(self, precision: str) -> int:
         """Return the bytes of the parameters alone in a precision, a lower bound of the memory of a run."""
         return self.recipe.parameters * _BYTES[precision]
 
 
 def profile_of(
-    name: str, task: str | None = None, revision: str = "", *, dims: str = "tiny", allow_tiny: bool = False
+    name: str,
+    task: str | None = None,
+    revision: str = "",
+    *,
+    dims: str = "tiny",
+    allow_tiny: bool = False,
+    inputs: Path | None = None,
 ) -> Profile:
     """Return the profile of a model type, a local checkpoint folder, a Hub id (of a branch, tag or commit), a user's
     own `package.module:factory`, or a graph file.
 
     With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers. If the
     weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is used,
-    for a folder with the settings of its config.json.
+    for a folder with the settings of its config.json. `inputs` are arrays for a graph file: a `.npz` file, or a
+    folder of them.
 
     Torch is imported only for a checkpoint, or for a type without a stored recipe. Raises `ModelError` or
     `BrokenInput`.
     """
     classification = classify(name, revision)
     given_kind = kind_of(name)
+    if inputs is not None and given_kind != "graph":
+        raise UsageError(f"{echo(name)} takes no --inputs", why="they are for graph files such as .onnx")
     if given_kind:
-        return _given_profile(name, given_kind, task, classification)
+        return _given_profile(name, given_kind, task, classification, inputs)
     known_type = classification.model == classification.model_type and classification.path is None
     if dims == "real":
         return _at_real_widths(name, task, classification, known_type=known_type)
@@ -96,7 +122,8 @@ def profile_of(
     recipe = recipe_for(classification.model_type, task)
     missing = "" if known_type else why_missing(name, revision, classification)
     if missing and not allow_tiny:
-        return made(cell_model=checkpoint_slug(name), recipe=recipe, missing=missing)
+        apart = settings_apart(classification.path, task) if classification.path is not None else ()
+        return made(cell_model=checkpoint_slug(name), recipe=recipe, missing=missing, apart=apart)
     replaced = f"--allow-tiny: a tiny {classification.model_type} runs instead of {echo(name)}; {missing}"
     return made(
         cell_model=classification.model_type,
@@ -125,22 +152,31 @@ def _at_real_widths(name: str, task: str | None, classification: Classification,
     )
 
 
-def _given_profile(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
-    recipe = derive_given(kind, name)
+def _given_profile(
+    name: str, kind: str, task: str | None, classification: Classification, inputs: Path | None
+) -> Profile:
+    file = graph_path(name) if kind == "graph" else Path()
+    recipe = derive_given(kind, str(file) if kind == "graph" else name, "" if inputs is None else str(inputs))
     _check_task(task, recipe.task, name)
-    runs = f"{name} is your own code: generating this suite ran it, and every run of the suite runs it"
-    half = f"{name} computes in {recipe.computes_in} and is tested in this precision"
+    runs_code = kind == "module" or ((found := by_suffix(str(file))) is not None and found.runs_code)
+    what = "your own code" if kind == "module" else "a program"
+    runs = f"{name} is {what}: generating this suite ran it, and every run of the suite runs it"
+    notes = [f"{file} is tested, the graph of this folder"] if kind == "graph" and is_folder(Path(name)) else []
+    notes += [runs] if runs_code else []
+    if recipe.computes_in != "float32":
+        notes.append(f"{name} computes in {recipe.computes_in} and is tested in this precision")
     return Profile(
         asked=name,
         cell_model=(
-            model_of_weights(checkpoint_slug(Path(name).name), str(recipe.weights_hash))
+            model_of_weights(checkpoint_slug(file.name), str(recipe.weights_hash))
             if kind == "graph"
             else checkpoint_slug(name)
         ),
         classification=classification,
         recipe=recipe,
-        folder=Path(name).expanduser().resolve().parent if kind == "graph" else None,
-        note=runs if kind == "module" else half if recipe.computes_in != "float32" else "",
+        folder=file.resolve().parent if kind == "graph" else None,
+        inputs=None if inputs is None else inputs if inputs.is_dir() else inputs.resolve().parent,
+        note="; ".join(notes),
     )
 
 
@@ -171,6 +207,8 @@ def checkpoint_slug(name: str) -> str:
         text = folder.resolve().name if folder.is_dir() else name.replace("/", "--")
     except (OSError, RuntimeError, ValueError):  # too long for the file system, an unknown user's home, a NUL
         text = name.replace("/", "--")
+    if FACTORY.fullmatch(name):  # with arguments: one dash for several other characters
+        text = re.sub(r"[^A-Za-z0-9._@+-]+", "-", name).rstrip("-")
     slug = re.sub(r"[^A-Za-z0-9._@+-]", "-", text).lstrip("._@+-")[:120]
     if not slug:
         raise ModelError(f"{echo(name)} can't be used as the model of a cell", fix="Rename it.")

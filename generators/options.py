@@ -29,6 +29,8 @@ class Options:
     tasks: tuple[str, ...] = ()
     dims: str = "tiny"
     allow_tiny: bool = False
+    allow_code: bool = False
+    inputs: Path | None = None
     precisions: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()

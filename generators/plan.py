@@ -192,6 +192,7 @@ def _text(
             template_folder=template_folder,
             tolerance=tolerance,
             folder=folder,
+            inputs_folder=_from_suites(profile.inputs, suites),
         )
     is_cached = profile.folder is not None and not Path(profile.asked).expanduser().is_dir()
     return render(

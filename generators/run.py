@@ -140,7 +140,7 @@ def plan_job(
         for precision in precisions:
             predicted = predicted_for(profile, precision, rules, inventory)
             for choice in choose_targets(devices, profile, precision, statuses, predicted):
-                if not_computed(choice.target, precision):
+                if not_computed(choice.target, precision, profile.task_in(precision)):
                     uncomputed.append((choice, precision))
                     continue
                 suite = plan_suite(
@@ -222,7 +222,7 @@ def run_job(
         )
 
     suites = [_read(one) for one in written]
-    with environment_with(suite_environment(written)):
+    with environment_with(suite_environment([one.planned for one in written])):
         session = run(written, suites, resume=resume, pytest_arguments=pytest_arguments, on_note=on_note)
         pairs = list(zip(written, suites, strict=True))
         result = _session_result(session, pairs, evidence, inventory)
@@ -243,7 +243,7 @@ def reference_suites(result: JobResult) -> tuple[WrittenSuite, ...]:
     for one in result.cells:
         planned = one.written.planned
         failed = any(line.outcome.is_failure for line in one.lines)
-        if failed and one.verdict.fault is None and not not_computed(cpu, planned.cell.precision):
+        if failed and one.verdict.fault is None and not not_computed(cpu, planned.cell.precision, planned.cell.task):
             choice = PlanChoice(target=cpu, required=False)
             suite = plan_suite(
                 planned.profile,

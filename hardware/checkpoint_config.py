@@ -58,10 +58,12 @@ def refuse_foreign(folder: Path, config: Mapping[str, Any]) -> None:
     """Raise `BrokenInput` if loading would use code or weights from elsewhere."""
     where = echo(str(folder))
     if (folder / _ADAPTER).exists():
+        alone = "" if not config else f", or move {_ADAPTER} and its weights elsewhere to test the rest alone"
         raise BrokenInput(
             f"the checkpoint {where} is refused",
-            why=f"it is an adapter: {_ADAPTER} names another model, which would be loaded",
-            fix="Merge the adapter into its model and save the result.",
+            why=f"it is an adapter: {_ADAPTER} names another model ({_base_of(folder)}), which would be loaded",
+            fix="Merge it and test the result: PeftModel.from_pretrained(base, FOLDER).merge_and_unload()"
+            f".save_pretrained(NEW){alone}.",
         )
     for name, value in settings_of(config):
         if name.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS and "/" in str(value):
@@ -72,6 +74,14 @@ def refuse_foreign(folder: Path, config: Mapping[str, Any]) -> None:
             )
 
 
+def _base_of(folder: Path) -> str:
+    """Return the model that an adapter was made for."""
+    try:
+        return echo(str(read_json(folder / _ADAPTER, longest=_LARGEST_CONFIG)["base_model_name_or_path"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unnamed"
+
+
 def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
     """Raise `ModelRefused` if the weights are quantized: a suite compares unquantized weights with float64."""
     method, where = quantization_of(folder, config)
@@ -79,6 +89,7 @@ def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
         return
     facts = _quantization_methods().get(method)
     needs = f"transformers loads it with {' and '.join(facts['packages'])}" if facts else "transformers can't load it"
+    needs += f" ({facts['class']})" if facts and "class" in facts else ""
     needs += ", on a GPU" if facts and facts.get("gpu") else ""
     raise ModelRefused(
         f"the checkpoint {echo(str(folder))} is quantized with {echo(method)}",
@@ -93,6 +104,8 @@ def quantization_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
     for name, value in settings_of(config):
         if name in _QUANTIZATION and isinstance(value, Mapping) and value:
             return _method_in(value), f"{name} in config.json"
+        if name == "quantization" and isinstance(value, Mapping) and "group_size" in value:
+            return "mlx", f"{name} in config.json"
     for file, method in _QUANTIZATION_FILES.items():
         if is_plain_file(folder / file):
             return method, file

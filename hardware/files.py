@@ -43,6 +43,15 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
 
 
 @contextlib.contextmanager
+def writing(what: str, fix: str = "") -> Iterator[None]:
+    """Raise `OutputError`, which says `what` failed and why, for an `OSError` of this block."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(what, why=error.strerror or str(error), fix=fix) from error
+
+
+@contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
     """Exclude other processes that use the same folder during this block. The lock ends with its process; on a
     disk without locks there is none. Raises `OSError` if the folder can't be written."""

@@ -27,7 +27,20 @@ _SHORTEST_SECRET = 8
 
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(hf|ghp|gho|ghs|github_pat|glpat|sk|xox[abp])[_-][A-Za-z0-9_-]{12,}"), "<token>"),
-    (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), "<token>"),
+    (re.compile(r"\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bnpm_[A-Za-z0-9]{20,}"), "<token>"),
+    (re.compile(r"(?i)\b(bearer\s+)[\w.~+/-]{12,}=*"), r"\1<token>"),
+    (re.compile(r"(?i)\b(cookie:\s*)[^\n]+"), r"\1<secret>"),
+    (re.compile(r"([?&]sig=)[^\s&]+"), r"\1<secret>"),
+    (re.compile(r"(?i)([\"'](?:token|password|passwd|api_?key|secret)[\"']\s*:\s*[\"'])[^\"'\n]+"), r"\1<secret>"),
+    (re.compile(r"(?i)(--(?:token|password|api[_-]?key|secret)[\s=]+)[^\s-]\S*"), r"\1<secret>"),
+    # Names of variables in capitals; max_new_tokens and eos_token are settings.
+    (
+        re.compile(
+            r"\b((?:[A-Z0-9]+_){0,8}(?:PG)?(?:TOKEN|PASSWORD|PASSWD|API_?KEY|(?:SECRET|ACCESS)(?:_[A-Z]+){0,3})"
+            r"\s*=\s*['\"]?)[^\s'\",;&]+"
+        ),
+        r"\1<secret>",
+    ),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{10,16384}+\.[A-Za-z0-9_-]{10,16384}+\.[A-Za-z0-9_-]{5,}"), "<token>"),
     (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<token>"),
     (re.compile(r"(?i)\b((?:token|password|passwd|api_?key|secret)\s*[=:]\s*)[^\s'\",;&]+"), r"\1<secret>"),
@@ -35,6 +48,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 _PEOPLE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++\.[\w.-]+\b"), "<email>"),
+    (re.compile(r"(\\Users\\)[^/\\:*?'\"<>|\n]{1,60}(?=\\)"), r"\1<user>"),  # may contain spaces
     (re.compile(r"(/home/|/Users/|\\Users\\)[^/\\\s:'\"]+"), r"\1<user>"),
 )
 

@@ -17,8 +17,10 @@ _MOST_PROCESSORS = 2**14
 
 @functools.cache
 def data_file(path: Path) -> dict[str, Any]:
-    """Return a TOML file of this package, read once."""
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    """Return a TOML or JSON file of this package, read once."""
+    text = path.read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    return found
 
 
 def whole(value: object, *, least: int = 0, most: int = _LARGEST) -> int | None:

@@ -2,5 +2,5 @@
 
 Each module except those below measures one thing and returns a `Result` (`result.py`). `processes.py` times processes
 in turns, `rivals.py` finds the other programs, `scripts.toml` lists every script of `benchmarks/` and its command,
-`page.py` and `drawing.py` make docs/measured/benchmarks.md.
+`page.py` makes docs/measured/benchmarks.md.
 """

@@ -12,7 +12,7 @@ import click
 from hardware.detection import detect
 from hardware.software import package_versions
 
-from .page import IMAGES, page, pictures, read_scripts
+from .page import page, read_scripts
 from .processes import ROOT
 from .result import keep_results, read_results
 
@@ -49,15 +49,12 @@ def run(names: tuple[str, ...], runs: int, out: Path) -> None:
 
 @main.command("page")
 @click.option("--kept", type=click.Path(path_type=Path, dir_okay=False, exists=True), default=KEPT)
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=ROOT / "docs")
-def write_page(kept: Path, folder: Path) -> None:
-    """Write BENCHMARKS.md and its pictures."""
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=ROOT / "docs/measured/benchmarks.md")
+def write_page(kept: Path, out: Path) -> None:
+    """Write docs/measured/benchmarks.md."""
     results = read_results(kept)
     ordered = {name: results[name] for name in BENCHES if name in results}
-    (folder / IMAGES).mkdir(parents=True, exist_ok=True)
-    for name, text in pictures(ordered).items():
-        (folder / IMAGES / name).write_text(text, encoding="utf-8")
-    (folder / "measured" / "benchmarks.md").write_text(page(ordered, read_scripts()), encoding="utf-8")
+    out.write_text(page(ordered, read_scripts()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Compare memory estimates of published configurations with `accelerate estimate-memory`: time and error."""
+"""Compare memory estimates of published configurations with `accelerate estimate-memory`: time.
+
+docs/measured/memory.md compares their errors.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.memory.page import CONFIGS, error_of, rival_error
+from benchmarks.memory.page import CONFIGS
 from hardware.files import CACHE_VARIABLE
 
-from .processes import ROOT, in_turns, wall_time
+from .processes import in_turns, wall_time
 from .result import Comparison, Result
 from .rivals import tried
 
-MEASURED = Path("docs/evidence/memory.jsonl.gz")
 CONFIGURATIONS = ("bert-large", "mistral-7b", "llama-3-70b")
 _RIVAL = """
 import sys
@@ -36,7 +38,7 @@ def measure(runs: int) -> Result:
     with tempfile.TemporaryDirectory() as name:
         for configuration in CONFIGURATIONS:
             comparisons += _compared(configuration, Path(name), runs)
-    return Result(title="How much memory a model takes", comparisons=(*comparisons, *_errors()))
+    return Result(title="How much memory a model takes", comparisons=tuple(comparisons))
 
 
 def _compared(configuration: str, folder: Path, runs: int) -> list[Comparison]:
@@ -71,26 +73,3 @@ def _compared(configuration: str, folder: Path, runs: int) -> list[Comparison]:
         )
         for name in ("nothing kept", "again")
     ]
-
-
-def _errors() -> tuple[Comparison, ...]:
-    from benchmarks.memory.estimating import read_points
-
-    points = [point for point in read_points(ROOT / MEASURED) if "parts" in point]
-    ours, theirs = ([abs(error(point)) for point in points] for error in (error_of, rival_error))
-
-    def percentile(values: list[float], share: float) -> tuple[float, ...]:
-        return (100 * sorted(values)[int(share * (len(values) - 1))],)
-
-    return tuple(
-        Comparison(
-            what=f"error of the estimate, {name} of {len(points)} measured points",
-            ours="estimate",
-            rival="accelerate estimate-memory",
-            unit="%",
-            ours_values=percentile(ours, share),
-            rival_values=percentile(theirs, share),
-            note="from kept measurements (docs/measured/memory.md)",
-        )
-        for name, share in (("median", 0.5), ("95th percentile", 0.95))
-    )

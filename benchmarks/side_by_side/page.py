@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -11,13 +10,10 @@ from pathlib import Path
 
 from reports.text import markdown_table
 
-from .drawing import svg
 from .processes import ROOT
 from .result import Comparison, Curve, Result
 
 SCRIPTS = Path(__file__).with_name("scripts.toml")
-IMAGES = Path("images/benchmarks")
-"""Below docs/."""
 
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
@@ -69,16 +65,6 @@ def page(results: Mapping[str, Result], scripts: Sequence[Script]) -> str:
     return "".join(parts)
 
 
-def pictures(results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the SVG of each curve by file name."""
-    return {picture_name(curve): svg(curve) for result in results.values() for curve in result.curves}
-
-
-def picture_name(curve: Curve) -> str:
-    """Return the file name of a curve, such as `one-question-to-evidence-seconds.svg`."""
-    return re.sub(r"[^a-z0-9]+", "-", curve.title.lower()).strip("-") + ".svg"
-
-
 def _section(result: Result) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items()))
     parts = [f"## {result.title}\n\n", f"{result.date}, {result.machine}; {versions}.\n\n"]
@@ -87,9 +73,7 @@ def _section(result: Result) -> str:
         heads = ["what", "ratio", "hwcompat", "other tool", "runs", "what differs"]
         parts.append(markdown_table(heads, rows) + "\n\n")
     parts += [f"{remark}\n\n" for remark in result.remarks]
-    for curve in result.curves:
-        parts.append(f"![{curve.title}: {_alt_text(curve)}](../{IMAGES.as_posix()}/{picture_name(curve)})\n\n")
-    return "".join(parts)
+    return "".join([*parts, *map(_growth, result.curves)])
 
 
 def _row(one: Comparison) -> list[str]:
@@ -108,12 +92,13 @@ def _figure(values: Sequence[float], unit: str) -> str:
     return f"{middle:,.3g} {unit}" if middle < 100 else f"{middle:,.0f} {unit}"
 
 
-def _alt_text(curve: Curve) -> str:
-    """Return the ends of each line as alternative text of the picture."""
-    return "; ".join(
-        f"{name} {own[0][1]:.3g} {curve.y} at {own[0][0]:,.0f} {curve.x}, {own[-1][1]:.3g} at {own[-1][0]:,.0f}"
-        for name, own in curve.points.items()
-    )
+def _growth(curve: Curve) -> str:
+    """Return a curve as a table: a row for each name."""
+    places = sorted({x for points in curve.points.values() for x, _ in points})
+    values = {name: dict(map(tuple, points)) for name, points in curve.points.items()}
+    rows = [[name, *(f"{own[x]:.3g}" if x in own else "" for x in places)] for name, own in values.items()]
+    table = markdown_table([f"{curve.y} by {curve.x}", *(f"{x:,.0f}" for x in places)], rows)
+    return f"{curve.title}:\n\n{table}\n\n"
 
 
 def missing_scripts(scripts: Sequence[Script]) -> list[str]:

@@ -24,6 +24,7 @@ from hwcompat.generators.recipes.config_scopes import arguments_of, children, ro
 from hwcompat.generators.recipes.probe_calls import case_of, places_of
 from hwcompat.hardware.model.calls import to_tensors
 from hwcompat.hardware.model.greedy_decoding import greedy
+from hwcompat.hardware.testing.argument_checks import drawn_inputs
 from hwcompat.hardware.testing.reference import as_reference, float64_outputs
 from hwcompat.hardware.testing.variants import with_changes
 
@@ -42,12 +43,15 @@ _SIZES = ("hidden", "width", "vocabulary", "norm_epsilon", "positions", "latents
 """Roles of settings that are sizes alone."""
 _OF_OTHER_CALLS = ("dtype", "torch_dtype", "return_dict", "output_attentions", "output_hidden_states", "use_cache")
 """Settings that are arguments of a call too."""
+_CROSS, _READ = "add_cross_attention", ("encoder_hidden_states", "encoder_attention_mask")
+"""The setting with which a text model reads an encoder's output, and the names of what it reads."""
+_READ_LENGTH = 7
 _DEPTH = 4
 """Assignments between a setting and a condition that are followed."""
 _GUESSES: Mapping[type, tuple[Any, ...]] = {
     int: (0, 1, 2, 3, None),
     float: (0.0, 0.5, 2.0, None),
-    type(None): (True, 4, 0.5),
+    type(None): (True, False, 4, 0.5),
     str: (None,),
 }
 """Values to try for a setting, by the kind of its own value."""
@@ -80,10 +84,15 @@ def _published() -> Mapping[str, list[Any]]:
 
 
 @functools.cache
-def _together() -> tuple[tuple[int, Settings], ...]:
-    """Return settings that published configurations have, each with the number of its kind."""
+def _together() -> tuple[tuple[int, Settings, Settings], ...]:
+    """Return settings that published configurations have, each with the number of its kind, and those that come with
+    them although a constructor doesn't name them."""
     entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["always"]
-    return tuple((kind, group) for kind, entry in enumerate(entries) for group in entry["settings"])
+    return tuple(
+        (kind, group, entry.get("undeclared", {}))
+        for kind, entry in enumerate(entries)
+        for group in entry["settings"]
+    )
 
 
 def with_variants(recipe: Recipe) -> Recipe:
@@ -136,7 +145,6 @@ def _attempt(recipe: Recipe, missing: frozenset[Place], changes: Settings) -> _T
     import torch
 
     files = sorted({file for file, _ in missing if file != _PUBLISHED})
-    inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
 
     def entered(found: Any) -> frozenset[Place]:
         data = found.get_data()
@@ -146,6 +154,7 @@ def _attempt(recipe: Recipe, missing: frozenset[Place], changes: Settings) -> _T
     try:
         with recorded_branches(files) as found:
             model = _built(recipe, changes)
+            inputs = _inputs(recipe, _shapes(model, changes))
             measurements.results_of(model, inputs)
         forward = decoding = entered(found)
         if recipe.generate != "none":
@@ -178,21 +187,39 @@ def _built(recipe: Recipe, changes: Settings) -> Any:
     return filled_model(replace(recipe, config=with_changes(recipe.config, changes)))
 
 
+def _shapes(model: Any, changes: Settings) -> dict[str, list[int]]:
+    """Return the shapes of inputs that a model with these settings needs besides those of its type."""
+    if not changes.get(_CROSS):
+        return {}
+    return dict(zip(_READ, ([_READ_LENGTH, model.config.hidden_size], [_READ_LENGTH]), strict=True))
+
+
+def _inputs(recipe: Recipe, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
+    lengths = recipe.recorded["lengths"]
+    return {
+        **make_inputs(recipe.inputs, recipe.recorded["seed"], lengths),
+        **drawn_inputs(shapes, len(lengths)),
+    }
+
+
 def _entry(recipe: Recipe, trial: _Trial, wanted: frozenset[Place]) -> dict[str, Any] | None:
     """Return the entry of a recipe, or None if the model is wrong with these settings."""
-    inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
     output = recipe.recorded["output"]
     try:
-        array = float64_outputs(as_reference(_built(recipe, trial.changes)), inputs)[output]
+        model = _built(recipe, trial.changes)
+        shapes = _shapes(model, trial.changes)
+        inputs = _inputs(recipe, shapes)
+        array = float64_outputs(as_reference(model), inputs)[output]
         numbers = places_of(recipe, output, array, inputs)
         recorded = dict(zip(map(tuple, numbers["positions"]), numbers["values"], strict=True))
         with case_of(recipe, filled_model(recipe)) as case:
             # Not asked where the type's own settings fail, which its suite shows.
-            attention = "attention_agrees" in recipe.calls and case.attention_error(inputs) <= case.tolerance
+            attention = "attention_agrees" in recipe.calls and case.attention_error(case.inputs) <= case.tolerance
             case.take_measurement()
             entry = {
                 **{"changes": trial.changes, "attention": attention, **numbers},
                 "decodes": bool(trial.decoding & wanted),
+                **({"shapes": shapes} if shapes else {}),
             }
             error = case.variant_error(
                 partial(_built, recipe),
@@ -202,6 +229,7 @@ def _entry(recipe: Recipe, trial: _Trial, wanted: frozenset[Place]) -> dict[str,
                 scale=numbers["scale"],
                 attention=entry["attention"],
                 decodes=entry["decodes"],
+                shapes=shapes,
             )
             if error <= case.tolerance:
                 return entry
@@ -216,9 +244,9 @@ def _of_published(recipe: Recipe) -> Iterator[Settings]:
     """Yield what published configurations have and a type should be tested with, for each part of the configuration
     that has these settings."""
     for prefix, settings in _scopes(filled_model(recipe).config):
-        for _, group in _together():
+        for _, group, undeclared in _together():
             if group.keys() <= settings.keys():
-                yield {
+                yield {f"{prefix}{name}": value for name, value in undeclared.items()} | {
                     f"{prefix}{name}": {**settings[name], **value} if isinstance(value, Mapping) else value
                     for name, value in group.items()
                     if not isinstance(value, Mapping) or "rope_type" in (settings[name] or ())
@@ -228,7 +256,7 @@ def _of_published(recipe: Recipe) -> Iterator[Settings]:
 def _published_in(changes: Settings) -> Iterator[tuple[int, Settings]]:
     """Yield the kinds of published settings that changes have."""
     values = {path.rpartition(".")[2]: value for path, value in changes.items()}
-    for kind, group in _together():
+    for kind, group, _ in _together():
         if all(_has(values.get(name), value) for name, value in group.items()):
             yield kind, group
 
@@ -246,19 +274,21 @@ def _candidates(recipe: Recipe, base: CodeBranches) -> Iterator[Settings]:
     seen: set[str] = set()
     for file, functions in base.missing.items():
         tree = tree_of(file)
-        read = _read_by(tree)
+        read, optional = _read_by(tree), _read_optionally(tree)
         for line in sorted({line for ways in functions.values() for line, _ in ways}):
             test = condition_at(tree, line)
             names = {name for name in names_in(test) if name in known}
-            names |= {origin for name in names_in(test) for origin in read.get(name, ()) if origin in known}
+            names |= {
+                origin for name in names_in(test) for origin in read.get(name, ()) if origin in known | optional
+            }
             constants = (
                 [node.value for node in ast.walk(test or tree) if isinstance(node, ast.Constant)] if test else []
             )
             for name in sorted(names):
                 for prefix, settings in scopes:
-                    if name not in settings:
+                    if name not in settings and name in known:
                         continue
-                    for value in _values(name, settings[name], constants):
+                    for value in _values(name, settings.get(name), constants):
                         if len(seen) < _TRIES and (key := f"{prefix}{name}={value!r}") not in seen:
                             seen.add(key)
                             yield {f"{prefix}{name}": value}
@@ -284,6 +314,18 @@ def _scopes(config: Any, prefix: str = "") -> Iterator[tuple[str, Settings]]:
     yield prefix, {name: getattr(config, name, None) for name in arguments_of(config)}
     for name, child in children(config).items():
         yield from _scopes(child, f"{prefix}{name}.")
+
+
+def _read_optionally(tree: ast.Module) -> set[str]:
+    """Return the settings that a file reads with `getattr(config, "name", ...)` or asks for with `hasattr`: a
+    configuration may have them although its constructor doesn't name them."""
+    return {
+        node.args[1].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr")
+        if len(node.args) > 1 and isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)
+        if names_in(node.args[0]) in ([], ["config"])
+    }
 
 
 def _read_by(tree: ast.Module) -> Mapping[str, set[str]]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from hwcompat.generators.models.recipe import Recipe
-from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.cell import Cell, parsed
 from hwcompat.hardware.evidence.latest import Latest
 from hwcompat.hardware.evidence.modeling_files import modeling_moved
 from hwcompat.hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
@@ -141,9 +140,7 @@ def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyTy
         broke = line.outcome in _OWN_FAILURES and line.error_type not in level_rules().not_the_target
         if not (broke or line.outcome is Outcome.PASSED) or line.run_id not in versions or EDITED in line.conditions:
             continue
-        try:
-            cell = Cell.parse(line.cell_id)
-        except HwCompatError:
+        if (cell := parsed(line.cell_id)) is None:
             continue
         if line.started_at <= latest.cleared.get((cell.id, machines.get(line.run_id)), ("",))[0]:
             continue

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hwcompat.hardware.cell import GRAPH_TASK
 from hwcompat.hardware.target import Target
 
 from .conditions import Condition, Known
@@ -140,7 +141,7 @@ def _requests(rule: Rule, facts: Facts) -> tuple[ExplainRequest, ...]:
 
 def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> Iterator[str]:
     """Yield the level without the limits that decide it, and the level that the nearest other rules would give."""
-    if facts.precision and not_computed(target, facts.precision):
+    if facts.task == GRAPH_TASK or (facts.precision and not_computed(target, facts.precision)):
         return
     if found.binding:
         rest = [other for other in found.limits if other not in found.binding]

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 from hwcompat.hardware.backends.factory import backend_class, known_targets
-from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.cell import GRAPH_TASK, Cell, parsed
 from hwcompat.hardware.evidence.error_types import facts_of_error_types
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
 from hwcompat.hardware.target import Target
@@ -44,11 +43,8 @@ def reference_cells(lines: Iterable[CheckLine]) -> dict[tuple[str, str], list[Ce
     """Return the cells on the CPU that have results, by model and task: failures elsewhere are compared with them."""
     found: dict[tuple[str, str], list[Cell]] = {}
     for id_ in dict.fromkeys(line.cell_id for line in lines if line.requested_target == "cpu"):
-        try:
-            cell = Cell.parse(id_)
-        except HwCompatError:  # reported as broken evidence
-            continue
-        found.setdefault((cell.model, cell.task), []).append(cell)
+        if cell := parsed(id_):  # otherwise reported as broken evidence
+            found.setdefault((cell.model, cell.task), []).append(cell)
     return found
 
 
@@ -79,9 +75,9 @@ def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine])
         and _fault_without_reference(cell, one) is not Fault.HARNESS
     ]
     if cell.target.name == "cpu":
-        return _fault_on_cpu(line, [one for one in same if one.precision != line.precision])
+        return _fault_on_cpu(cell, line, [one for one in same if one.precision != line.precision])
     if not any(one.precision == cell.precision for one in same):
-        computes = not not_computed(Target(name="cpu"), cell.precision)
+        computes = not not_computed(Target(name="cpu"), cell.precision, cell.task)
         passed = any(one.outcome is Outcome.PASSED for one in same)
         return Fault.DEVICE if passed and not computes else None
     if all(_fails_alike(line, one) for one in same):
@@ -96,12 +92,14 @@ def _fails_alike(line: CheckLine, reference: CheckLine) -> bool:
     return (reference.outcome.is_failure or exceeds) and not _is_worse(line, reference)
 
 
-def _fault_on_cpu(line: CheckLine, others: Sequence[CheckLine]) -> Fault:
-    """Return the fault of a failure on the CPU: the model, unless the CPU computes the check in another precision."""
+def _fault_on_cpu(cell: Cell, line: CheckLine, others: Sequence[CheckLine]) -> Fault:
+    """Return the fault of a failure on the CPU: the model, unless the CPU computes the check in another precision. A
+    graph file has no code of its own: its runtime is at fault."""
     if line.outcome is Outcome.TIMEOUT:
         return Fault.HARNESS
     passed = any(one.outcome is Outcome.PASSED for one in others)
-    return Fault.DEVICE if passed or line.outcome is Outcome.OUT_OF_MEMORY else Fault.MODEL
+    is_file = cell.task == GRAPH_TASK
+    return Fault.DEVICE if is_file or passed or line.outcome is Outcome.OUT_OF_MEMORY else Fault.MODEL
 
 
 def _fault_without_reference(cell: Cell, line: CheckLine) -> Fault | None:

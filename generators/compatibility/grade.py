@@ -21,7 +21,12 @@ from hwcompat.hardware.testing.checks import comparing_checks, core_checks
 from .verdict import Level, Reason
 
 _LONGEST_MESSAGE = 200
-_STATED = {"dimensions": "dimensions", COARSE: "coarse_functions", "exercised": "exercised"}
+_STATED = {
+    **{"dimensions": "dimensions", COARSE: "coarse_functions", "exercised": "exercised"},
+    **{"reference_method": "reference_method", "inputs": "inputs", "unmoved": "unmoved"},
+    **{"sensitive": "sensitive", "not_compared": "not_compared"},
+    **{"unread": "unread", "undetected": "undetected", "state": "state", "differs": "differs"},
+}
 """Conditions of a run that don't change its level, with the codes of their reasons."""
 _FILE = Path(__file__).with_name("levels.toml")
 _PARTS = re.compile(r"[.:/]+")

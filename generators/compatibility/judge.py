@@ -14,9 +14,8 @@ from types import MappingProxyType
 
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import load_recipe
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import Cell, parsed
 from hwcompat.hardware.detection import HardwareInfo
-from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.latest import Latest, worst_of_runs
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
 from hwcompat.hardware.evidence.store import lines_by_cell
@@ -52,11 +51,7 @@ def judge(
     wanted = latest.cells | set(weights_asked) | {line.cell_id for line in latest.imported}
     verdicts = []
     for id_ in sorted(wanted if cells is None else wanted & set(cells)):
-        try:
-            cell = Cell.parse(id_)
-        except HwCompatError:  # reported as broken evidence, and no cell to judge
-            continue
-        if cell.id != id_:  # a cell's id names no index
+        if (cell := parsed(id_)) is None:  # reported as broken evidence, and no cell to judge
             continue
         verdicts.append(_latest_verdict(cell, context, weights_asked.get(cell.id, "")))
     imported = imported_verdicts(latest.imported)

@@ -17,6 +17,7 @@ from hwcompat.hardware.cell import Cell, label_of
 from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.frames import data_frame
+from hwcompat.hardware.plain_values import json_values
 from hwcompat.hardware.target import Target
 
 from .imported import with_reference_tests
@@ -147,8 +148,8 @@ class Matrix:
             "timestamp": self.timestamp,
             "hardware_types": list(self.hardware_types),
             "model_families": list(self.model_families),
-            "compatibility": _plain(self.families),
-            **{plural: _plain(self.groups[name]) for name, plural in PLURALS.items()},
+            "compatibility": json_values(self.families),
+            **{plural: json_values(self.groups[name]) for name, plural in PLURALS.items()},
             "models": {
                 row.id: {
                     "family": row.family,
@@ -159,22 +160,6 @@ class Matrix:
             },
             "notes": {family: list(notes) for family in self.model_families if (notes := self.family_notes(family))},
         }
-
-
-def _plain(view: Mapping[str, Mapping[str, GroupCell]]) -> dict[str, Any]:
-    return {name: {column: _plain_cell(cell) for column, cell in cells.items()} for name, cells in view.items()}
-
-
-def _plain_cell(cell: GroupCell) -> dict[str, Any]:
-    return {
-        "level": None if cell.level is None else str(cell.level),
-        "basis": None if cell.basis is None else str(cell.basis),
-        "counts": dict(vars(cell.counts)),
-        "levels": {str(level): number for level, number in cell.levels.items()},
-        "evidence": list(cell.evidence),
-        "notes": list(cell.notes),
-        "rule_ids": list(cell.rule_ids),
-    }
 
 
 def build_matrix(

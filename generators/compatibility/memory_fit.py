@@ -44,7 +44,8 @@ class MemoryRequest:
     context: int
 
     def __str__(self) -> str:
-        return f"{self.mode} in {self.precision}, batch {self.batch}, context {self.context}"
+        context = f", context {self.context}" if self.context else ""
+        return f"{self.mode} in {self.precision}, batch {self.batch}{context}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ class MemoryAnatomy:
 
     `linear` are those in the matrices of linear layers and experts, without the output head and without those already
     in fewer bits; `largest` is the largest of these matrices, `block` the largest repeated layer, and `beside`
-    everything outside repeated layers.
+    everything outside repeated layers. Of a file (`is_file`) only the parameters are known.
     """
 
     parameters: int
@@ -110,6 +111,7 @@ class MemoryAnatomy:
     largest: int
     block: int
     beside: int
+    is_file: bool = False
 
 
 def parse_size(text: str) -> int:
@@ -154,6 +156,8 @@ def changes(
     changed. With `on_host` the memory is the host's own.
     """
     yield from _smaller_batch(base, others, available)
+    if anatomy.is_file:
+        return
     half = [one for one in others if one.request == replace(base.request, precision=one.request.precision)]
     for one in half:
         if one.request.precision != base.request.precision:

@@ -18,7 +18,7 @@ from hwcompat.generators.compatibility.required_checks import later_checks, requ
 from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
 from hwcompat.generators.models.classifier import classify_or_guess
 from hwcompat.generators.models.recipe_store import load_recipe
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import Cell, parsed
 from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.record import CheckLine, PlannedCell, RunLine
 from hwcompat.hardware.evidence.store import Evidence
@@ -209,9 +209,8 @@ def _stored_prediction(planned: PlannedCell) -> Verdict | None:
 
 def _measured(run: RunLine, planned: PlannedCell, lines: Sequence[CheckLine]) -> Verdict | None:
     """Return what the run itself shows, with the versions that it had."""
-    try:
-        cell = Cell.parse(planned.cell_id)
-    except HwCompatError:
+    cell = parsed(planned.cell_id)
+    if cell is None:
         return None
     required = required_checks(cell)
     later = later_checks(required, planned.checks, [run.versions])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import GRAPH_TASK, Cell
 from hwcompat.hardware.errors import BrokenInput, echo
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.target import Target
@@ -51,7 +51,7 @@ class RuleSet:
 
     def holding(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
         """Return the rules for a target whose conditions hold; none in a precision that the target doesn't run."""
-        if facts.precision and not_computed(target, facts.precision):
+        if facts.precision and not_computed(target, facts.precision, facts.task or ""):
             return ()
         return tuple(rule for rule in self.of(target) if all_hold(rule.when, facts))
 
@@ -219,8 +219,9 @@ def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
     that rules can't tell."""
     found = reason(cell.target, facts, rules)
     if not found.counted:
-        why = not_computed(cell.target, cell.precision)
+        why = not_computed(cell.target, cell.precision, cell.task)
         no_rule = Reason.of("no_rule", model=facts.model_type or cell.model, target=str(cell.target))
+        no_rule = Reason.of("no_rule_for_files") if cell.task == GRAPH_TASK else no_rule
         reason_ = Reason.of("not_computed", text=why) if why else no_rule
         return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(reason_,))
     works = found.level in (Level.HIGH, Level.MEDIUM)  # a failure has no conditions

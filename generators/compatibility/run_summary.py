@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.errors import HwCompatError
+from hwcompat.hardware.cell import Cell, parsed
 from hwcompat.hardware.evidence.latest import is_silent, missing_result, severity
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
 from hwcompat.hardware.evidence.versions import relevant_versions
@@ -104,11 +103,8 @@ def summarize_run(
             own.setdefault(line.cell_id, []).append(line)
     found = {}
     for planned in run.plan:
-        try:
-            cell = Cell.parse(planned.cell_id)
-        except HwCompatError:
-            continue
-        if cell.id == planned.cell_id and (cells is None or cell.id in cells):
+        cell = parsed(planned.cell_id)
+        if cell is not None and (cells is None or cell.id in cells):
             found[cell.id] = _summarize(run, cell, planned, own.get(cell.id, []))
     return found
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +12,7 @@ from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.expected_targets import TargetStatus
 from hwcompat.hardware.plain_text import size_text
 from hwcompat.hardware.target import Target
+from hwcompat.hardware.values import data_file
 
 from .rule_facts import Described, Facts, facts_of
 from .rules import RuleSet, predict
@@ -58,17 +57,12 @@ class Selection:
         return {"target": self.target, "list": self.list_name, "steps": steps}
 
 
-@functools.cache
-def _priorities() -> Mapping[str, Any]:
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
-
-
 def priority_list(family: str, architecture: str, traits: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return the name of the most specific list and its targets in order.
 
     With several traits that have lists, the first trait's order counts, for targets that are in each list.
     """
-    data = _priorities()
+    data = data_file(_FILE)
     named = {trait: tuple(data["trait"][trait]["targets"]) for trait in traits if trait in data["trait"]}
     if named:
         first = next(iter(named.values()))
@@ -155,7 +149,7 @@ def _consider(
 
 def _not_preferred(status: TargetStatus) -> str:
     target = Target.parse(status.target)
-    for entry in _priorities()["needs_device"]:
+    for entry in data_file(_FILE)["needs_device"]:
         if entry["target"] != target.name:
             continue
         named = {target.variant, status.device_name.partition(" ")[0].partition(".")[0]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -243,12 +242,6 @@ def _member(kind: type[_Word], name: str, data: Mapping[str, Any]) -> _Word:
         return kind(data[name])
     except ValueError as error:
         raise _broken(name, f"{echo(str(data[name]))} is not one of {', '.join(kind)}") from error
-
-
-def schema() -> dict[str, Any]:
-    """Return the published JSON Schema of `Verdict.to_dict()`."""
-    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return loaded
 
 
 def once(reasons: Iterable[Reason]) -> tuple[Reason, ...]:

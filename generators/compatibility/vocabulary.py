@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwcompat.hardware.backends.factory import backend_class, class_of, known_targets
+from hwcompat.hardware.cell import GRAPH_TASK
 from hwcompat.hardware.errors import BrokenPlugin
 from hwcompat.hardware.target import Target
 
@@ -47,12 +48,14 @@ def vocabulary() -> Vocabulary:
     return Vocabulary(facts=words.pop("facts"), **{name: tuple(items) for name, items in words.items()})
 
 
-def not_computed(target: Target, precision: str) -> str:
-    """Return why a target isn't run in a precision; empty if it is, and for an unknown target."""
+def not_computed(target: Target, precision: str, task: str = "") -> str:
+    """Return why a target isn't run in a precision; empty if it is, and for an unknown target. A file's own precision
+    counts for its `task`."""
     if precision == _ALWAYS_COMPUTED or target.name not in known_targets():
         return ""
     try:
-        known = class_of(target).PRECISIONS
+        backend = class_of(target)
+        known = (*backend.PRECISIONS, *(backend.FILE_PRECISIONS if task == GRAPH_TASK else ()))
     except BrokenPlugin:  # planning reports it
         return ""
     return "" if precision in known else f"{target} in {precision}: it supports only {', '.join(known)}"

@@ -12,8 +12,9 @@ from hwcompat.hardware.errors import BrokenInput, ModelError, echo
 from hwcompat.hardware.safe_read import is_plain_file, read_json
 from hwcompat.hardware.testing.checkpoints import weight_files, weights_hash
 
+from .folder_kinds import refuse_other_kind
+
 _LONGEST_TOKENIZER = 128 * 2**20
-_PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,27 +41,23 @@ class Checkpoint:
 def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     """Read config.json and list the files of a folder; open no weights.
 
-    Raises `BrokenInput` if there is no readable config.json, if all weights are pickles, if loading would fetch code
-    or weights from elsewhere, or, with `needs_weights`, if weights are missing or quantized. Raises `ModelError` if
-    the configuration names no model type.
+    Raises `BrokenInput` if there is no readable config.json, if all weights are of another format, if loading would
+    fetch code or weights from elsewhere, or, with `needs_weights`, if weights are missing or quantized. Raises
+    `ModelError` if the configuration names no model type.
     """
     shown = echo(str(folder))
     config = read_config(folder)
+    refuse_foreign(folder, config or {})
     if config is None:
+        refuse_other_kind(folder)
         raise BrokenInput(
             f"{shown} isn't a checkpoint",
             why="it has no config.json",
             fix="Name a folder with config.json, or a model type.",
         )
-    refuse_foreign(folder, config)
     weights = tuple(sorted(folder.glob("*.safetensors")))
-    pickles = [path.name for path in folder.iterdir() if path.suffix.lower() in _PICKLES]
-    if pickles and not weights:
-        raise BrokenInput(
-            f"the checkpoint {shown} can't be loaded safely",
-            why=f"its weights are pickles ({echo(sorted(pickles)[0])}), and loading a pickle can run any code",
-            fix="Save it again with save_pretrained(..., safe_serialization=True).",
-        )
+    if not weights:
+        refuse_other_kind(folder, config, weights=True)
     if needs_weights and not weights:
         raise BrokenInput(
             f"the checkpoint {shown} has no weights",
@@ -72,6 +69,7 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
         refuse_quantized(folder, config)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
+        refuse_other_kind(folder, config)
         raise ModelError(
             f"the model type of {shown} is unknown",
             why="its config.json has no model_type",

@@ -6,6 +6,7 @@ only if nothing else is known. Imports neither torch nor transformers, and uses 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -15,21 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import rich_click as click
+from packaging.version import InvalidVersion, Version
 
 from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK
 from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, ModelMissing, did_you_mean, echo
+from hwcompat.hardware.file_formats import by_suffix, graph_format, graph_suffixes
 from hwcompat.hardware.plain_text import json_text, printable
 from hwcompat.hardware.safe_read import is_folder, is_plain_file
+from hwcompat.hardware.testing.sentence_modules import sentence_modules
 
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
 from .catalog import load_catalog
-from .checkpoint import read_checkpoint
+from .checkpoint import Checkpoint, read_checkpoint
+from .folder_kinds import graph_in, refuse_other_kind
+from .given_recipe import FACTORY, factory_parts
 from .model_libraries import LIBRARY, catalog_of, diffusion_catalog, is_known, known_types, lacking
 from .model_names import known_words, last_resort, type_in_name
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
-_FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-GRAPH_SUFFIXES = (".onnx", ".xml")
 TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
 """The task of each kind."""
 _SOURCES = {
@@ -95,11 +99,16 @@ def classify(name: str, revision: str = "") -> Classification:
         raise refused from error
     if given:
         return _of_task(name, TASKS[given], _SOURCES[given])
+    if is_folder or is_file:
+        graph_format(folder)
     if is_folder:
         return classify_folder(folder, name)
     if is_file:
+        refuse_other_kind(folder)
         raise BrokenInput(
-            f"{echo(name)} is a file", why="a checkpoint is a folder with config.json", fix="Name its folder."
+            f"{echo(name)} is a file of an unknown format",
+            why=f"files of models end in {', '.join(graph_suffixes())}",
+            fix="Name such a file, or the folder of a checkpoint with its config.json.",
         )
     if re.match(r"~|\.{0,2}/", name) or name.endswith("/"):
         raise ModelMissing(
@@ -149,14 +158,10 @@ def classify_folder(folder: Path, name: str) -> Classification:
     checkpoint = read_checkpoint(folder)
     catalog = load_catalog()
     if checkpoint.model_type not in catalog.configs:
-        own_code = "auto_map" in checkpoint.config
-        raise ModelError(
-            f"the model type {echo(checkpoint.model_type)} of {echo(name)} isn't in transformers {catalog.version}",
-            why="it needs its own code, which hwcompat never runs" if own_code else "",
-            fix=did_you_mean(checkpoint.model_type, catalog.configs),
-        )
+        raise _unknown_type(checkpoint, name)
     found = classify_type(checkpoint.model_type)
-    for model_class in checkpoint.architectures:
+    is_sentence = bool(sentence_modules(folder))
+    for model_class in () if is_sentence else checkpoint.architectures:
         entries = catalog.tasks_of_class(model_class)
         if entries and checkpoint.model_type in catalog.types_of_class(model_class):
             found = replace(found, task=entries[0].task, model_class=model_class)
@@ -165,6 +170,9 @@ def classify_folder(folder: Path, name: str) -> Classification:
         if checkpoint.weights:
             # Any class but the base would put a random head on weights that don't hold one.
             base = [t for t in catalog.tasks_of(checkpoint.model_type) if t.auto_class == "AutoModel"]
+            if is_sentence:  # T5's decoder isn't used
+                encoders = [t for t in catalog.tasks_of(checkpoint.model_type) if "EncoderModel" in t.model_class]
+                base = [*encoders, *base]
             found = replace(found, task=base[0].task, model_class=base[0].model_class) if base else found
     return replace(
         found,
@@ -173,6 +181,21 @@ def classify_folder(folder: Path, name: str) -> Classification:
         source="config.json",
         path=str(folder),
     )
+
+
+def _unknown_type(checkpoint: Checkpoint, name: str) -> ModelError:
+    """Return the error for a type that the installed transformers doesn't have."""
+    known, saved_by = load_catalog(), str(checkpoint.config.get("transformers_version", ""))
+    why, fix = "", did_you_mean(checkpoint.model_type, known.configs)
+    if "auto_map" in checkpoint.config:
+        why = "auto_map in config.json needs its own code, which hwcompat never runs"
+        fix = "Test it as your own code: --model package.module:factory, where factory loads it."
+    else:
+        with contextlib.suppress(InvalidVersion):
+            if Version(saved_by) > Version(known.version):
+                why, fix = f"transformers {saved_by} saved it", "Upgrade: pip install --upgrade transformers"
+    what = f"the model type {echo(checkpoint.model_type)} of {echo(name)} isn't in transformers {known.version}"
+    return ModelError(what, why=why, fix=fix or "If it is newer: pip install --upgrade transformers")
 
 
 def _cached_folder(name: str, revision: str) -> Path | None:
@@ -308,17 +331,27 @@ def _words(text: str | None) -> list[str] | None:
     return text.split(",") if text else None
 
 
-def kind_of(name: str) -> str:
-    """Return `module` for `package.module:factory`, `graph` for the path of a graph file, else the empty string.
+def graph_path(name: str) -> Path:
+    """Return the graph file that a name of kind `graph` means: itself, or one in its folder."""
+    path = Path(os.path.expanduser(name))
+    return (graph_in(path) or path) if is_folder(path) else path
 
-    Run and open nothing. Raises `ModelError` for a missing graph file, `BrokenInput` for an empty one.
+
+def kind_of(name: str) -> str:
+    """Return `module` for `package.module:factory`, `graph` for the path of a graph file or of a folder with one and
+    without weights for torch, else the empty string.
+
+    Run nothing; of a file only the beginning is read. Raises `ModelError` for arguments that aren't literals and for
+    a missing file, `ModelRefused` for a file or folder of a format that no target runs, `BrokenInput` for a file that
+    can't be read.
     """
-    if _FACTORY.fullmatch(name):
+    if FACTORY.fullmatch(name):
+        factory_parts(name)
         return "module"
-    if not name.lower().endswith(GRAPH_SUFFIXES):
-        return ""
     path = Path(os.path.expanduser(name))  # leaves the name unchanged for an unknown user
     if is_folder(path):
+        return "graph" if not is_known(name) and graph_in(path) else ""
+    if (named := by_suffix(name)) is None or not (named.says or is_plain_file(path)):
         return ""
     if not is_plain_file(path):
         raise ModelError(
@@ -327,8 +360,8 @@ def kind_of(name: str) -> str:
             fix="Name an .onnx file, or an OpenVINO .xml file with its .bin file beside it.",
         )
     if not path.stat().st_size:
-        raise BrokenInput(f"the file {echo(name)} is empty", fix="Fetch or export it again.")
-    return "graph"
+        raise BrokenInput(f"the file {echo(name)} is empty", fix="Copy it again, or export it again.")
+    return "graph" if graph_format(path) else ""
 
 
 if __name__ == "__main__":

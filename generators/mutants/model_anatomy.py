@@ -87,6 +87,8 @@ class ModelAnatomy:
         except Exception as error:  # the model's own code may raise anything
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"it isn't known which weights of {self.class_name} matter: {why}") from error
+        if not gradients:
+            raise ValueError(f"it isn't known which weights of {self.class_name} matter: none has a gradient")
         moved = {name: sizes[name] * float(np.abs(gradient).mean()) for name, gradient in gradients.items()}
         least = _DEAD * max(moved.values(), default=0.0)
         used = {name for name, size in moved.items() if size > least}

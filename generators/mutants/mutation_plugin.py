@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hwcompat.hardware.backends._torch import TorchBackend
-from hwcompat.hardware.backends.base import BaseBackend
+from hwcompat.hardware.backends.base import BaseBackend, FileInput
 from hwcompat.hardware.backends.factory import get_backend
 from hwcompat.hardware.errors import UsageError
 from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.graph_files import GraphTest
 
+from .file_breaks import break_file
 from .model_anatomy import ModelAnatomy, change
 from .mutation_operators import mutate, parse_mutant
 from .orders import ORDERS_VARIABLE, Made, Order, read_orders
@@ -34,7 +37,7 @@ _KEY = pytest.StashKey["Breaker"]()
 
 
 class Breaker:
-    """Wrap `TorchBackend.load` for one session, and track the current suite."""
+    """Wrap the loading of models and of graph files for one session, and track the current suite."""
 
     def __init__(self, orders: Mapping[Path, Order], everywhere: Order | None) -> None:
         self._orders = orders
@@ -57,7 +60,18 @@ class Breaker:
         def placed(target: Target | str) -> BaseBackend:
             return get_backend("cpu" if self._order.on_cpu else target)
 
+        load_file = GraphTest._load
+
+        def broken_file(case: GraphTest) -> Runnable:
+            if not self._order.mutants:
+                return load_file(case)
+            with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
+                file, made = break_file(case, case.make_model(), self._order, Path(folder))
+                self._report(made)
+                return case.backend.load_file(FileInput(file=file), case.inputs, case.cell.precision)
+
         self._patch.setattr(TorchBackend, "load", broken)
+        self._patch.setattr(GraphTest, "_load", broken_file)
         self._patch.setattr("hwcompat.hardware.testing.model_test.get_backend", placed)
 
     def undo(self) -> None:
@@ -74,7 +88,9 @@ class Breaker:
             torch.set_num_threads(self._order.threads)
 
     def _break(self, model_input: ModelInput, inputs: Inputs) -> None:
-        made = break_model(model_input, inputs, self._order)
+        self._report(break_model(model_input, inputs, self._order))
+
+    def _report(self, made: Made) -> None:
         self.made.append(made)
         if self._order.report:
             Path(self._order.report).write_text(json.dumps(made.to_dict()), encoding="utf-8")

@@ -21,6 +21,7 @@ class ProjectModel:
     """A model to test: a model type, a folder inside the repository, or a Hub id with its `revision`.
 
     Empty `tasks` mean the primary one; `targets` and `precisions` are the file's defaults if the entry has none.
+    `inputs` are arrays for a graph file: a `.npz` file inside the repository, or a folder of them.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ProjectModel:
     line: int
     tasks: tuple[str, ...] = ()
     revision: str = ""
+    inputs: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from hwcompat.generators.chosen_models import choose_models, tasks_of
 from hwcompat.generators.compatibility.verdict import Words
 from hwcompat.generators.model_profile import profile_of
+from hwcompat.generators.models.given_recipe import FACTORY, factory_parts
 from hwcompat.generators.options import Options
 from hwcompat.generators.plan import PlannedSuite
 from hwcompat.generators.run import JobResult, plan_job
@@ -175,9 +176,10 @@ def _models(project: Project, asked: Options, names: Collection[str]) -> Iterato
 def _suites(
     project: Project, model: ProjectModel, asked: Options, inventory: HardwareInfo, on_note: Callable[[str], None]
 ) -> tuple[PlannedSuite, ...]:
-    name = _located(project, model.name) if model.line else model.name
+    name = _located(project, model.name, asked.allow_code) if model.line else model.name
+    inputs = asked.inputs or (Path(_located(project, model.inputs)) if model.inputs else None)
     profiles = [
-        profile_of(name, task, model.revision, dims=asked.dims, allow_tiny=asked.allow_tiny)
+        profile_of(name, task, model.revision, dims=asked.dims, allow_tiny=asked.allow_tiny, inputs=inputs)
         for task in tasks_of(name, model.tasks)
     ]
     return plan_job(
@@ -191,11 +193,15 @@ def _suites(
     )
 
 
-def _located(project: Project, name: str) -> str:
+def _located(project: Project, name: str, allow_code: bool = False) -> str:
     """Return the path of a folder of the repository for its name, or the name itself.
 
-    Raises `UsageError` for a folder outside the repository, also through a link or the working folder.
+    Raises `UsageError` for a folder outside the repository, also through a link or the working folder, and for code
+    without `allow_code` or outside the repository.
     """
+    if FACTORY.fullmatch(name):
+        _require_own_code(project, name, allow_code)
+        return name
     inside = project.root / name
     elsewhere = Path.cwd() != project.root and Path(name).exists()
     if inside.exists() or name.startswith("./"):
@@ -211,6 +217,23 @@ def _located(project: Project, name: str) -> str:
             fix="Name it with --model instead.",
         )
     return name
+
+
+def _require_own_code(project: Project, name: str, allow_code: bool) -> None:
+    if not allow_code:
+        raise UsageError(
+            f"{echo(name)} is code, which a project file alone doesn't run",
+            why="whoever changes the file would choose it",
+            fix="Add --allow-code if you trust this repository.",
+        )
+    if Path.cwd() != project.root:
+        raise UsageError(f"{echo(name)} is imported from the folder of {project.name}", fix="Run the command there.")
+    path = project.root.joinpath(*factory_parts(name)[0].split("."))
+    files = [one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()]
+    if not any(one.resolve().is_relative_to(project.root) for one in files):
+        raise UsageError(
+            f"the code of {echo(name)} isn't in the repository", why="models of a project file must be inside it"
+        )
 
 
 def _idle_patterns(project: Project, cells: Sequence[Cell]) -> list[str]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.generators.models.given_recipe import FACTORY, factory_parts
 from hwcompat.hardware import safe_read
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import PRECISIONS, Cell
-from hwcompat.hardware.errors import BrokenInput, UsageError, echo
+from hwcompat.hardware.errors import BrokenInput, ModelError, UsageError, echo
 from hwcompat.hardware.evidence.error_types import NUMBERS_CHANGED, former_names, known_error_types
+from hwcompat.hardware.file_formats import by_suffix
 from hwcompat.hardware.plain_text import one_line
 
 from .project_file import AcceptedFailure, CellTimeout, Expectation, Project, ProjectModel, ProjectTolerance
@@ -158,12 +160,15 @@ def model_of(table: TomlTable, targets: tuple[str, ...], precisions: tuple[str, 
     from hwcompat.generators.models.catalog import task_entries
 
     _checked(table)
-    name, revision = table.text("name"), table.text("revision")
-    if name is not None and (not _NAME.fullmatch(name.removeprefix("./")) or ".." in name):
+    name, revision, inputs = (table.text(field) for field in ("name", "revision", "inputs"))
+    if inputs is not None and (not _NAME.fullmatch(inputs.removeprefix("./")) or ".." in inputs):
+        table.problem("inputs", f"{echo(inputs)} must be a .npz file, or a folder of them, inside the repository")
+    runs_code = name is not None and (found := by_suffix(name)) is not None and found.runs_code
+    if name is not None and (runs_code or not _is_name(name)):
         table.problem(
             "name",
-            f"{echo(name)} can't be a model of a project file: name a model type, a Hub id, or a folder inside the "
-            "repository; code and paths outside aren't allowed",
+            f"{echo(name)} can't be a model of a project file: name a model type, a Hub id, a folder inside the "
+            "repository, or its own code as package.module:factory; paths outside aren't allowed",
         )
         name = None
     if revision is not None and not _REVISION.fullmatch(revision):
@@ -177,11 +182,22 @@ def model_of(table: TomlTable, targets: tuple[str, ...], precisions: tuple[str, 
     return ProjectModel(
         name=name,
         revision=revision or "",
+        inputs=inputs or "",
         tasks=tasks or (),
         targets=own_targets or targets,
         precisions=own_precisions or precisions,
         line=table.span().first,
     )
+
+
+def _is_name(name: str) -> bool:
+    if not FACTORY.fullmatch(name):
+        return bool(_NAME.fullmatch(name.removeprefix("./"))) and ".." not in name
+    try:
+        factory_parts(name)
+    except ModelError:
+        return False
+    return name.isprintable()
 
 
 def seconds_of(table: TomlTable, field: str) -> float | None:

@@ -22,11 +22,12 @@ from hwcompat.generators.models.recipe import HERE, Recipe
 from hwcompat.generators.models.recipe_store import load_recipe, shipped_recipes
 from hwcompat.hardware.checkpoint_config import hash_of_config
 from hwcompat.hardware.compare import ReferenceNotFinite
-from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.errors import ModelError, ModelRefused, echo
 from hwcompat.hardware.testing.checkpoints import open_model
 from hwcompat.hardware.testing.model_relations import eager_attention
 from hwcompat.hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 from hwcompat.hardware.testing.seeded_weights import BETWEEN, GAINS, fill
+from hwcompat.hardware.testing.sentence_modules import EMBEDDING
 from hwcompat.hardware.testing.widened_weights import copy_over
 
 from . import measurements
@@ -325,8 +326,22 @@ def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's advice to users, irrelevant for a recipe
         model, remarks = open_model(class_of(what.model_class), checkpoint.folder, empty=empty)
+    if modules := getattr(model, "sentence_modules", None):
+        entry = replace(entry, outputs=(EMBEDDING, *entry.outputs))
+    _require_numbers(modules if empty else model, folder)
     remarks = (*remarks, *_tokens_without_rows(model, folder))
     return OpenedCheckpoint(checkpoint=checkpoint, what=what, entry=entry, model=model, remarks=remarks)
+
+
+def _require_numbers(model: Any, folder: Path) -> None:
+    """Raise `ModelRefused` if a weight is NaN, even one that the drawn inputs don't reach."""
+    for name, weight in model.named_parameters() if model else ():
+        if lost := int(weight.isnan().sum()):
+            raise ModelRefused(
+                f"the weights of {echo(str(folder))} aren't numbers",
+                why=f"{name} has {lost} NaN among {weight.numel()} values",
+                fix="Download it again, or save it from a training step before the loss became NaN.",
+            )
 
 
 def remarks_of(folder: str) -> tuple[str, ...]:

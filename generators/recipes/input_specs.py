@@ -27,6 +27,8 @@ from .modality_inputs import modality_spec, scene_spec
 
 _DECODED = 6
 """Tokens that suites decode, if a model has positions for them after its inputs."""
+_OF_SENTENCES = (128, 72)
+"""Lengths for a model that embeds whole texts: some errors show only in long ones."""
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence if the first one has the mask; differs from `LENGTHS`."""
 
@@ -219,11 +221,13 @@ def _looked_up(text: Any, config: Any, name: str) -> Any:
 
 
 def lengths_of(model: Any) -> tuple[int, int]:
-    """Return `LENGTHS`, or shorter lengths if the model has fewer positions: decoding needs some for new tokens."""
+    """Return `LENGTHS`, or those of whole sentences for a model that embeds them, or shorter lengths if the model has
+    fewer positions: decoding needs some for new tokens."""
+    usual = _OF_SENTENCES if hasattr(model, "sentence_modules") else LENGTHS
     most = positions_of(model)
     if most is None:
-        return LENGTHS
+        return usual
     decodes = hasattr(model, "generate") and not model.config.is_encoder_decoder
     left = max(most - _DECODED, most // 2) if decodes else most
-    longest = min(LENGTHS[0], max(left, 1))
-    return (longest, min(LENGTHS[1], max(longest - max(longest // 3, 1), 1)))
+    longest = min(usual[0], max(left, 1))
+    return (longest, min(usual[1], max(longest - max(longest // 3, 1), 1)))

@@ -14,7 +14,7 @@ from typing import Any
 
 from hwcompat.generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate
 from hwcompat.generators.models.classifier import Classification, kind_of
-from hwcompat.generators.recipes.on_demand import memory_in_child
+from hwcompat.generators.recipes.on_demand import file_memory_in_child, memory_in_child
 from hwcompat.hardware.errors import ModelError, echo
 from hwcompat.hardware.files import PRODUCT, cache_folder, write_whole
 
@@ -56,10 +56,13 @@ def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnsw
     estimated.
     """
     known_type = found.model == found.model_type
-    if kind_of(found.model):
+    kind = kind_of(found.model)
+    if kind == "graph":
+        return MemoryAnswer.from_dict(file_memory_in_child(found.model, asked))
+    if kind:
         raise ModelError(
             f"the memory of {echo(found.model)} can't be estimated",
-            why="it is your own code or a graph; estimates need a model type or a config.json",
+            why="it is your own code; estimates need a model type, a config.json or an .onnx file",
         )
     if found.path is None and not known_type:
         raise ModelError(

@@ -18,7 +18,9 @@ from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import keep_recipe, load_recipe
 from hwcompat.hardware.errors import ModelError, echo
+from hwcompat.hardware.files import CACHE_VARIABLE
 from hwcompat.hardware.process import DROPPED, NoAnswer, answer, ask, limit_memory, run, with_product
+from hwcompat.hardware.testing.pytest_environment import environment_with
 
 from .operator_calls import OperatorCall
 
@@ -62,12 +64,19 @@ def derive_settings(folder: str, task: str | None) -> Recipe:
     return _recipe("real_dims.derive_settings", folder, task)
 
 
-def derive_given(kind: str, name: str) -> GivenRecipe:
-    """Return the recipe of a user's own `module` (`package.module:factory`) or of a `graph` (its file).
+def settings_apart(folder: str, task: str | None) -> tuple[str, ...]:
+    """Return the settings of a folder's config.json with which no suite of its type runs. Raise as above."""
+    return tuple(_ask("settings_apart.settings_apart", folder, task))
+
+
+def derive_given(kind: str, name: str, inputs: str = "") -> GivenRecipe:
+    """Return the recipe of a user's own `module` (`package.module:factory`) or of a `graph` (its file, with `inputs`
+    of a `.npz` file or a folder of them).
 
     Raise the error of the derivation; `ModelError` if there is no answer in ten minutes.
     """
-    return GivenRecipe.from_dict(_ask(_GIVEN[kind], name, offline=kind != "module"))
+    more = [inputs] if inputs else []
+    return GivenRecipe.from_dict(_ask(_GIVEN[kind], name, *more, offline=kind != "module"))
 
 
 def real_calls_of(model_type: str) -> tuple[OperatorCall, ...]:
@@ -95,6 +104,18 @@ def memory_in_child(name: str, task: str | None, request: Mapping[str, Any]) -> 
     """
     found: dict[str, Any] = _ask("memory.memory_request.memory_of", name, task, request)
     return found
+
+
+def file_memory_in_child(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the memory of an `.onnx` file: see `memory.file_memory.memory_of_file`. Raise as `derive_given` does."""
+    found: dict[str, Any] = _ask("memory.file_memory.memory_of_file", name, request)
+    return found
+
+
+def keep_references(name: str, recipe: GivenRecipe, inputs: str, cache: Path) -> None:
+    """Keep the references of a graph file's suite in a folder of their own. Raise as `derive_given` does."""
+    with environment_with({CACHE_VARIABLE: str(cache)}):
+        _ask("file_references.keep_references", name, recipe.to_dict(), inputs)
 
 
 def derive_missing(model_types: Sequence[str], *, all_tasks: bool) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,9 @@ from hwcompat.hardware.testing.model_test import ModelTest
 from hwcompat.hardware.testing.reference import float64_outputs
 from hwcompat.hardware.testing.widened_weights import copy_over
 
+from .argument_calls import of_arguments, of_given, of_optional
 from .call_exceptions import exceptions_of
+from .tries import MASKS, Try, agrees, named
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _BY_TOKEN = frozenset(
     {"tokens", "decoder_tokens", "positions", "places", "boxes", "token_categories", "seen", "frames", "waveform"}
 )
-_MASKS = frozenset({"mask", "heard"})
 _ALWAYS = ("batch_invariance", "attention_agrees", "causality")
 _DECODING = ("static_cache", "beam_search")
 _LARGE = 2**27
@@ -44,31 +43,16 @@ _VALUES = ("tokens", "features", "pixels", "frames", "waveform", "patches")
 """Kinds of inputs that have values, or embeddings of tokens."""
 _FACTORS = (10000.0, 1000.0, 100.0, 10.0)
 """Factors for large values, of which the largest that holds is used."""
-_DEFAULTS = {
-    **{"position_ids": (0, 1, 2), "decoder_position_ids": (0, 1, 2), "token_type_ids": (0, 1)},
-    **{"attention_mask": (1,), "decoder_attention_mask": (1,), "encoder_outputs": (0,)},
-}
-"""Arguments with what models choose for them: the first position (some count from the
-padding token), or the number for each token."""
 _PLACES = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Try:
-    """One check with the arguments that its suite would have, and the call that returns its error."""
-
-    check: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    measure: Callable[[], float]
 
 
 def unpadded_by(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return, for each input with an entry for each token or frame, the mask that marks its padding (see
     `row_alone`)."""
-    masks = [name for name, spec in specs.items() if spec["kind"] in _MASKS]
+    masks = [name for name, spec in specs.items() if spec["kind"] in MASKS]
     found = {}
     for name, spec in specs.items():
-        if spec["kind"] not in (_BY_TOKEN | _MASKS) or (spec["kind"] == "decoder_tokens" and "length" in spec):
+        if spec["kind"] not in (_BY_TOKEN | MASKS) or (spec["kind"] == "decoder_tokens" and "length" in spec):
             continue
         side = [one for one in masks if one.startswith("decoder") == name.startswith("decoder")]
         own = name.replace("input_ids", "attention_mask")
@@ -143,9 +127,10 @@ def _tries(recipe: Recipe, model: torch.nn.Module, case: ModelTest, asked: froze
         ({"batch_invariance", "padding_side", "attention_agrees", "attentions"}, lambda: _of_rows(recipe, case)),
         (
             {"inputs_embeds", "token_types", "loss", "hidden_states", "logits_to_keep"},
-            lambda: _of_arguments(recipe, case),
+            lambda: of_arguments(recipe, case),
         ),
-        ({"given_defaults"}, lambda: _of_given(recipe, case)),
+        ({"given_defaults"}, lambda: of_given(recipe, case)),
+        ({"optional_arguments"}, lambda: of_optional(recipe, case)),
         ({"large_values"}, lambda: _of_large_values(recipe, model, case)),
         ({"causality", "cached_steps"} if decodes else set(), lambda: _of_text(recipe, model, case)),
         ({"static_cache", "beam_search"} if decodes else set(), lambda: _of_decoding(case)),
@@ -164,22 +149,18 @@ def _of_training(case: ModelTest) -> Iterator[Try]:
     arguments: dict[str, Any] = {}
     with contextlib.suppress(Exception):  # a model that trains with labels only
         arguments["unused"] = case.unused_dropout(inputs)
-    if _agrees(case, partial(case.training_error, inputs)):
+    if agrees(case, partial(case.training_error, inputs)):
         arguments["trains_alike"] = True
     yield Try(check="dropout", arguments=arguments, measure=partial(case.dropout_error, inputs))
     yield Try(check="gradient_checkpointing", measure=partial(case.checkpointing_error, inputs))
-
-
-def _named(recipe: Recipe, *kinds: str) -> list[str]:
-    return [name for name, spec in recipe.inputs.items() if spec["kind"] in kinds]
 
 
 def _of_rows(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     """Yield the checks that compare rows, and implementations of attention."""
     lengths = recipe.recorded["lengths"]
     whole = make_inputs(recipe.inputs, recipe.recorded["seed"], [max(lengths)] * len(lengths))
-    unpadded, masks, positions = unpadded_by(recipe.inputs), _named(recipe, *_MASKS), _named(recipe, "positions")
-    places = _named(recipe, "places_of_cells")
+    unpadded, masks, positions = unpadded_by(recipe.inputs), named(recipe, *MASKS), named(recipe, "positions")
+    places = named(recipe, "places_of_cells")
 
     def alone(batch: Sequence[int], **how: Any) -> float:
         inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], batch)
@@ -194,7 +175,7 @@ def _of_rows(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
             yield Try(check="batch_invariance", arguments=found, measure=partial(alone, batch, **arguments))
     if "input_ids" in unpadded:
         padded = partial(case.padding_error, case.inputs, unpadded=unpadded, without=positions)
-        sides = [side for side in ("left", "right") if _agrees(case, partial(padded, side))]
+        sides = [side for side in ("left", "right") if agrees(case, partial(padded, side))]
         arguments = {"sides": sides, "unpadded": unpadded, "without": positions}
         if sides:
             yield Try(check="padding_side", arguments=arguments, measure=lambda: 0.0)
@@ -202,70 +183,11 @@ def _of_rows(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
         arguments = {"without": without}
         if has_other_attention(case.reference_model):
             measure = partial(case.attention_error, whole, **arguments)
-            also = {"padded": True} if _agrees(case, partial(case.attention_error, case.inputs)) else {}
+            also = {"padded": True} if agrees(case, partial(case.attention_error, case.inputs)) else {}
             yield Try(check="attention_agrees", arguments={**arguments, **also}, measure=measure)
         for more in ({}, {"sums_alone": True}):
             found = {**arguments, **more}
             yield Try(check="attentions", arguments=found, measure=partial(case.attentions_error, whole, **found))
-
-
-def _agrees(case: ModelTest, error: Callable[[], float]) -> bool:
-    """Return whether a call is possible and gives the same."""
-    found = _error_of(case, error)
-    return found is not None and found <= case.tolerance
-
-
-def _error_of(case: ModelTest, error: Callable[[], float]) -> float | None:
-    """Return the error of a call, None if the model raises."""
-    try:
-        return error()
-    except Exception:  # whatever the model raises
-        return None
-    finally:
-        case.take_measurement()
-
-
-def _of_arguments(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
-    """Yield the checks of arguments and results besides the plain ones."""
-    inputs = case.inputs
-    yield Try(check="inputs_embeds", measure=partial(case.embeddings_error, inputs))
-    has_default = "token_type_ids" not in inputs and "input_ids" in inputs
-    effect = _error_of(case, partial(case.token_types_effect, inputs)) if has_default else None
-    if effect is not None and effect > 2 * case.tolerance:
-        is_default = _agrees(case, partial(case.default_type_error, inputs))
-        measure = partial(case.token_types_error, inputs)
-        yield Try(check="token_types", arguments={"default": is_default}, measure=measure)
-
-    def loss(kind: str, gradients: bool, **more: bool) -> float:
-        found: float = max(case.loss_error(inputs, kind), case.loss_error(inputs, kind, **more))
-        return max(found, case.loss_gradient_error(inputs, kind)) if gradients else found
-
-    kinds: list[dict[str, Any]] = [{"kind": "next", "counted": True}, {"kind": "next"}]
-    kinds += [{"kind": "same", "labels_alone": True}] if "decoder_input_ids" in inputs else []
-    # A loss of other labels may have nearly the same value, but not its gradients. Noise in training isn't the same.
-    for gradients in (True, False) if _agrees(case, partial(case.training_error, inputs)) else (False,):
-        for arguments in (*kinds, {"kind": "same"}, {"kind": "row"}):
-            found = {**arguments, "gradients": gradients}
-            yield Try(check="loss", arguments=found, measure=partial(loss, **found))
-    yield Try(check="hidden_states", measure=partial(case.hidden_states_error, inputs))
-    yield Try(check="logits_to_keep", measure=partial(case.kept_logits_error, inputs))
-
-
-def _of_given(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
-    """Yield the check of arguments that the plain call leaves to the model, or that its inputs without padding do."""
-    lengths, without = recipe.recorded["lengths"], _named(recipe, *_MASKS, "positions")
-    whole = make_inputs(recipe.inputs, recipe.recorded["seed"], [max(lengths)] * len(lengths))
-    taken = inspect.signature(case.reference_model.forward).parameters
-    padding = getattr(case.reference_model.config, "pad_token_id", None) or 0
-    found: dict[str, int] = {}
-    for name, values in _DEFAULTS.items():
-        if name in taken and (name in without or name not in recipe.inputs):
-            error = partial(case.given_error, whole, name, without=without)
-            more = (padding + 1,) if "position" in name else ()
-            held = (one for one in (*values, *more) if _agrees(case, partial(error, one)))
-            found.update((name, one) for one in itertools.islice(held, 1))
-    if found:
-        yield Try(check="given_defaults", arguments={"given": found, "without": without}, measure=lambda: 0.0)
 
 
 def _of_text(recipe: Recipe, model: torch.nn.Module, case: ModelTest) -> Iterator[Try]:
@@ -285,7 +207,7 @@ def _of_text(recipe: Recipe, model: torch.nn.Module, case: ModelTest) -> Iterato
             inputs = make_inputs(specs, recipe.recorded["seed"], batch)
             return case.cached_steps_error(inputs, tokens, without=parts["without"])
 
-        parts: dict[str, Any] = {"tokens": tokens, "without": _named(recipe, *_MASKS, "positions")}
+        parts: dict[str, Any] = {"tokens": tokens, "without": named(recipe, *MASKS, "positions")}
         long = _long_batch(recipe, model)
         for longer in ([long], []) if long else ([],):
             arguments = {"tokens": tokens, "limit": limit, "longer": longer}
@@ -311,7 +233,7 @@ def _long_batch(recipe: Recipe, model: torch.nn.Module) -> list[int]:
 
 def _of_decoding(case: ModelTest) -> Iterator[Try]:
     """Yield the checks of other ways to decode, if the plain one is right: else its own check fails."""
-    if _agrees(case, lambda: case.replay_error(case.generate())):
+    if agrees(case, lambda: case.replay_error(case.generate())):
         yield Try(check="static_cache", measure=partial(case.cache_error, "static"))
         yield Try(check="beam_search", measure=case.beam_search_error)
 
@@ -327,7 +249,7 @@ def _of_long_text(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     for length in _LONG if _is_text(recipe) else ():
         rows = [length, *[length * one // max(lengths) for one in lengths[1:]]]
         near = [[one + 1, *[one - 1] * (len(lengths) - 1)] for one in _SIZES if one + 1 < length]
-        sizes = [one for one in near if _agrees(case, partial(text_error, one))]
+        sizes = [one for one in near if agrees(case, partial(text_error, one))]
         found: dict[str, Any] = {"lengths": rows, "sizes": sizes}
         with contextlib.suppress(Exception):  # the check itself says why it can't run
             whole = make_inputs(specs, recipe.recorded["seed"], rows)
@@ -367,10 +289,10 @@ def _of_large_values(recipe: Recipe, model: torch.nn.Module, case: ModelTest) ->
             inputs = within.enlarged(within.inputs, name, factor)
             return within.error(within.run(inputs), within.reference(inputs))
 
-        return next((one for one in _FACTORS if _agrees(within, partial(enlarged_error, one))), 0.0)
+        return next((one for one in _FACTORS if agrees(within, partial(enlarged_error, one))), 0.0)
 
     with case_of(recipe, model, "bfloat16") as bfloat16, case_of(recipe, model, "float16") as float16:
-        for name in _named(recipe, *_VALUES):
+        for name in named(recipe, *_VALUES):
             if factor := largest(case, name):
                 found = {"float32": factor, "bfloat16": largest(bfloat16, name), "float16": largest(float16, name)}
                 factors = {precision: one for precision, one in found.items() if one}
@@ -380,7 +302,7 @@ def _of_large_values(recipe: Recipe, model: torch.nn.Module, case: ModelTest) ->
 
 def _of_images(recipe: Recipe, case: ModelTest) -> Iterator[Try]:
     """Yield the check of images of another size, with numbers of float64."""
-    names = [name for name in _named(recipe, "pixels") if case.inputs[name].ndim == 4]
+    names = [name for name in named(recipe, "pixels") if case.inputs[name].ndim == 4]
     if len(names) != 1:
         return
     larger, output = larger_images(case.inputs, names[0]), recipe.outputs[0]

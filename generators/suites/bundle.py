@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from hwcompat.generators.models.given_recipe import GivenRecipe
+from hwcompat.generators.recipes.on_demand import keep_references
 from hwcompat.generators.suites.planned_suite import PlannedSuite
 from hwcompat.hardware.errors import OutputError, UsageError
 from hwcompat.hardware.evidence.revisions import PACKED, packed_parts
 from hwcompat.hardware.evidence.versions import RELEASE
 from hwcompat.hardware.files import PRODUCT, ROOT, package_files, write_whole
-from hwcompat.hardware.testing.bundle_runner import SCHEMA_VERSION, SUITES, TESTED
+from hwcompat.hardware.testing.bundle_runner import CACHE, FILES, SCHEMA_VERSION, SUITES, TESTED
+from hwcompat.hardware.testing.graph_weights import weight_files
+from hwcompat.hardware.testing.user_inputs import read_inputs
 
 from .render import environment
 from .suite_files import suite_conftest
 
 _BESIDE_HARDWARE = ("__init__.py", "py.typed", "testing.py")
 """What a bundle contains of the package `hwcompat` itself."""
+_LARGEST_FILE = 2**30
+"""The most bytes of a graph file and its weights that a bundle contains."""
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # a fixed date gives the same bytes each time
 
 
@@ -90,20 +98,51 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
 
 
 def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    checkpoints = sorted({one.cell.model for one in planned if one.profile.folder is not None})
+    graphs = {one.cell.model: one for one in planned if _is_packed(one)}
+    folders = {one.cell.model for one in planned if one.profile.folder is not None}
+    checkpoints = sorted(folders - graphs.keys())
     values = {
         "count": len(planned),
         "version": RELEASE,
         "device": str(planned[0].device),
         "ranges": ", ".join(f"{name} {range_}" for name, range_ in TESTED.items()),
         "checkpoints": ", ".join(checkpoints),
+        "files": ", ".join(sorted(graphs)),
     }
     yield "run.py", _filled("bundle_run.py.j2", values)
     yield "README.md", _filled("bundle_readme.md.j2", values)
     yield f"{SUITES}/conftest.py", suite_conftest().encode()
     for suite in planned:
         yield f"{SUITES}/{suite.file_name}", suite.text.encode()
+    for graph in graphs.values():
+        yield from _graph_files(graph)
     yield "bundle.json", json.dumps(_contents(stem, planned, versions), indent=2, sort_keys=True).encode() + b"\n"
+
+
+def _is_packed(one: PlannedSuite) -> bool:
+    """Return whether a bundle contains the model: a graph file that isn't too large."""
+    if not isinstance(one.profile.recipe, GivenRecipe) or one.profile.recipe.kind != "graph":
+        return False
+    file = Path(one.profile.asked).expanduser()
+    return sum(path.stat().st_size for path in (file, *weight_files(file))) <= _LARGEST_FILE
+
+
+def _graph_files(one: PlannedSuite) -> Iterator[tuple[str, bytes]]:
+    """Yield a graph file with its weights, the inputs that were given for it, and the references of its suite."""
+    assert isinstance(one.profile.recipe, GivenRecipe)
+    file, own = Path(one.profile.asked).expanduser(), f"{FILES}/{one.cell.slug}"
+    for path in (file, *weight_files(file)):
+        yield f"{own}/{path.relative_to(file.parent).as_posix()}", path.read_bytes()
+    given = one.profile.inputs
+    for number, arrays in enumerate(read_inputs(given) if given else ()):
+        data = io.BytesIO()
+        np.savez(data, **arrays)  # type: ignore[arg-type]
+        yield f"{own}/inputs/{number:04}.npz", data.getvalue()
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
+        keep_references(str(file), one.profile.recipe, str(given) if given else "", Path(name))
+        for path in sorted(Path(name).rglob("*")):
+            if path.is_file():
+                yield f"{CACHE}/{path.relative_to(name).as_posix()}", path.read_bytes()
 
 
 def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, object]:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import functools
 import keyword
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from hwcompat.generators.models.given_recipe import GivenInput, GivenRecipe
+from hwcompat.generators.models.given_recipe import GivenInput, GivenRecipe, factory_parts
 from hwcompat.generators.models.inputs import covered_by, other_draws, placeholders
 from hwcompat.generators.models.recipe import HERE, KEPT, Recipe
 from hwcompat.hardware.backends.factory import backend_class
 from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.errors import UsageError, echo
 from hwcompat.hardware.evidence.revisions import suite_revisions
 from hwcompat.hardware.files import PRODUCT
@@ -29,6 +27,7 @@ from hwcompat.hardware.testing.checks import Check, applicable_checks
 from hwcompat.hardware.testing.suite_file import stamp
 from hwcompat.hardware.testing.tolerances import OwnTolerance
 
+from .render_command import command_for
 from .user_templates import FolderAlone, OwnTemplates, rendered_in_child
 
 _WIDTH = 88
@@ -122,17 +121,25 @@ def _keywords(value: Mapping[str, Any]) -> _Code:
     return _Code(", ".join(f"{_identifier(key)}={_literal(one)}" for key, one in value.items()))
 
 
-def _draw(one: GivenInput) -> _Code:
-    """Return the expression that draws one input of a user's module or graph."""
-    sizes = [_identifier(size) if isinstance(size, str) else _literal(size) for size in one.shape]
+def _draw(one: GivenInput, name: str = "") -> _Code:
+    """Return the expression that draws one input of a user's module or graph, or that takes it from the example."""
+    if one.kind == "given":
+        return _Code(f"example()[{_literal(name)}]")
+    of, *sizes = [_identifier(size) if isinstance(size, str) else _literal(size) for size in (one.of, *one.shape)]
     shape = f"({', '.join(sizes)},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
     low, high = _literal(one.low), _literal(one.high)
     if one.kind == "booleans":
         return _Code(f"random.random({shape}) < 0.5")
+    if one.kind == "lengths":
+        return _Code(f"np.full({shape}, {of}, dtype=np.{_identifier(one.dtype)})")
+    if one.kind in ("page", "tones"):
+        limits = f"{low}, {high}, " if one.kind == "page" else ""
+        return _Code(f"{one.kind}(random, {limits}{shape}).astype(np.{_identifier(one.dtype)})")
     drawn = {"integers": "integers", "uniform": "uniform", "normal": "normal"}[one.kind]
     native = one.kind == "integers" and one.dtype == "int64"
     cast = "" if native else f".astype(np.{_identifier(one.dtype)})"
-    return _Code(f"random.{drawn}({low}, {high}, {shape}){cast}")
+    found = f"random.{drawn}({low}, {high}, {shape})"
+    return _Code(found + cast if sizes else f"np.asarray({found}){cast}")
 
 
 def _number(value: int) -> _Code:
@@ -217,18 +224,6 @@ def _imports(recipe: Recipe) -> str:
     return f"from {recipe.library} import (\n" + "".join(f"    {name},\n" for name in names) + ")"
 
 
-def command_for(cell: Cell, *, model: str | None = None, config: str = "", dims: str = "") -> str:
-    """Return the command that makes a suite again. `model` is the name that the user passed if it isn't the cell's
-    model, `config` the project file if it affects the suite's text, and `dims` what a configuration gives: `real` for
-    its widths, `tiny` for its settings alone."""
-    words = [PROGRAM, "generate", *(["--config", config] if config else [])]
-    words += ["--model", model or cell.model, "--device", str(cell.target)]
-    if cell.precision != "float32":
-        words += ["--precision", cell.precision]
-    words += {"real": ["--dims", "real"], "tiny": ["--allow-tiny"]}.get(dims, [])
-    return shlex.join(words)
-
-
 def _named(recipe: Recipe, cell: Cell) -> str | None:
     """Return the model's placeholder in the command if it isn't the cell's: a suite contains no path."""
     if recipe.subject == "checkpoint":
@@ -243,12 +238,6 @@ def _weights_line(recipe: Recipe) -> str:
         return f"config: {recipe.parameters:,} parameters, {recipe.dimensions}; seeded random weights, no download"
     settings = f", {recipe.dimensions}" if recipe.dimensions else ""
     return f"tiny: {recipe.parameters:,} parameters{settings}, seeded random weights, no download"
-
-
-def _given_weights(recipe: GivenRecipe) -> str:
-    if recipe.kind == "module":
-        return f"{recipe.subject}: {recipe.parameters:,} parameters from {recipe.name}; the suite runs this code"
-    return f"{recipe.subject}: {recipe.name}, {recipe.parameters:,} parameters, identified by its hash"
 
 
 def _other_version(recipe: Recipe) -> str:
@@ -302,6 +291,7 @@ def render(
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     draws = other_draws(recipe.recorded["lengths"])
+    whole = [max(recipe.recorded["lengths"])] * len(recipe.recorded["lengths"])
     dims = "real" if recipe.dimensions.startswith("real") else "tiny" if recipe.dimensions else ""
     values = {
         **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=_named(recipe, cell), dims=dims),
@@ -313,12 +303,19 @@ def render(
         "recorded_here": recipe.recorded["origin"].startswith(HERE),
         "recorded_with": _other_version(recipe),
         "lengths": tuple(recipe.recorded["lengths"]),
-        "whole": tuple([max(recipe.recorded["lengths"])] * len(recipe.recorded["lengths"])),
+        "whole": tuple(whole),
         "variants": [
             {name: value for name, value in one.items() if name not in ("positions", "values")}
             | {"recorded": _recorded(one)}
             for one in recipe.calls.get("variants", {}).get("configs", ())
             if any(check.name == "variants" for check in checks)
+        ],
+        "optional_calls": [
+            {
+                "lengths": tuple(whole if one["whole"] else recipe.recorded["lengths"]),
+                "arguments": one["arguments"],
+            }
+            for one in recipe.calls.get("optional_arguments", {}).get("calls", ())
         ],
         "exercised": exercised_by(recipe, cell),
         "recorded_of": {name: _recorded(call) for name, call in recipe.calls.items()},
@@ -341,19 +338,24 @@ def render_given(
     template_folder: Path | None = None,
     tolerance: OwnTolerance | None = None,
     folder: str = "",
+    inputs_folder: str = "",
 ) -> str:
-    """Return the text of the suite for a user's own module, or for a graph file in `folder`."""
+    """Return the text of the suite for a user's own module, or for a graph file in `folder`, with given inputs in
+    `inputs_folder`."""
     can = backend_class(cell.target.name).CAN
     checks = applicable_checks(generates="none", has_mask=False, has_cache=False, can=can, task=recipe.task)
-    module, _, factory = recipe.name.partition(":")
     is_module = recipe.kind == "module"
+    module, factory, arguments = factory_parts(recipe.name) if is_module else ("", "", {})
     model = recipe.name if is_module else f"<path of {recipe.name}>"
+    inputs = ["--inputs", "<path of the inputs>"] if recipe.given else []
     values = {
-        **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=model),
-        "weights_line": _given_weights(recipe),
+        **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=model, more=inputs),
+        "weights_line": recipe.weights_line,
         "dimensions": "as the factory makes it" if is_module else "",
         "module": module,
         "factory": factory,
+        "arguments": arguments,
+        "inputs_folder": inputs_folder,
     }
     return _filled("own-module" if is_module else "graph-file", values, template_folder)
 
@@ -368,12 +370,13 @@ def _shared(
     *,
     model: str | None,
     dims: str = "",
+    more: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the values that every template gets."""
     return {
         "cell": cell,
         "recipe": recipe,
-        "command": command_for(cell, model=model, config=tolerance.source if tolerance else "", dims=dims),
+        "command": command_for(cell, model=model, config=tolerance.source if tolerance else "", dims=dims, more=more),
         "tolerance": tolerance,
         "folder": folder,
         "rules_line": ", ".join(id_ for id_ in rule_ids if "+" not in id_) or "no rule applies",

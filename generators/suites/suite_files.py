@@ -228,10 +228,10 @@ class WrittenSuite:
     state: SuiteState
 
 
-def suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
+def suite_environment(planned: Sequence[PlannedSuite]) -> dict[str, str]:
     """Return the variables that suites read: indices of named devices, and the folders of checkpoints."""
-    devices = [str(one.planned.device) for one in written if one.planned.device.index is not None]
-    folders = {str(one.planned.profile.folder.resolve()) for one in written if one.planned.profile.folder}
+    devices = [str(one.device) for one in planned if one.device.index is not None]
+    folders = {str(folder) for one in planned for folder in one.profile.folders}
     before = os.environ.get(CHECKPOINTS_VARIABLE)
     return {
         DEVICES_VARIABLE: ",".join(dict.fromkeys(devices)),

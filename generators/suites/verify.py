@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hwcompat.generators.compatibility.vocabulary import not_computed
+from hwcompat.generators.mutants.file_breaks import FILE_OPERATORS
 from hwcompat.generators.mutants.model_anatomy import SMALLEST_CHANGE
 from hwcompat.generators.mutants.mutation_operators import OPERATORS
 from hwcompat.generators.mutants.orders import Made, MutantStatus, Order, judge_clean, judge_mutant
@@ -19,7 +21,7 @@ from hwcompat.generators.mutants.rounds import Ran, run_round
 from hwcompat.generators.options import Options
 from hwcompat.generators.suites.planned_suite import PlannedSuite
 from hwcompat.hardware.backends.factory import backend_class
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import GRAPH_TASK, Cell, label_of
 from hwcompat.hardware.cell_selection import choose_cells
 from hwcompat.hardware.errors import BrokenInput, HwCompatError, NothingMatched, OutputError
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
@@ -34,7 +36,8 @@ from .suite_files import SuiteState, prepare_folder, state_of, write_suite
 
 _CPU = Target(name="cpu")
 _MARGIN = 2
-"""In half precision a break must move the outputs by this many times the tolerance, because only big faults show."""
+"""In half precision, and of files, a break must move the outputs by this many times the tolerance: smaller faults
+don't show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +104,11 @@ def verify_suites(
 
 def order_for(cell: Cell) -> Order:
     """Return the breaks to try on a suite, ordered by the hash of the cell's id; the first that applies is made."""
-    names = list(OPERATORS)
+    is_file = cell.task == GRAPH_TASK
+    names = list(FILE_OPERATORS if is_file else OPERATORS)
     first = int.from_bytes(hashlib.sha256(cell.id.encode()).digest()[:8], "big") % len(names)
     least = SMALLEST_CHANGE
-    if cell.precision != "float32":
+    if is_file or cell.precision != "float32":
         least = max(least, _MARGIN * tolerance_for(_CPU, cell.precision).limit)
     return Order(mutants=tuple(f"{name}@0" for name in names[first:] + names[:first]), least=least, on_cpu=True)
 
@@ -126,9 +130,12 @@ def _started(suite: SuiteFile) -> VerifiedSuite:
         backend_class(suite.cell.target.name)
     except HwCompatError as error:
         return replace(one, problem=str(error))
-    if suite.model_revision:
-        return replace(one, skipped="it needs weights or a file that only `hwcompat run` provides")
-    if suite.cell.precision not in backend_class(_CPU.name).PRECISIONS:
+    is_file = suite.cell.task == GRAPH_TASK
+    if suite.model_revision and not is_file:
+        return replace(one, skipped="it needs weights that only `hwcompat run` provides")
+    if is_file and not label_of(suite.cell.model).lower().endswith(".onnx"):
+        return replace(one, skipped="only .onnx files run on the CPU")
+    if not_computed(_CPU, suite.cell.precision, suite.cell.task):
         return replace(one, skipped=f"torch doesn't support {suite.cell.precision} on the CPU")
     return one
 

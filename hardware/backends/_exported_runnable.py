@@ -1,7 +1,9 @@
-"""A model as ONNX files that a worker runs, one for each shape, with the runtime's report of where each node ran."""
+"""A model, or a user's file, as ONNX files that a worker runs, one for each shape, with the runtime's report of where
+each node ran."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import weakref
@@ -11,13 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..export.exported import ONNX
-from ..export.onnx_export import export_onnx, with_positions
+from ..export.onnx_decoding_graphs import is_dynamic, with_sizes
+from ..export.onnx_export import can_load, export_onnx, with_positions
+from ..model.outputs import numbers_of
 from ._worker_backend import Shapes, shapes_of
-from .base import Execution, ModelInput, Runnable
+from .base import Execution, FileInput, ModelInput, Runnable
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
     from .base import Array, Inputs
+
+
+log = logging.getLogger(__name__)
 
 
 class ExportedRunnable(Runnable):
@@ -26,7 +33,7 @@ class ExportedRunnable(Runnable):
     unseen: str
     """Parts of a pass that the runtime doesn't report."""
 
-    def __init__(self, backend: Any, model_input: ModelInput, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, model_input: ModelInput | FileInput, example: Inputs, precision: str) -> None:
         self.backend, self.model_input, self.precision = backend, model_input, precision
         self.example = dict(example)
         self.folder = Path(tempfile.mkdtemp(prefix="hwcompat-onnx-"))
@@ -77,20 +84,46 @@ class ExportedRunnable(Runnable):
     def pass_of(self, inputs: Inputs) -> dict[str, Array]:
         """Run, and keep the proof."""
         file = self.file_for(inputs)
-        got, proof = self.compute(file, with_positions(self.model_input, inputs))
+        source = self.model_input
+        got, proof = self.compute(file, inputs if isinstance(source, FileInput) else with_positions(source, inputs))
         self.proofs[shapes_of(inputs)] = proof
         return got
 
     def compute(self, file: Path, arrays: Inputs) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """Run a pass in the worker."""
-        found: tuple[dict[str, Array], Mapping[str, Any]] = self.backend.compute(file, arrays)
+        """Run a pass in the worker. A model's whole numbers are left out, a file's aren't."""
+        if isinstance(self.model_input, FileInput):
+            got, proof = self.backend.run_file(file, arrays, **self.options())
+            return numbers_of(got), proof
+        found: tuple[dict[str, Array], Mapping[str, Any]] = self.backend.compute(file, arrays, **self.options())
         return found
 
+    def options(self) -> dict[str, str]:
+        """Return further arguments of a pass for the worker."""
+        return {}
+
     def file_for(self, inputs: Inputs) -> Path:
-        """Return the file for these shapes, exported on first use."""
-        shapes = shapes_of(inputs)
+        """Return the file for these shapes, made on first use: exported, or the user's with these sizes."""
+        shapes, source = shapes_of(inputs), self.model_input
         if shapes not in self.files:
-            exported = export_onnx(self.model_input, inputs)
-            self.conditions = {**self.conditions, **self.conditions_of(exported)}
-            self.files[shapes] = self.prepared(exported.folder / ONNX, inputs)
+            if isinstance(source, FileInput):
+                made = of_sizes(source.file, dict(shapes), self.folder)
+                fixed = {"shapes": "static"} if made != source.file and is_dynamic(source.file) else {}
+                conditions: Mapping[str, str] = {**self.backend.coarse_in(source.file), **fixed}
+            else:
+                exported = export_onnx(source, inputs)
+                made, conditions = exported.folder / ONNX, self.conditions_of(exported)
+            self.conditions = {**self.conditions, **conditions}
+            self.files[shapes] = self.prepared(made, inputs)
         return self.files[shapes]
+
+
+def of_sizes(file: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> Path:
+    """Return a user's file for these shapes only, or as it is if its graph isn't valid with them: a branch that isn't
+    taken may be for others."""
+    try:
+        fixed = with_sizes(file, shapes, folder)
+        can_load(fixed)
+        return fixed
+    except Exception as error:  # onnxruntime has an error class for each of its statuses
+        log.debug("%s with fixed sizes: %s", file.name, error)
+        return file

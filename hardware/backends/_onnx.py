@@ -13,6 +13,7 @@ import numpy as np
 
 from ..command_names import as_runnable
 from ..evidence.record import Stage
+from ..model.outputs import numbers_of
 from .base import BaseBackend, Execution, FileInput, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
@@ -55,15 +56,21 @@ class OnnxRunnable(Runnable):
         options.log_severity_level = 3
         for name, value in settings.items():
             setattr(options, name, value)
+        if "optimized_model_filepath" in settings:  # else it names files of weights that stay where they are
+            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
         try:
             return onnxruntime.InferenceSession(str(file), options, providers=[_PROVIDER])
         except Exception as error:  # onnxruntime has an error class for each of its statuses
+            text = " ".join(str(error).split())
+            is_newer = "Unsupported model IR version" in text
             raise Unsupported(
-                f"ONNX Runtime can't load {file.name}: {' '.join(str(error).split())[:500]}", stage=Stage.COMPILE
+                f"ONNX Runtime can't load {file.name}: {text[-200:] if is_newer else text[:500]}",
+                error_type="unsupported_format" if is_newer else "unsupported_operator",
+                stage=Stage.COMPILE,
             ) from error
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
-        return _floating(self.session, inputs)
+        return _numbers(self.session, inputs)
 
     def execution(self) -> Execution:
         """Return the nodes that ran and the provider of each, from the runtime's profile of another run."""
@@ -73,7 +80,7 @@ class OnnxRunnable(Runnable):
         with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
             prefix = str(Path(folder) / "profile")
             session = self._session(self.file_input.file, enable_profiling=True, profile_file_prefix=prefix)
-            _floating(session, self.example)
+            _numbers(session, self.example)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         for event in events:
             facts = event.get("args", {})
@@ -107,11 +114,10 @@ class OnnxRunnable(Runnable):
         del self.session
 
 
-def _floating(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    given = {name: np.ascontiguousarray(value) for name, value in inputs.items()}
+def _numbers(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    given = {name: np.asarray(value, order="C") for name, value in inputs.items()}
     names = [output.name for output in session.get_outputs()]
-    found = {name: np.asarray(value) for name, value in zip(names, session.run(names, given), strict=True)}
-    return {name: value.astype(np.float64) for name, value in found.items() if value.dtype.kind == "f"}
+    return numbers_of(dict(zip(names, session.run(names, given), strict=True)))
 
 
 def _dtype_of(session: Any) -> str:

@@ -6,6 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ..export import Exported
 from ..export.decoding_graphs import decode
 from ..export.exported import ENCODER, EXPORTER, FORWARD, PROMPT, RESULT, STEP
 from ..export.optimum_exporter import openvino_names
-from ..model.outputs import ruled_out
+from ..model.outputs import numbers_of, ruled_out
 from ..model.positions import host_positions
 from ._trace import host_products
 from .base import Generation, ModelInput, Unsupported
@@ -38,7 +39,7 @@ def open_model(exported: Exported, model_input: ModelInput, device: str, options
         return BareModel(exported, model_input, device, options)
 
 
-def open_file(file: Path, device: str, options: Options) -> OpenedModel:
+def open_file(file: Path, device: str, options: Options) -> FileModel:
     """Compile an `.onnx` or `.xml` file for a device. Raises `Unsupported` as `open_model` does."""
     with _compile_errors(file.name, device):
         return FileModel(file, device, options)
@@ -96,7 +97,7 @@ class Graph:
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs in the graph's own dtypes."""
-        result = self.compiled([np.ascontiguousarray(inputs[name]) for name in self.inputs])
+        result = self.compiled([np.asarray(inputs[name], order="C") for name in self.inputs])
         return {name: np.array(result[number]) for number, name in enumerate(self.outputs)}
 
 
@@ -111,27 +112,61 @@ def _names(model: Any) -> tuple[dict[str, str], list[str]]:
 
 
 class FileModel(OpenedModel):
-    """A graph file with its own names."""
+    """A graph file with its own names. If it can't be compiled with axes of any size, it is compiled for each size;
+    `sizes` says so."""
 
     def __init__(self, file: Path, device: str, options: Options) -> None:
         import openvino
 
         core = openvino.Core()
         self.model: Any = core.read_model(str(file))
-        self.compiled = [core.compile_model(self.model, device, dict(options))]
+        self.outputs = _output_names(file, self.model)
+        self._file, self._device = file, device
+        self._compile: Callable[[Any], Any] = partial(core.compile_model, device_name=device, config=dict(options))
+        self._by_shape: dict[Any, Any] = {}
+        self.compiled, self.sizes = [], ""
+        try:
+            self.compiled = [self._compile(self.model)]
+        except RuntimeError:
+            if not self.model.is_dynamic():
+                raise
+            self.sizes = "sizes as constants"
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        result = self.compiled[0]({name: np.ascontiguousarray(value) for name, value in inputs.items()})
-        found = {
-            port.get_any_name() if port.get_names() else f"output_{number}": np.asarray(value)
-            for number, (port, value) in enumerate(result.items())
-        }
-        return {name: value.astype(np.float64) for name, value in found.items() if value.dtype.kind == "f"}
+        given = {name: np.asarray(value, order="C") for name, value in inputs.items()}
+        result = (self._of_shapes(given) if self.sizes else self.compiled[0])(given)
+        return numbers_of({name: result[number] for number, name in enumerate(self.outputs)})
+
+    def _of_shapes(self, inputs: Mapping[str, Array]) -> Any:
+        shapes = tuple((name, one.shape) for name, one in inputs.items())
+        if shapes not in self._by_shape:
+            fixed = self.model.clone()
+            fixed.reshape({name: list(shape) for name, shape in shapes})
+            with _compile_errors(self._file.name, self._device):
+                self._by_shape[shapes] = self._compile(fixed)
+        self.compiled = [self._by_shape[shapes]]
+        return self._by_shape[shapes]
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the first floating-point output, for a graph without products; empty if it has none."""
+        kinds = [np.dtype(port.get_element_type().to_dtype()) for port in self.model.outputs]
+        return next((one.name for one in kinds if one.kind == "f"), "")
 
     def save(self, folder: Path) -> None:
         import openvino
 
         openvino.save_model(self.model, folder / FORWARD, compress_to_fp16=False)
+
+
+def _output_names(file: Path, model: Any) -> list[str]:
+    """Return the names of a graph's outputs in its order. A tensor may have several: an `.onnx` says which it is."""
+    if file.suffix.lower() == ".onnx":
+        import onnx
+
+        return [one.name for one in onnx.load(str(file), load_external_data=False).graph.output]
+    ports = enumerate(model.outputs)
+    return [port.get_any_name() if port.get_names() else f"output_{number}" for number, port in ports]
 
 
 class BareModel(OpenedModel):

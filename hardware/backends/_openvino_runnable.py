@@ -14,7 +14,15 @@ from ..export.openvino_export import export_openvino
 from ..export.verify_export import held_inputs
 from ..export.weight_compression import with_int8_weights
 from ..model.positions import steps_within
-from ._openvino_model import OPENVINO_OPTIONS, OpenedModel, beside_graphs, inferences, open_file, open_model
+from ._openvino_model import (
+    OPENVINO_OPTIONS,
+    FileModel,
+    OpenedModel,
+    beside_graphs,
+    inferences,
+    open_file,
+    open_model,
+)
 from ._torch import listed, what_raises
 from .base import STEPS, Execution, FileInput, Generation, ModelInput, Runnable, Unsupported, coarsest
 
@@ -42,11 +50,11 @@ def _made_for(inputs: Inputs) -> tuple[object, ...]:
 
 
 def _product_precision(facts: Mapping[str, str]) -> str:
-    """Return what a node multiplies in, as the runtime names it. If only weights have 8 bits, `runtimePrecision` is
-    theirs, and the kernel's name ends with that of the products (`brgemm_avx2_f32`)."""
+    """Return what a node multiplies in, as the runtime names it. If only weights have 8 or 16 bits,
+    `runtimePrecision` is theirs, and the kernel's name ends with that of the products (`brgemm_avx2_f32`)."""
     stated = facts["runtimePrecision"]
     kernel = facts.get("primitiveType", "").rpartition("_")[2].lower()
-    return kernel if stated in ("i8", "u8") and kernel in _PRECISION_NAMES else stated
+    return kernel if stated in ("i8", "u8", "f16") and kernel in _PRECISION_NAMES else stated
 
 
 class OpenVINORunnable(Runnable):
@@ -194,6 +202,7 @@ class OpenVINOGraph(OpenVINORunnable):
     """A graph file on OpenVINO, with the same proof as a model."""
 
     can = frozenset({"save"})
+    opened: FileModel
 
     def __init__(self, backend: Any, file_input: FileInput, example: Inputs, precision: str) -> None:
         self.backend = backend
@@ -202,8 +211,14 @@ class OpenVINOGraph(OpenVINORunnable):
         options = OPENVINO_OPTIONS[_of_file(precision, backend.device)]
         self.opened = open_file(file_input.file, backend.device, options)
         self._by_shape = {}
-        self.conditions = {"runtime": "openvino", "optimisation": "O0"}
+        self.opened(self.example)  # with fixed sizes it is compiled now
+        held = {"held": self.opened.sizes} if self.opened.sizes else {}
+        self.conditions = {"runtime": "openvino", "optimisation": "O0", **held}
         self.actual_dtype = self.execution().dtype
+
+    def execution(self) -> Execution:
+        found = super().execution()
+        return found if found.dtype != "unknown" else replace(found, dtype=self.opened.dtype or found.dtype)
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
         return self.opened(inputs)

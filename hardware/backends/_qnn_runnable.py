@@ -15,7 +15,7 @@ from ..export.exported import ONNX
 from ..export.onnx_export import with_positions
 from ._exported_runnable import ExportedRunnable
 from ._worker_backend import shapes_of, write_arrays
-from .base import ModelInput, Runnable
+from .base import FileInput, ModelInput, Runnable
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -31,7 +31,12 @@ class QNNRunnable(ExportedRunnable):
     unseen = "computation inside a graph, which QNN compiles as a whole"
 
     def __init__(
-        self, backend: Any, model_input: ModelInput, example: Inputs, precision: str, file: Path | None = None
+        self,
+        backend: Any,
+        model_input: ModelInput | FileInput,
+        example: Inputs,
+        precision: str,
+        file: Path | None = None,
     ) -> None:
         super().__init__(backend, model_input, example, precision)
         if file is not None:
@@ -57,7 +62,7 @@ class QNNRunnable(ExportedRunnable):
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         """Return the file, quantized for int8 by measured ranges; QNN converts float32 to float16 itself."""
-        if self.precision != "int8":
+        if self.precision != "int8" or isinstance(self.model_input, FileInput):
             return file
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         quantised = folder / ONNX

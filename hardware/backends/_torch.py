@@ -11,14 +11,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ..applied_fix import current_changes
+from ..cell import GRAPH_TASK
 from ..command_names import as_runnable
 from ..errors import BackendUnavailable
+from ..file_formats import format_name
 from ..model.calls import forget_passes, forward, in_dtype, to_arrays, to_tensors, torch_dtype
 from ..model.greedy_decoding import greedy
 from ..output_masks import masks_of
 from ._torch_checks import loss_weights, saved_and_loaded, saved_and_rebuilt
 from ._trace import host_calls_elsewhere, host_calls_inside, operator_trace
-from .base import STEPS, BaseBackend, DeviceInfo, Execution, Generation, ModelInput, Runnable, coarsest
+from .base import STEPS, BaseBackend, DeviceInfo, Execution, FileInput, Generation, ModelInput, Runnable, coarsest
 
 if TYPE_CHECKING:
     import torch
@@ -46,11 +48,19 @@ def loss_gradients(
 
 def gradients_of(model: torch.nn.Module, loss: Callable[[], torch.Tensor], *, training: bool) -> dict[str, Array]:
     """Return the gradients of what `loss` computes, as `loss_gradients` does."""
+    import torch
+
     forget_passes(model)
     model.train(training)
     model.zero_grad(set_to_none=True)
-    loss().backward()
-    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    total = loss()
+    if isinstance(total, torch.Tensor):  # else no output has a gradient
+        total.backward()
+    found = {
+        name: torch.view_as_real(p.grad) if p.grad.is_complex() else p.grad
+        for name, p in model.named_parameters()
+        if p.grad is not None
+    }
     model.zero_grad(set_to_none=True)
     forget_passes(model)
     return to_arrays(found)
@@ -120,6 +130,9 @@ class TorchRunnable(Runnable):
         return self._gradients(self._tensors(inputs))
 
     def save_and_reload(self, folder: Path) -> Runnable:
+        if hasattr(self.model, "resaved"):  # of a file
+            model_input = replace(self.model_input, model=self.model.resaved(folder))
+            return type(self)(self.backend, model_input, self.example, self.precision)
         if not hasattr(self.model, "save_pretrained"):
             again = saved_and_rebuilt(self.model, self.model_input, folder)
             return type(self)(self.backend, replace(self.model_input, model=again), self.example, self.precision)
@@ -169,7 +182,9 @@ class TorchRunnable(Runnable):
 
     def _decode_and_learn(self, tensors: Mapping[str, torch.Tensor]) -> str:
         """Decode with a cache, if the model does that, and run a backward pass. Return which of them raised; their
-        own checks report why."""
+        own checks report why. A file does neither."""
+        if self.model_input.task == GRAPH_TASK:
+            return ""
         unseen = ""
         if self.model_input.generates != "none":
             cached = not current_changes().cache
@@ -199,6 +214,7 @@ class TorchBackend(BaseBackend):
 
     ROUTE = "eager"
     EXPORTS: ClassVar[bool] = False
+    READS: ClassVar[tuple[str, ...]] = ("torchscript", "exported")
     CAN = TorchRunnable.can
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
     UNSEEN: ClassVar[str] = "host computation inside a kernel that bypasses torch's dispatcher"
@@ -341,3 +357,12 @@ class TorchBackend(BaseBackend):
     def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
         self.require(precision)
         return self.RUNNABLE(self, model_input, example_inputs, precision)
+
+    def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
+        if format_name(file_input.file) not in self.READS:
+            return super().load_file(file_input, example_inputs, precision)
+        self.require(precision)
+        from ..model.torch_program import open_program
+
+        program = ModelInput(model=open_program(file_input.file), task=GRAPH_TASK, identity=file_input.identity)
+        return self.RUNNABLE(self, program, example_inputs, precision)

@@ -23,7 +23,7 @@ from ..workers import WorkerError, browsers, web_folder, without_browser
 from ..workers.worker import SCRIPTS
 from ._web_placement import WHOLE
 from ._worker_backend import OnnxWorkerBackend, reason_of
-from .base import ModelInput, Runnable, Unsupported
+from .base import FileInput, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -115,11 +115,10 @@ class NodesBackend(OnnxWorkerBackend):
             reason = f"{self.RUNTIME} doesn't run the model: {text}"
             raise Unsupported(reason, error_type=kind, stage=stage) from error
 
-    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+    def runnable_of(self, source: ModelInput | FileInput, example: Inputs, precision: str) -> Runnable:
         from ._web_runnable import WebRunnable
 
-        self.require(precision)
-        return WebRunnable(self, model_input, example_inputs, precision)
+        return WebRunnable(self, source, example, precision)
 
     def belongs_to(self, weights: str) -> Mapping[str, str]:
         """Give each model its own browser, so that no model meets what another broke."""

@@ -20,7 +20,7 @@ from ._onnx import COMPUTE
 from ._torch import listed, what_raises
 from ._web_placement import Incomplete, NodePlacement, operators_of, placement
 from ._worker_backend import shapes_of
-from .base import STEPS, Execution, Generation, ModelInput, Unsupported, coarsest
+from .base import STEPS, Execution, FileInput, Generation, ModelInput, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
@@ -30,23 +30,25 @@ if TYPE_CHECKING:
 class WebRunnable(ExportedRunnable):
     """One ONNX file for each shape, in a browser that runs no other model."""
 
-    def __init__(self, backend: Any, model_input: ModelInput, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: Any, model_input: ModelInput | FileInput, example: Inputs, precision: str) -> None:
         super().__init__(backend, model_input, example, precision)
         self.unseen = backend.UNSEEN
-        if precision == "int8":
+        if precision == "int8" and not isinstance(model_input, FileInput):
             self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
         self.pass_of(self.example)
         self.actual_dtype = backend.computed_in(_products(self.files[shapes_of(self.example)]) or precision)
         self.decoded: dict[str, dict[Path, NodePlacement]] = {}
         """Placement of the nodes of each file, by decoding graph."""
 
-        self.graphs = self._decoding() if model_input.generates != "none" else {}
+        self.graphs: dict[str, Path] = {}
+        if isinstance(model_input, ModelInput) and model_input.generates != "none":
+            self.graphs = self._decoding(model_input)
         self.can = frozenset({"generate"} if self.graphs else ())
 
-    def _decoding(self) -> dict[str, Path]:
+    def _decoding(self, model_input: ModelInput) -> dict[str, Path]:
         """Return the graphs that decode, or none, with the reason among the conditions."""
         try:
-            files = graph_files(export_onnx_decoding(self.model_input, self.example))
+            files = graph_files(export_onnx_decoding(model_input, self.example))
             return {name: self.prepared(file, {}) for name, file in files.items()}
         except Unsupported as error:
             self.conditions = {**self.conditions, "why_no_cache": str(error)}
@@ -59,7 +61,8 @@ class WebRunnable(ExportedRunnable):
         Raises `Unsupported` if a graph leaves more to the host than is allowed.
         """
         graphs = {name: functools.partial(self._graph, name) for name in self.graphs}
-        return decode(self.model_input.model, graphs, inputs, steps=steps)
+        source: Any = self.model_input  # a file doesn't decode
+        return decode(source.model, graphs, inputs, steps=steps)
 
     def _graph(self, name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
         file = self.graphs[name]
@@ -102,16 +105,21 @@ class WebRunnable(ExportedRunnable):
         )
 
     def compute(self, file: Path, arrays: Inputs) -> tuple[Any, Mapping[str, Any]]:
-        got, proof = self.backend.compute(file, arrays, weights=self.model_input.identity)
+        got, proof = super().compute(file, arrays)
         if proof["said"]:
             self.conditions = {**self.conditions, "console": "; ".join(proof["said"])}
         return got, proof
+
+    def options(self) -> dict[str, str]:
+        return {"weights": self.model_input.identity}
 
     def conditions_of(self, exported: Exported) -> Mapping[str, str]:
         return {**exported.conditions(), **self.backend.coarse_in(exported.folder / ONNX)}
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         """Return the file with weights in 8 bits (int8) or all in float16; inputs and outputs don't change."""
+        if isinstance(self.model_input, FileInput):
+            return file
         if self.precision == "int8":
             return with_int8_weights_in(file, self.folder)
         return in_float16(file, self.folder) if self.precision == "float16" else file

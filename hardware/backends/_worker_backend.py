@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage
+from ..file_formats import format_name
 from ..workers import Environment, Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
-from .base import BaseBackend, Unsupported
+from .base import BaseBackend, FileInput, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -32,7 +33,7 @@ def write_arrays(file: Path, arrays: Inputs) -> None:
     """Write named arrays as the worker reads them."""
     import numpy as np
 
-    named: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    named: dict[str, Any] = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     np.savez(file, **named)
 
 
@@ -127,6 +128,7 @@ class WorkerBackend(BaseBackend):
 class OnnxWorkerBackend(WorkerBackend):
     """Base of such targets that run ONNX files, including small files with known answers."""
 
+    READS = ("onnx",)
     PROVIDER: ClassVar[str]
     """ONNX Runtime's name of the execution provider."""
 
@@ -153,6 +155,24 @@ class OnnxWorkerBackend(WorkerBackend):
         """Return the floating-point outputs as float64, and the same proof."""
         got, proof = self.run_file(file, arrays, **options)
         return {name: self.numbers(array) for name, array in got.items() if array.dtype.kind == "f"}, proof
+
+    def coarse_in(self, file: Path) -> dict[str, str]:
+        """Return the condition that names the functions of a file that may be coarse here; empty without any."""
+        return {}
+
+    def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
+        if format_name(file_input.file) not in self.READS:
+            return super().load_file(file_input, example_inputs, precision)
+        self.require(precision)
+        return self.runnable_of(file_input, example_inputs, precision)
+
+    @abstractmethod
+    def runnable_of(self, source: ModelInput | FileInput, example: Inputs, precision: str) -> Runnable:
+        """Return a model or a file, loaded on the target."""
+
+    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
+        self.require(precision)
+        return self.runnable_of(model_input, example_inputs, precision)
 
     def answer_of(self, write: Callable[[Path], None], arrays: Inputs, weights: str) -> dict[str, Array]:
         """Return the outputs of the small file that `write` makes."""

@@ -145,6 +145,9 @@ class BaseBackend(ABC):
     """Shape, index and mask operators that may run on the host; a cell with any of them is `medium`."""
 
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32",)
+    FILE_PRECISIONS: ClassVar[tuple[str, ...]] = ()
+    """Further precisions of graph files that it computes as they are."""
+
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"tf32": "float32"}
     """Dtype that the target's proof has to name, by the requested precision, if it is another."""
 
@@ -199,6 +202,9 @@ class BaseBackend(ABC):
 
     WATCHED_GRAPH: ClassVar[str] = ""
     """Kind of graph in which single nodes can be observed (`onnx`, `ir`); empty if there is none."""
+
+    READS: ClassVar[tuple[str, ...]] = ()
+    """Formats of the files that `load_file` takes, by their names in `hardware/file_formats.toml`."""
 
     CALLED_BY_SCRIPTS: ClassVar[bool] = False
     """Whether the runtime is public and a script of a few lines can call it."""
@@ -370,7 +376,7 @@ class BaseBackend(ABC):
     def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
         """Load a graph file on the target. Raises `Unsupported` if its runtime doesn't read such files."""
         raise Unsupported(
-            f"{self.target} doesn't support {file_input.file.suffix} files",
+            f"{self.target} doesn't read {file_input.file.suffix} files",
             error_type="unsupported_format",
             stage=Stage.LOAD,
         )

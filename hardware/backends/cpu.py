@@ -24,9 +24,11 @@ class CPUBackend(TorchBackend):
     DEVICE_TYPE = "cpu"
     AUTO_ORDER = 6
     COLLECTIVES = "gloo"
+    READS = ("onnx", *TorchBackend.READS)
     CALLED_BY_SCRIPTS = True
     INDEXED = False
     EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {GRAPH_TASK: ("onnx", "onnxruntime")}
+    FILE_PRECISIONS = ("int8",)
     SHARED = True
     UNSEEN = ""  # the host is the target: there is no other place to run
 

@@ -6,12 +6,15 @@ import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, did_you_mean, echo
+from ..evidence.record import Stage
+from ..file_formats import by_suffix
 from ..registry import Registry
 from ..target import Target
-from .base import BaseBackend
+from .base import BaseBackend, Unsupported
 
 if TYPE_CHECKING:
     from ..optimization import BaseOptimizer
@@ -46,6 +49,27 @@ def declarations_of(target: str) -> type[BaseBackend]:
     which declares nothing; no plugin is imported."""
     name = target.partition(":")[0]
     return backend_class(name) if name in built_in_targets() else BaseBackend
+
+
+def targets_that_read(file_format: str) -> tuple[str, ...]:
+    """The targets that ship and run files of a format (`hardware/file_formats.toml`)."""
+    classes = {name: backend_class(name) for name in built_in_targets()}
+    return tuple(name for name, one in classes.items() if file_format in one.READS and not one.SIMULATED)
+
+
+def refuse_unread(backend: BaseBackend, file: Path) -> None:
+    """Raise `Unsupported`, with the targets that read a file's format, if a backend doesn't read it."""
+    found, target = by_suffix(file.name), backend.target
+    reads_any = type(backend).load_file is not BaseBackend.load_file
+    if reads_any and (not backend.READS or (found and found.name in backend.READS)):
+        return
+    readers = targets_that_read(found.name) if found else ()
+    others = f"they run on {', '.join(readers)}: --device {readers[0]}" if readers else "no target runs them"
+    raise Unsupported(
+        f"{target} doesn't read {found.says if found else file.suffix} files; {others}",
+        error_type="unsupported_format",
+        stage=Stage.LOAD,
+    )
 
 
 def vendor_of(target: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..cell import GRAPH_TASK
 from ..command_names import as_runnable
+from ..file_formats import format_name
 from ..inventory.target_status import TargetStatus
 from .base import BaseBackend, DeviceInfo, FileInput, ModelInput, Runnable
 
@@ -33,6 +34,7 @@ class OpenVINOBackend(BaseBackend):
     EXTRA = "openvino"
     BACKEND_NAME = "openvino"
     WATCHED_GRAPH = "ir"
+    READS = ("onnx", "ir", "tflite")
     CALLED_BY_SCRIPTS = True
     OPERATORS_TRIED = True
     OPTIMUM_EXPORTS = True
@@ -149,6 +151,8 @@ class OpenVINOBackend(BaseBackend):
         return OpenVINORunnable(self, model_input, example_inputs, precision)
 
     def load_file(self, file_input: FileInput, example_inputs: Inputs, precision: str) -> Runnable:
+        if format_name(file_input.file) not in self.READS:
+            return super().load_file(file_input, example_inputs, precision)
         self.require(precision)
         from ._openvino_runnable import OpenVINOGraph
 

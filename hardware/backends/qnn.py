@@ -18,7 +18,7 @@ from ..inventory.target_status import TargetStatus
 from ..workers import WorkerError
 from ..workers.worker import SCRIPTS
 from ._worker_backend import OnnxWorkerBackend, reason_of
-from .base import DeviceInfo, ModelInput, Runnable, Unsupported
+from .base import DeviceInfo, FileInput, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -188,11 +188,10 @@ class QNNBackend(OnnxWorkerBackend):
             self._arithmetic = precision_of(copy)
         return self._arithmetic
 
-    def load(self, model_input: ModelInput, example_inputs: Inputs, precision: str) -> Runnable:
-        self.require(precision)
+    def runnable_of(self, source: ModelInput | FileInput, example: Inputs, precision: str) -> Runnable:
         from ._qnn_runnable import QNNRunnable
 
-        return QNNRunnable(self, model_input, example_inputs, precision)
+        return QNNRunnable(self, source, example, precision)
 
 
 def _listed(counts: Mapping[str, int]) -> str:

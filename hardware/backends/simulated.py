@@ -160,6 +160,7 @@ class SimulatedBackend(LaunchLogBackend):
     SIMULATED: ClassVar[bool] = True
     INDEXED = False
     EXPIRES_ON: ClassVar[tuple[str, ...]] = (*TorchBackend.EXPIRES_ON, "simulated_fault")
+    READS = ("exported",)  # TorchScript moves no weights to a device that is made in Python
     UNSEEN = "physical hardware: this device is simulated with host kernels"
     RUNNABLE = SimulatedRunnable
 

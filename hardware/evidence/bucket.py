@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import BrokenInput, OutputError, echo
-from ..files import one_at_a_time, write_whole
+from ..files import one_at_a_time, write_whole, writing
 from ..plain_text import size_text
 from ..safe_read import is_plain_file, read_bytes, read_json
 from .address import Address
@@ -42,14 +42,12 @@ _FREE = 1024**3
 
 @dataclass(frozen=True, kw_only=True)
 class Mirrored:
-    """The result of `mirror`: the number of objects, how many of them were copied and their size in bytes, and the
-    number of objects that aren't evidence."""
+    """The result of `mirror`: the number of objects, how many of them were copied, and what else is there."""
 
     objects: int
     copied: int
     size: int
-    others: int
-    example: str
+    others: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,27 +69,22 @@ def mirror(
     """
     store = ObjectStore(address)
     folder = address.copy
-    try:
+    with writing(f"{address} can't be copied to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         with one_at_a_time(folder):
             for _ in range(_TRIES):
                 listing = store.listing()
                 if not (listing.found or may_be_empty):
-                    raise BrokenInput(f"no evidence in {address}", why=_what_else(listing), fix=_FIX)
+                    raise BrokenInput(
+                        f"no evidence in {address}",
+                        why=f"it has {listing.others}" if listing.others else "",
+                        fix="Publish evidence there: hwcompat evidence publish ADDRESS --evidence FOLDER",
+                    )
                 try:
                     return _mirror_listed(store, listing, folder, wanted)
                 except ChangedObjectError as error:
                     changed = error
             raise changed
-    except OSError as error:
-        raise OutputError(f"{address} can't be copied to {folder}", why=error.strerror or str(error)) from error
-
-
-_FIX = "Publish evidence there: hwcompat evidence publish ADDRESS --evidence FOLDER"
-
-
-def _what_else(listing: Listing) -> str:
-    return f"it has {listing.others} other object(s), for example {listing.example!r}" if listing.others else ""
 
 
 def _mirror_listed(store: ObjectStore, listing: Listing, folder: Path, wanted: Callable[[str], bool]) -> Mirrored:
@@ -109,15 +102,11 @@ def _mirror_listed(store: ObjectStore, listing: Listing, folder: Path, wanted: C
         finally:
             for _, copied in waiting:
                 copied.cancel()
-            _write_index(folder, kept)
+            index = {name: asdict(copied) for name, copied in sorted(kept.items())}
+            write_whole(folder / _INDEX, json.dumps(index))
     _remove_others(folder, kept)
-    return Mirrored(
-        objects=len(found),
-        copied=len(new),
-        size=sum(one.size for one in new),
-        others=listing.others,
-        example=listing.example,
-    )
+    size = sum(one.size for one in new)
+    return Mirrored(objects=len(found), copied=len(new), size=size, others=listing.others)
 
 
 def _is_same(path: Path, one: StoredObject, before: _Copied | None) -> bool:
@@ -168,10 +157,6 @@ def _read_index(folder: Path) -> dict[str, _Copied]:
         return {str(name): _Copied(**fields) for name, fields in found.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-
-
-def _write_index(folder: Path, kept: Mapping[str, _Copied]) -> None:
-    write_whole(folder / _INDEX, json.dumps({name: asdict(copied) for name, copied in sorted(kept.items())}))
 
 
 # Publishing

@@ -119,11 +119,8 @@ def _contradicting(table: EvidenceTable, lines: Mapping[int, Line]) -> Iterator[
 # One line
 
 
-@functools.lru_cache(maxsize=4096)
-def cell_named(cell_id: str) -> Cell | None:
-    """Return the cell of an id, or None if the id isn't in canonical form: `cpu:0` is parsed as `cpu`."""
-    cell = parsed(cell_id)
-    return cell if cell is not None and cell.id == cell_id else None
+cell_named = functools.lru_cache(maxsize=4096)(parsed)
+"""Return the cell of an id, or None if the id isn't in canonical form: `cpu:0` is parsed as `cpu`."""
 
 
 def contradiction(line: CheckLine, *, weights: Collection[str] = (), run_started_at: str = "") -> str:
@@ -134,12 +131,9 @@ def contradiction(line: CheckLine, *, weights: Collection[str] = (), run_started
     cell = cell_named(line.cell_id)
     if cell is None:
         return f"its cell_id {echo(line.cell_id)} is not the id of a cell"
-    if line.model != cell.model:
-        return f"its model is {line.model!r}, but its cell's model is {cell.model!r}"
-    if line.task != cell.task:
-        return f"its task is {line.task!r}, but its cell's task is {cell.task!r}"
-    if line.precision != cell.precision:
-        return f"its precision is {line.precision!r}, but its cell's precision is {cell.precision!r}"
+    for name in ("model", "task", "precision"):
+        if (own := getattr(line, name)) != (its := getattr(cell, name)):
+            return f"its {name} is {own!r}, but its cell's {name} is {its!r}"
     if not _means(line.requested_target, line.cell_id):
         return f"its requested_target is {line.requested_target!r}, but its cell's target is {str(cell.target)!r}"
     if weights and line.subject not in weights:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from ..values import data_file
 
 FILE = Path(__file__).with_name("error_types.toml")
 
@@ -15,19 +16,14 @@ NUMBERS_CHANGED = "upgrade_changed_numbers"
 """The error type of recorded numbers that the installed version of the library doesn't compute."""
 
 
-@functools.cache
-def _data() -> Mapping[str, Any]:
-    return tomllib.loads(FILE.read_text(encoding="utf-8"))
-
-
 def facts_of_error_types() -> Mapping[str, Mapping[str, Any]]:
     """Return the facts in the data file about each error type, by name and in order."""
-    return MappingProxyType(_data()["type"])
+    return MappingProxyType(data_file(FILE)["type"])
 
 
 def known_error_types() -> tuple[str, ...]:
     """Return the names of all error types in the order of the data file."""
-    return tuple(_data()["type"])
+    return tuple(data_file(FILE)["type"])
 
 
 @functools.cache
@@ -43,9 +39,9 @@ def type_of_exception(error: BaseException) -> str:
 
 def former_names() -> tuple[str, ...]:
     """Return the names that error types had before."""
-    return tuple(_data()["alias"])
+    return tuple(data_file(FILE)["alias"])
 
 
 def current_name(name: str) -> str:
     """Return today's name of an error type: older lines may contain a former one."""
-    return str(_data()["alias"].get(name, name))
+    return str(data_file(FILE)["alias"].get(name, name))

@@ -37,7 +37,7 @@ def fetch_remote(address: Address) -> Path:
     from .bucket import mirror
 
     done = mirror(address)
-    others = f"; skipped {done.others} other object(s), for example {done.example!r}" if done.others else ""
+    others = f"; skipped {done.others}" if done.others else ""
     note(f"{address}: {done.objects} object(s), {done.copied} copied now to {address.copy}{others}")
     return address.copy
 

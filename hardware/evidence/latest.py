@@ -292,9 +292,8 @@ def _missing(plans: Plans, row: Reduced) -> CheckLine | None:
 
 def missing_result(run_id: str, started_at: str, planned: PlannedCell, check: str) -> CheckLine | None:
     """Return a `not_run` result for a planned check without a line, or None if the plan names no valid cell."""
-    try:
-        cell = Cell.parse(planned.cell_id)
-    except HwCompatError:  # a plan without a valid cell is ignored
+    cell = parsed(planned.cell_id)
+    if cell is None:
         return None
     return CheckLine(
         run_id=run_id,

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BrokenInput, HwCompatError, OutputError, echo
-from ..files import write_whole
+from ..errors import BrokenInput, HwCompatError, echo
+from ..files import write_whole, writing
 from ..plain_text import one_line, size_text
 from ..safe_read import check_depth, finite_number, is_plain_file, no_number, read_bytes, reason_of
+from ..values import data_file
 from .columns import LONGEST_LINE, MOST_BRACKETS
 from .damage import cell_named, contradiction
 from .page_lines import check_page, is_of_page
@@ -156,12 +157,11 @@ def _own_name(path: Path, objects: list[Any]) -> str:
 
 def _present(there: Path, data: bytes) -> bytes | None:
     """Return the content of `there`, a prefix of `data` or longer than it, or None if there is no such file."""
-    try:
-        before = there.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise OutputError(f"{there} cannot be read", why=error.strerror or str(error)) from error
+    with writing(f"{there} cannot be read"):
+        try:
+            before = there.read_bytes()
+        except FileNotFoundError:
+            return None
     if not before.startswith(data) and not data.startswith(before):
         raise BrokenInput(
             f"{there.name} already exists in {there.parent} with different content",
@@ -220,7 +220,7 @@ def check_lines(read: Read) -> None:
     """Check every line against the schema and its run. Raises `BrokenInput` for lines that no run writes."""
     import jsonschema
 
-    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
+    schema = data_file(_SCHEMA)
     validators = {
         kind: jsonschema.Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]})
         for kind in ("run", "check", "end")
@@ -283,9 +283,7 @@ def _take(name: str, data: bytes, cut: bool, folder: Path, before: bytes | None)
     lines = data.count(b"\n")
     if before is not None and before.startswith(data):
         return Merged(name=name, state="known", lines=lines, cut=cut)
-    try:
+    with writing(f"evidence cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / name, data)
-    except OSError as error:
-        raise OutputError(f"evidence cannot be written to {folder}", why=error.strerror or str(error)) from error
     return Merged(name=name, state="taken" if before is None else "longer", lines=lines, cut=cut)

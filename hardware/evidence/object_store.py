@@ -53,11 +53,10 @@ class StoredObject:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The objects below an address: evidence by name, and the number of objects that aren't evidence."""
+    """The objects below an address: evidence by name, and what else is there in words."""
 
     found: Mapping[str, StoredObject]
-    others: int = 0
-    example: str = ""
+    others: str = ""
 
 
 class ObjectStore:
@@ -92,7 +91,8 @@ class ObjectStore:
                     why=f"it is larger than {size_text(LARGEST_OBJECT)}",
                 )
             found[name] = StoredObject(name=name, key=str(key), size=size, stamp=_stamp(entry))
-        return Listing(found=found, others=len(others), example=one_line(others[0], longest=80) if others else "")
+        more = f"{len(others)} other object(s), for example {one_line(others[0], longest=80)!r}" if others else ""
+        return Listing(found=found, others=more)
 
     def read(self, one: StoredObject, file: BinaryIO) -> None:
         """Copy an object's bytes. Raises `BrokenInput` if it is no longer the listed object."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import math
 import re
 from collections import Counter
@@ -21,7 +20,8 @@ from typing import Any, TypeGuard
 
 from ..errors import BrokenInput, echo
 from ..software import TOLD, adapter_conditions, adapter_name, is_software
-from .pages import BUILDS, read_seal
+from ..values import data_file
+from .pages import BUILDS, read_seal, shape_error
 from .versions import BROWSER_OF_PAGE
 
 Line = Mapping[str, Any]
@@ -105,15 +105,9 @@ def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
 
 
 def _check_shapes(name: str, lines: Sequence[Line]) -> None:
-    import jsonschema
-
-    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
     for number, line in enumerate(lines, start=1):
-        of_kind = {"$ref": f"#/$defs/{line['kind']}", "$defs": schema["$defs"]}
-        error = next(jsonschema.Draft202012Validator(of_kind).iter_errors(line), None)
-        if error is not None:
-            place = ".".join(str(part) for part in error.absolute_path) or "the line"
-            why = f"{place}: {error.message[:160]}"
+        of_kind = {"$ref": f"#/$defs/{line['kind']}", "$defs": data_file(_SCHEMA)["$defs"]}
+        if why := shape_error(of_kind, line, "the line"):
             raise BrokenInput(f"line {number} of {name} doesn't match the schema of page evidence", why=why)
 
 

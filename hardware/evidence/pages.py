@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import BrokenInput, OutputError, echo
-from ..files import write_whole
+from ..errors import BrokenInput, echo
+from ..files import write_whole, writing
 from ..safe_read import parsed_json, read_bytes, reason_of
+from ..values import data_file
 
 SEAL_VERSION = 2
 SEALS = "pages"
@@ -38,14 +39,10 @@ def seal_text(sealed: Mapping[str, Any]) -> str:
 
 def keep_seal(folder: Path, text: str) -> Path:
     """Write a seal into a folder of evidence. Raises `OutputError`."""
-    path = folder / SEALS / f"{_id_of(text)}.json"
-    try:
+    path = folder / SEALS / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+    with writing(f"the page's seal cannot be written to {folder}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
-    except OSError as error:
-        raise OutputError(
-            f"the page's seal cannot be written to {folder}", why=error.strerror or str(error)
-        ) from error
     return path
 
 
@@ -78,15 +75,20 @@ def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
     return found
 
 
-def _wrong_in(seal: Mapping[str, Any]) -> str:
-    """Return how a seal breaks its schema or names what isn't in it, or an empty text."""
+def shape_error(schema: Mapping[str, Any], value: Any, whole: str) -> str:
+    """Return which part of a value violates a JSON schema and how, or an empty text; `whole` names the value."""
     import jsonschema
 
-    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
-    error = next(jsonschema.Draft202012Validator(schema).iter_errors(seal), None)
-    if error is not None:
-        place = ".".join(str(part) for part in error.absolute_path) or "the seal"
-        return f"{place}: {error.message[:160]}"
+    error = next(jsonschema.Draft202012Validator(schema).iter_errors(value), None)
+    if error is None:
+        return ""
+    return f"{'.'.join(map(str, error.absolute_path)) or whole}: {error.message[:160]}"
+
+
+def _wrong_in(seal: Mapping[str, Any]) -> str:
+    """Return how a seal breaks its schema or names what isn't in it, or an empty text."""
+    if why := shape_error(data_file(_SCHEMA), seal, "the seal"):
+        return why
     for name, steps in seal["steps"].items():
         for step in steps:
             if step.get("pass", 0) >= len(seal["passes"]) or step.get("want", 0) >= max(len(seal["wanted"]), 1):
@@ -94,7 +96,3 @@ def _wrong_in(seal: Mapping[str, Any]) -> str:
     if any(one["file"] >= len(seal["files"]) for one in seal["passes"]):
         return "a pass names a file that doesn't exist"
     return ""
-
-
-def _id_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -11,8 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..cell import Cell
-from ..errors import HwCompatError
+from ..cell import parsed
 from .columns import PLAN_NAMES
 from .record import Outcome, PlannedCell, latest_moment
 
@@ -179,7 +178,7 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
     connection.execute(_KEPT, latest)
     connection.execute(_NEVER)
     cells = [cell for (cell,) in connection.execute("SELECT DISTINCT cell_id FROM never").fetchall()]
-    targets = {cell: target for cell in cells if (target := _target(cell))}
+    targets = {id_: str(cell.target) for id_ in cells if (cell := parsed(id_))}
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE targets AS "
         "SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
@@ -197,13 +196,6 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
         )
         for place, run_id, cell_id, check, target, machine, planned, accelerator in rows
     ]
-
-
-def _target(cell_id: str) -> str:
-    try:
-        return str(Cell.parse(cell_id).target)
-    except HwCompatError:  # a plan without a valid cell is ignored
-        return ""
 
 
 def _planned(row: Sequence[Any]) -> PlannedCell:

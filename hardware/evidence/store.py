@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import BrokenInput, HwCompatError, UsageError
-from ..safe_read import DEEPEST, check_depth, is_plain_file, opened, reason_of
+from ..safe_read import DEEPEST, check_depth, is_plain_file, no_number, opened, reason_of
 from .columns import LONGEST_LINE, MOST_BRACKETS, every_column
 from .parquet import compacted_files, examined_in, owned_lines, quoted
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
@@ -155,11 +155,7 @@ def read_line(data: bytes) -> Line:
     return from_dict(parsed)
 
 
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is not a valid JSON number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_constant=no_number)
 """Made once, since making it takes longer than decoding a line."""
 
 

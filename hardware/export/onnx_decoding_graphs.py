@@ -81,6 +81,14 @@ def axes_of(file: Path) -> Mapping[str, tuple[str, ...]]:
     return {one.name: tuple(axis.dim_param for axis in one.type.tensor_type.shape.dim) for one in graph.input}
 
 
+def is_dynamic(file: Path) -> bool:
+    """Return whether an axis of an input of a file has no size."""
+    import onnx
+
+    graph = onnx.load(str(file), load_external_data=False).graph
+    return any(not axis.dim_value for one in graph.input for axis in one.type.tensor_type.shape.dim)
+
+
 def with_sizes(file: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> Path:
     """Return the file for inputs of these shapes only, in `folder`, with all that follows from sizes computed."""
     import onnx
@@ -89,7 +97,7 @@ def with_sizes(file: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path) 
     fixed = folder / f"{file.stem}-{hashlib.sha256(sizes.encode()).hexdigest()[:12]}.onnx"
     if not fixed.is_file():
         model = onnx.load(str(file))
-        for one in model.graph.input:
+        for one in (one for one in model.graph.input if one.name in shapes):  # old files list their weights too
             for axis, size in zip(one.type.tensor_type.shape.dim, shapes[one.name], strict=True):
                 axis.dim_value = size
         del model.graph.value_info[:]  # they name axes

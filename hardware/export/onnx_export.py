@@ -206,6 +206,15 @@ def fold(file: Path, folded: Path) -> None:
     onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], **fusions)
 
 
+def can_load(file: Path) -> None:
+    """Raise the error of ONNX Runtime if it can't load a file: not all that it folds is valid."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
 def drop_empty(file: Path) -> None:
     """Remove empty tensors from concatenations: a rotary embedding over a whole head leaves one.
 

@@ -12,7 +12,7 @@ from unittest import mock
 
 from packaging.version import Version
 
-from ..model.model_types import ModelInput
+from ..model.model_types import ModelInput, Unsupported
 from .exported import Exported
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def limit_of(model_input: ModelInput) -> str:
 
 
 def _export(model_input: ModelInput, folder: Path) -> None:
+    if hasattr(model_input.model, "sentence_modules"):
+        raise Unsupported("it leaves out the modules of sentence-transformers", error_type="export_failed")
     from optimum.exporters.openvino import export_from_model
 
     model = _copy_of(model_input.model)

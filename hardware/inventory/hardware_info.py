@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..frames import data_frame
+from ..plain_values import json_values
 from ..software import HostInfo, TorchBuild
 from .system.main_memory import MemoryInfo
 from .system.processor import CPUInfo
@@ -71,16 +72,7 @@ class HardwareInfo:
             "vendors": [{**asdict(one), "state": one.state} for one in self.vendors],
             "torch": {**asdict(self.torch), "local": self.torch.local, "kind": self.torch.kind},
         }
-        return {key: _plain(value) for key, value in data.items()}
+        return {key: json_values(value) for key, value in data.items()}
 
 
 Inventory = HardwareInfo
-
-
-def _plain(value: Any) -> Any:
-    """Return the data as JSON would read it back: lists for tuples, plain text for enums."""
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(one) for one in value]
-    return str(value) if isinstance(value, str) else value

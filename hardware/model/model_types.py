@@ -52,9 +52,14 @@ class ModelInput:
 
 @dataclass(frozen=True, kw_only=True)
 class FileInput:
-    """A graph file to load: `.onnx`, or OpenVINO's `.xml` with its weights beside it."""
+    """A graph file to load: `.onnx`, or OpenVINO's `.xml` with its weights beside it. `identity` separates it from
+    other models of a worker."""
 
     file: Path
+
+    @property
+    def identity(self) -> str:
+        return str(self.file)
 
 
 @dataclass(frozen=True, kw_only=True)

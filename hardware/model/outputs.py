@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,44 @@ def _tensors(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield from ((name, one) for name, one in entries.items() if not one.is_complex())
 
 
+COMPLEX_PARTS = ("_real", "_imag")
+"""Suffixes of the two outputs that a complex one becomes."""
+
+
+def named_outputs(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor and number of nested outputs by name: `output` or the key, and below it `boxes_0`. Unlike in
+    `results`, nothing is left out."""
+    import torch
+
+    if isinstance(value, float):
+        value = torch.as_tensor(value, dtype=torch.get_default_dtype())
+    if isinstance(value, torch.Tensor):
+        if value.is_complex():
+            yield name + COMPLEX_PARTS[0], value.real
+            yield name + COMPLEX_PARTS[1], value.imag
+        else:
+            yield name or "output", value
+    elif is_nest(value):
+        prefix = name or ("output" if isinstance(value, list | tuple) and not hasattr(value, "_fields") else "")
+        for key, part in parts_of(value):
+            yield from named_outputs(part, f"{prefix}_{key}" if prefix else str(key))
+
+
+def is_nest(value: Any) -> bool:
+    """Return whether a value is a dict, list, tuple or dataclass, whose parts are values."""
+    is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return isinstance(value, Mapping | tuple | list) or is_record
+
+
+def parts_of(value: Any) -> list[tuple[Any, Any]]:
+    """Return the keys and parts of a dict, list, tuple or dataclass."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, tuple | list):
+        return list(zip(getattr(value, "_fields", range(len(value))), value, strict=True))
+    return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+
+
 def replaced_outputs(output: Any, changed: Mapping[str, torch.Tensor]) -> Any:
     """Return a module's output, with those of its `floating_outputs` replaced that `changed` names."""
     if isinstance(output, Mapping):
@@ -78,6 +117,20 @@ def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         else:
             found.setdefault(whole, {})[part] = tensor
     return found
+
+
+def numbers_of(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the arrays of numbers: floating-point ones as float64, integers and booleans as they are."""
+    import numpy as np
+
+    found = {name: np.asarray(one) for name, one in arrays.items()}
+    floats = {name: one.astype(np.float64) for name, one in found.items() if one.dtype.kind == "f"}
+    return {**floats, **whole_numbers(found)}
+
+
+def whole_numbers(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of integers and booleans."""
+    return {name: one for name, one in arrays.items() if one.dtype.kind in "iub"}
 
 
 def ruled_out(array: Array) -> Array:

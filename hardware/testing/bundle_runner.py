@@ -30,6 +30,8 @@ from .suite_file import Carried, SuiteFile, read_suite
 
 SCHEMA_VERSION = 1
 SUITES = "suites"
+FILES = "files"
+CACHE = "cache"
 TESTED: Mapping[str, str] = {"torch": "2.6 to 2.15", "transformers": "4.57 to 5.23", "pytest": "8 and 9"}
 """Versions that suites are known to work with. Other versions aren't refused, and nothing is installed."""
 
@@ -159,17 +161,19 @@ def _do(root: Path, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
     if asked.on_request:
         from .request_runner import answer_requests
 
-        os.environ.setdefault(CACHE_VARIABLE, str(root / "cache"))
+        os.environ.setdefault(CACHE_VARIABLE, str(root / CACHE))
         return answer_requests(kept, missing)
     if missing:
         raise UsageError(
             f"{', '.join(missing)} isn't installed in {sys.executable}",
             fix="Install it for this machine's hardware; the bundle installs nothing.",
         )
-    os.environ.setdefault(CACHE_VARIABLE, str(root / "cache"))
+    os.environ.setdefault(CACHE_VARIABLE, str(root / CACHE))
     os.environ[DEVICES_VARIABLE] = ",".join(str(device) for device in devices if device.index is not None)
-    if asked.checkpoint:
-        os.environ[CHECKPOINTS_VARIABLE] = os.pathsep.join(str(Path(name).resolve()) for name in asked.checkpoint)
+    packed = [path for path in (root / FILES).glob("**/") if path != root / FILES]
+    folders = [str(Path(name).resolve()) for name in (*asked.checkpoint, *packed)]
+    if folders:
+        os.environ[CHECKPOINTS_VARIABLE] = os.pathsep.join(folders)
     return _run(kept, asked, shlex.join(["python", "run.py", *arguments]), asked.evidence or root / "evidence")
 
 

@@ -102,33 +102,6 @@ class CallChecks(TrainingChecks):
         kept = {name: want.arrays[name] for name in self.required}
         return self.measured.keep(self._compared(got, kept, want.masks))
 
-    def given_error(
-        self, inputs: Mapping[str, Array], name: str, value: int, *, without: Collection[str] = ()
-    ) -> float:
-        """Return the error of the outputs, without some inputs, if an argument is given as the model would choose it:
-        positions counted from `value`, the `encoder_outputs` instead of their inputs, or an entry of `value` for each
-        token."""
-        import torch
-
-        model: Any = self._torch_runnable().model
-        given = {other: one for other, one in inputs.items() if other not in without}
-        want = self.reference(given)
-        more: dict[str, Any]
-        if name == "encoder_outputs":
-            encoder = model.get_encoder()
-            taken = inspect.signature(encoder.forward).parameters
-            read = {other: self._on_device(one) for other, one in given.items() if other in taken}
-            with self._at(Stage.RUN), torch.no_grad():
-                more = {name: encoder(**read)}
-            given = {other: one for other, one in given.items() if other not in taken or other.endswith("mask")}
-        else:
-            tokens = given["decoder_input_ids" if name.startswith("decoder_") else "input_ids"]
-            counted = np.arange(tokens.shape[1])[None].repeat(len(tokens), axis=0)
-            more = {name: self._on_device(value + (counted if "position" in name else 0 * counted))}
-        got = to_arrays(results(self._call(given, **more)))
-        kept = {other: want.arrays[other] for other in self.required}
-        return self.measured.keep(self._compared(got, kept))
-
     def enlarged(self, inputs: Mapping[str, Array], name: str, factor: float) -> dict[str, Array]:
         """Return inputs with the values of one multiplied, or with the multiplied embeddings of its tokens, in the
         precision of the target."""

@@ -17,6 +17,7 @@ from ..cell import Cell
 from ..checkpoint_config import hash_of_config, read_config, settings_of
 from ..errors import BrokenInput, ModelMissing, ModelRefused, echo
 from ..safe_read import check_not_sparse, is_folder, is_plain_file, opened, read_bytes, read_json, reason_of
+from .sentence_modules import module_files, with_modules
 from .widened_weights import copy_over
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ Stamp = tuple[tuple[str, int, int, int, int, int], ...]
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a folder, sorted by name, and the index of shards if there is one.
+    """Return the safetensors files of a folder, sorted by name, the index of shards and the files of modules of
+    sentence-transformers if there are any.
 
     Raises `ModelRefused` if one isn't a regular file, or if the index names a file that is missing or outside the
     folder.
@@ -46,8 +48,9 @@ def weight_files(folder: Path) -> list[Path]:
             fix="Download the whole checkpoint.",
         )
     index = folder / _INDEX
+    modules = module_files(folder)
     if not is_plain_file(index):
-        return files
+        return [*files, *modules]
     try:
         named = set(read_json(index, longest=_LARGEST_INDEX)["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -62,7 +65,7 @@ def weight_files(folder: Path) -> list[Path]:
             why=f"{len(missing)} file(s) in {_INDEX} are missing, the first is {echo(missing[0])}",
             fix="Download the whole checkpoint: hf download NAME --local-dir FOLDER resumes a partial download.",
         )
-    return [*files, index]
+    return [*files, index, *modules]
 
 
 def weights_hash(folder: Path) -> str:
@@ -156,6 +159,7 @@ _revisions: WeakKeyDictionary[Any, tuple[_Opened, str]] = WeakKeyDictionary()
 
 def load_checkpoint(model_class: type[Any], folder: Path) -> Any:
     """Return the model of transformers' `model_class` with all weights in float32, on the CPU, in evaluation mode.
+    In a folder of sentence-transformers it has the modules of modules.json, and returns `sentence_embedding` too.
 
     Weights stored in float32 are memory-mapped and not copied; a second build shares the memory of the first unless
     it was written to. Nothing is downloaded, and no remote code runs. Raises `ModelRefused` if the files can't be
@@ -204,6 +208,9 @@ _PACKED = (
 """Suffixes of the names of quantized weights."""
 _ELSEWHERE = re.compile(r"(paged\|)?(flash_attention_\d|flex_attention)")
 """Implementations of attention that the reference on the CPU doesn't have."""
+_EXPERTS = re.compile(r"(moe_)?num_(local_)?experts|n_routed_experts")
+_CHOSEN_EXPERTS = re.compile(r"num_experts_per_tok(en)?|num_selected_experts|moe_(top_?)?k|top_k_experts")
+"""Names of the number of experts, and of how many of them each token gets."""
 _LFS = b"version https://git-lfs"
 _LONGEST_CONFIG = 10 * 2**20
 _SHOWN = 3
@@ -221,6 +228,7 @@ def open_files(
     import torch
 
     where = echo(str(folder))
+    _refuse_pointers(where, files)
     config, remarks = _configuration(model_class, folder)
     try:
         model, info = model_class.from_pretrained(
@@ -234,10 +242,12 @@ def open_files(
             ignore_mismatched_sizes=True,  # refused below, with names and sizes
         )
     except Exception as error:  # loaders raise classes of their own
-        raise _not_loaded(model_class, folder, files, config, error) from error
+        raise _not_loaded(model_class, folder, config, error) from error
     if others := sorted(info["mismatched_keys"]):
         raise _not_fitting(where, config, others)
-    if missing := sorted(map(str, info["missing_keys"])):
+    added = with_modules(model, folder)
+    unneeded = "pooler." if added else ()
+    if missing := sorted(name for name in map(str, info["missing_keys"]) if not name.startswith(unneeded)):
         packed = any(str(name).endswith(_PACKED) for name in info["unexpected_keys"])
         raise ModelRefused(
             f"the checkpoint {where} is incomplete",
@@ -249,7 +259,7 @@ def open_files(
             error_type="unsupported_format" if packed else "corrupt_checkpoint",
         )
     loaded: torch.nn.Module = model.eval()
-    return loaded, (*remarks, *_unused(model_class, info["unexpected_keys"]))
+    return loaded, (*remarks, *_unused(model_class, info["unexpected_keys"]), *filter(None, [added]))
 
 
 def _without_numbers() -> dict[str, Any]:
@@ -266,12 +276,35 @@ def _configuration(model_class: type[Any], folder: Path) -> tuple[Any, list[str]
         config = model_class.config_class.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # a constructor may raise any class
         raise _config_invalid(model_class, folder, error) from error
+    _refuse_experts(folder, config.to_dict())
+    own = ["auto_map in config.json names the folder's own code, which isn't run: the library's class is tested"]
+    remarks = own if getattr(config, "auto_map", None) else []
     asked = sorted(set(filter(None, _attention_of(config))))
     if not any(_ELSEWHERE.fullmatch(one) for one in asked):
-        return config, []
+        return config, remarks
     config._attn_implementation = None  # of its parts too; the library then chooses
     setting = f"config.json sets attn_implementation to {', '.join(map(echo, asked))}"
-    return config, [f"{setting}, which the CPU reference doesn't support; the library's default is tested instead"]
+    what = f"{setting}, which the CPU reference doesn't support; the library's default is tested instead"
+    return config, [*remarks, what]
+
+
+def _refuse_experts(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise `ModelRefused` if a part of a configuration chooses more experts for a token than it has."""
+    counts = {str(name): value for name, value in config.items() if type(value) is int}
+    chosen = {name: value for name, value in counts.items() if _CHOSEN_EXPERTS.fullmatch(name)}
+    experts = {name: value for name, value in counts.items() if _EXPERTS.fullmatch(name)}
+    for name, value in chosen.items():
+        if 0 < max(experts.values(), default=0) < value:
+            most = " and ".join(f"{other} {count}" for other, count in experts.items())
+            raise ModelRefused(
+                f"config.json in {echo(str(folder))} makes no model",
+                why=f"{name} {value} is more than {most}: a token can't have more experts than there are",
+                fix=f"Correct {name}, or download config.json again.",
+                error_type="config_invalid",
+            )
+    for part in config.values():
+        if isinstance(part, Mapping):
+            _refuse_experts(folder, part)
 
 
 def _attention_of(config: Any) -> Iterator[str]:
@@ -281,18 +314,19 @@ def _attention_of(config: Any) -> Iterator[str]:
             yield from _attention_of(part)
 
 
-def _not_loaded(
-    model_class: type[Any], folder: Path, files: Sequence[Path], config: Any, error: Exception
-) -> ModelRefused:
-    import torch
-
+def _refuse_pointers(where: str, files: Sequence[Path]) -> None:
     for path in files:
         if path.stat().st_size < 1024 and read_bytes(path, longest=1024).startswith(_LFS):
-            return ModelRefused(
-                f"the checkpoint {echo(str(folder))} has no weights",
+            raise ModelRefused(
+                f"the checkpoint {where} has no weights",
                 why=f"{echo(path.name)} is a Git LFS pointer, not the file itself",
                 fix="Download the files: git lfs pull",
             )
+
+
+def _not_loaded(model_class: type[Any], folder: Path, config: Any, error: Exception) -> ModelRefused:
+    import torch
+
     try:
         with torch.device("meta"):
             model_class(config)

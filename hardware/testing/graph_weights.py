@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, echo
+from ..file_formats import format_name
 from ..safe_read import check_not_sparse, is_inside, is_plain_file, opened
 
 
@@ -27,9 +28,12 @@ def weight_files(file: Path) -> tuple[Path, ...]:
 
     Raises `BrokenInput` if one is missing or outside the graph file's folder.
     """
-    if file.suffix == ".xml":
+    name = format_name(file)
+    if name == "ir":
         weights = file.with_suffix(".bin")
         return (weights,) if is_plain_file(weights) else ()
+    if name not in ("onnx", ""):  # its weights are inside
+        return ()
     import onnx
     from onnx.external_data_helper import uses_external_data
 

@@ -1,4 +1,5 @@
-"""Evaluate an OpenVINO `.xml` file node by node with the plain kernels of its core library, in float32.
+"""Evaluate a file that OpenVINO reads (`.xml`, `.tflite`) node by node with the plain kernels of its core library, in
+float32.
 
 Operators without such a kernel are computed by torch in float64.
 """
@@ -13,6 +14,8 @@ import numpy as np
 
 from ..compare import Array
 from ..errors import BrokenInput, ModelError, echo
+from .graph_ladder import agree
+from .graph_operators import convolved, window_padding
 from .graph_reference import GraphReference, dimension
 
 _CARRIES = ("Convert", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Broadcast", "StridedSlice", "Slice", "Clamp")
@@ -20,7 +23,7 @@ _CHANCE = {"RandomUniform", "Multinomial"}
 
 
 class OpenVINOReference(GraphReference):
-    """An `.xml` file in OpenVINO's own kernels, without device plugins and fused kernels."""
+    """A file in OpenVINO's own kernels, without device plugins and fused kernels."""
 
     said = "float32 with OpenVINO's reference kernels, which no plugin uses"
 
@@ -34,7 +37,7 @@ class OpenVINOReference(GraphReference):
                 fix="Install it with: pip install -r requirements.txt",
             ) from error
         self._file = file
-        if not file.with_suffix(".bin").is_file():
+        if file.suffix.lower() == ".xml" and not file.with_suffix(".bin").is_file():
             raise BrokenInput(
                 f"the weights of {echo(file.name)} are missing",
                 why=f"{echo(file.with_suffix('.bin').name)} is not in the same folder",
@@ -84,7 +87,7 @@ class OpenVINOReference(GraphReference):
                 for port in node.inputs()
             ]
             if node.get_type_name() == "Parameter":
-                results = [np.ascontiguousarray(inputs[names[name]])]
+                results = [np.asarray(inputs[names[name]], order="C")]
             elif node.get_type_name() == "Constant":
                 results = [np.array(node.data)]
             elif node.get_type_name() == "Result":
@@ -122,40 +125,54 @@ class OpenVINOReference(GraphReference):
         return [np.array(tensor.data) for tensor in outputs]
 
 
+class LiteReference(OpenVINOReference):
+    """A `.tflite` file as OpenVINO reads it, in its plain kernels, and in LiteRT if `ai-edge-litert` is installed: an
+    implementation that shares no code with it."""
+
+    said = f"{OpenVINOReference.said}; LiteRT isn't installed (pip install ai-edge-litert)"
+
+    def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            other = self._by_litert(inputs)
+        except ImportError:
+            return super().evaluate(inputs)
+        try:
+            found = super().evaluate(inputs)
+        except ModelError:  # an operator without a plain kernel
+            self.said = "float32 by LiteRT alone"
+            return other
+        if not agree(found, other, self.scales):
+            raise ModelError(
+                f"{echo(self._file.name)} has no reference", why="LiteRT and OpenVINO's reference kernels disagree"
+            )
+        self.said = "float32, in which LiteRT and OpenVINO's reference kernels agree"
+        return found
+
+    def _by_litert(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(str(self._file))
+        ports = {one["name"]: one["index"] for one in interpreter.get_input_details()}
+        for name, value in inputs.items():
+            interpreter.resize_tensor_input(ports[name], value.shape)
+        interpreter.allocate_tensors()
+        for name, value in inputs.items():
+            interpreter.set_tensor(ports[name], value)
+        interpreter.invoke()
+        outputs = interpreter.get_output_details()
+        return {one["name"]: np.array(interpreter.get_tensor(one["index"])) for one in outputs}
+
+
 def _convolution(attributes: Mapping[str, Any], data: Array, weights: Array) -> Array:
     """Convolve (batch, channels, *size) with weights (out, in, *kernel), or (groups, out, in, *kernel) for groups."""
-    import torch
-
     groups = weights.shape[0] if weights.ndim == data.ndim + 1 else 1
     if weights.ndim == data.ndim + 1:
         weights = weights.reshape(-1, *weights.shape[2:])
-    before, after, strides, dilations = _window(attributes, data, weights.shape[2:])
-    pads = [pad for pair in reversed(list(zip(before, after, strict=True))) for pad in pair]
-    padded = torch.nn.functional.pad(torch.as_tensor(data, dtype=torch.float64), pads)
-    convolve: Any = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[
-        data.ndim - 3
-    ]
-    kernel = torch.as_tensor(weights, dtype=torch.float64)
-    return np.asarray(convolve(padded, kernel, stride=strides, dilation=dilations, groups=groups).numpy())
-
-
-def _window(
-    attributes: Mapping[str, Any], data: Array, kernel: tuple[int, ...]
-) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Return padding before and after, strides and dilations of a window that slides over `data`."""
     strides, dilations = list(attributes["strides"]), list(attributes["dilations"])
-    automatic = str(attributes.get("auto_pad", "explicit")).lower()
-    if automatic == "valid":
-        return [0] * len(kernel), [0] * len(kernel), strides, dilations
-    if not automatic.startswith("same"):
-        return list(attributes["pads_begin"]), list(attributes["pads_end"]), strides, dilations
-    before, after = [], []
-    for size, width, stride, dilation in zip(data.shape[2:], kernel, strides, dilations, strict=True):
-        total = max((-(-size // stride) - 1) * stride + (width - 1) * dilation + 1 - size, 0)
-        small = total // 2
-        before.append(small if automatic == "same_upper" else total - small)
-        after.append(total - before[-1])
-    return before, after, strides, dilations
+    automatic = str(attributes.get("auto_pad", "explicit"))
+    given = (*attributes["pads_begin"], *attributes["pads_end"])
+    pads = window_padding(automatic, given, data.shape[2:], weights.shape[2:], strides, dilations)
+    return convolved(data, weights, None, pads=pads, strides=strides, dilations=dilations, groups=groups)
 
 
 def _attention(attributes: Mapping[str, Any], query: Array, key: Array, value: Array, *rest: Array) -> Array:

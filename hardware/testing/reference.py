@@ -200,7 +200,7 @@ def gradient_summary(
 
     def note(name: str, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
-            found[name] = float(parameter.grad.double().square().sum())
+            found[name] = float(parameter.grad.abs().double().square().sum())
         if not training:
             parameter.grad = None
 
@@ -278,7 +278,10 @@ def _sources(model: torch.nn.Module) -> bytes:
 
     An edited installation must not use an export or a reference from before the edit.
     """
-    files = {inspect.getsourcefile(type(module)) for module in model.modules()}
+    files = set()
+    for module in model.modules():
+        with contextlib.suppress(TypeError):  # a class that was made without a file
+            files.add(inspect.getsourcefile(type(module)))
     files -= {None, *(f for f in files if f and "/torch/" in Path(f).as_posix())}
     packages = {type(module).__module__.partition(".")[0] for module in model.modules()} - _LIBRARIES
     for name, loaded in list(sys.modules.items()):
@@ -309,6 +312,11 @@ class ReferenceStore:
 
     def get(self, identity: str, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
         """Return the outputs kept for these inputs, or None if there are none or the file is broken."""
+        found = self.with_method(identity, inputs)
+        return None if found is None else found[0]
+
+    def with_method(self, identity: str, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], str] | None:
+        """Return the same, and how they were computed."""
         path = self._path(identity, inputs)
         if not path.is_file():
             return None
@@ -322,15 +330,17 @@ class ReferenceStore:
             return None
         if facts.get("identity") != identity or facts.get("checksum") != digest_of(found):
             return None
-        return found
+        return found, str(facts.get("method", ""))
 
-    def put(self, identity: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """Keep outputs; the file appears whole or not at all."""
+    def put(
+        self, identity: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, method: str = ""
+    ) -> None:
+        """Keep outputs, and how they were computed; the file appears whole or not at all."""
         from safetensors.numpy import save
 
         # Not ascontiguousarray, which turns a scalar into an array of one element.
         arrays = {key: np.asarray(value, order="C") for key, value in outputs.items()}
-        facts = {"identity": identity, "checksum": digest_of(arrays)}
+        facts = {"identity": identity, "checksum": digest_of(arrays), "method": method}
         write_whole(self._path(identity, inputs), save(arrays, metadata=facts), mode=0o600)
 
 

@@ -43,6 +43,16 @@ class Rounding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileRule:
+    """The limit of a trained file in float32: `factor` times what float32 alone costs it, at `most` so much of the
+    scale. `reason` covers both."""
+
+    factor: float
+    most: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class OwnTolerance:
     """A `limit` that a repository sets for itself, the reason, and the name of the file with it."""
 
@@ -77,6 +87,12 @@ def tolerance_for(target: Target, precision: str, conditions: Mapping[str, str] 
         why="results can't be compared without one",
         fix=f"Precisions with one: {', '.join(sorted({t.precision for t in load_tolerances()}))}.",
     )
+
+
+@functools.cache
+def file_rule() -> FileRule:
+    """Return by what the error of float32 is multiplied to give a file's limit, and the largest such limit."""
+    return FileRule(**tomllib.loads(_FILE.read_text(encoding="utf-8"))["file"])
 
 
 @functools.cache

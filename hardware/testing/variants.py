@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..compare import Array
-from .call_checks import CallChecks
+from .argument_checks import ArgumentChecks, drawn_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,7 @@ def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
     return found
 
 
-class VariantChecks(CallChecks):
+class VariantChecks(ArgumentChecks):
     """The part of `ModelTest` that tests models with other settings than its own."""
 
     inputs: dict[str, Array]
@@ -44,16 +45,19 @@ class VariantChecks(CallChecks):
         scale: float,
         attention: bool = False,
         decodes: bool = False,
+        shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> float:
         """Return the largest error of a model with changed settings: its outputs against float64 and recorded
         numbers; its default `attention` against the plain one in float64, if it can choose; and its cached steps
-        against one float64 pass, if it `decodes`. The worst output is named with the settings."""
-        with self._with_settings(make_model, changes) as other:
+        against one float64 pass, if it `decodes`. Inputs of `shapes` come with those of the type. The worst output is
+        named with the settings."""
+        inputs = {**self.inputs, **drawn_inputs(shapes, len(self.inputs["input_ids"]))} if shapes else self.inputs
+        with self._with_settings(make_model, changes, inputs) as other:
             other.measured = self.measured
-            errors: list[float] = [other.error(other.run(self.inputs), other.reference(self.inputs))]
+            errors: list[float] = [other.error(other.run(inputs), other.reference(inputs))]
             errors.append(other.recorded_error(output, recorded, scale))
             if attention:
-                errors.append(other.attention_error(self.inputs))
+                errors.append(other.attention_error(inputs))
             if decodes:
                 errors.append(other.replay_error(other.generate()))
             found = self.measured.comparison
@@ -62,14 +66,17 @@ class VariantChecks(CallChecks):
         return max(errors)
 
     def _with_settings(
-        self, make_model: Callable[[Mapping[str, Any]], torch.nn.Module], changes: Mapping[str, Any]
+        self,
+        make_model: Callable[[Mapping[str, Any]], torch.nn.Module],
+        changes: Mapping[str, Any],
+        inputs: Mapping[str, Array],
     ) -> Any:
-        """Return a test of a model with changed settings, and all else as in this one."""
+        """Return a test of a model with changed settings and these inputs, and all else as in this one."""
         made: Any = type(self)
         return made(
             str(self.cell),
             lambda: make_model(changes),
-            self.inputs,
+            inputs,
             gain=self.gain,
             outputs=self.required,
             masked_by=self.masked_by,

@@ -73,7 +73,7 @@ def diagnose_command(request: Request, source: str) -> int:
 
 @click.command("localize", short_help="Find the first module or node whose values are wrong.")
 @click.argument("cell")
-@requests("output_dir", formats=("text", "markdown", "json"))
+@requests("evidence", "output_dir", formats=("text", "markdown", "json"))
 def localize_command(request: Request, cell: str) -> int:
     """Find the first module or graph node of CELL whose values differ from the reference."""
     code: int = plugins().job("localize")(request, cell)

@@ -79,8 +79,9 @@ def fit_command(
 ) -> int:
     """Show whether MODEL fits into the memory of a device, and which variants would.
 
-    MODEL is a model type (its default size), a folder with a config.json, or that file. Weights aren't needed.
-    Without --memory and --device, it is compared with the devices of this machine.
+    MODEL is a model type (its default size), a folder with a config.json, or that file: weights aren't needed. Or it
+    is an .onnx file, with the sizes of inputs with which it is tested. Without --memory and --device, it is compared
+    with the devices of this machine.
 
     \b
     Examples:

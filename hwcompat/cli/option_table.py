@@ -106,6 +106,17 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "allow_tiny": option(
             "--allow-tiny", is_flag=True, help="Run a tiny model of the type if a checkpoint's weights are missing."
         ),
+        "allow_code": option(
+            "--allow-code",
+            is_flag=True,
+            help="Run the code of this repository that its project file names (package.module:factory).",
+        ),
+        "inputs": option(
+            "--inputs",
+            type=click.Path(exists=True, path_type=Path),
+            metavar="FILE.npz|DIR",
+            help="Test a graph file with these arrays, by the names of its inputs, instead of drawn ones.",
+        ),
         "precisions": option(
             "--precision",
             multiple=True,
@@ -265,7 +276,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 
 CELLS = (
     *("models", "priority", "architectures", "config", "rules"),
-    *("devices", "tasks", "dims", "allow_tiny", "precisions"),
+    *("devices", "tasks", "dims", "allow_tiny", "allow_code", "inputs", "precisions"),
 )
 """Which models, targets and precisions."""
 

@@ -212,7 +212,9 @@ def verify_command(asked: Options, folder: Path | None) -> int:
 
     Without models, check the suites in FOLDER. With models, write only the suites that pass this check.
     """
+    from hwcompat.generators.suites.suite_files import suite_environment
     from hwcompat.generators.suites.verify import publish_suites, verify_asked
+    from hwcompat.hardware.testing.pytest_environment import environment_with
     from hwcompat.reports.progress_bar import progress_on
 
     progress = progress_on(sys.stderr)
@@ -224,12 +226,13 @@ def verify_command(asked: Options, folder: Path | None) -> int:
         click.echo(verified_text(found, asked.format_))
         return found.exit_code
     selection = select_suites(asked)
-    published = publish_suites(
-        selection.planned,
-        folder or asked.output_dir,
-        force=asked.force,
-        verify=lambda paths: verify_asked(asked, paths, progress, choose=False),
-    )
+    with environment_with(suite_environment(selection.planned)):
+        published = publish_suites(
+            selection.planned,
+            folder or asked.output_dir,
+            force=asked.force,
+            verify=lambda paths: verify_asked(asked, paths, progress, choose=False),
+        )
     click.echo(published_text(published, asked.format_))
     left = (f"{name} was edited by hand and is left alone (--force overwrites it)" for name in published.edited)
     note(*left)
@@ -340,7 +343,9 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
     chosen = choose_models(
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
     )
-    profiles, refused, unmet = profiles_of(chosen, asked.tasks, dims=asked.dims, allow_tiny=asked.allow_tiny)
+    profiles, refused, unmet = profiles_of(
+        chosen, asked.tasks, dims=asked.dims, allow_tiny=asked.allow_tiny, inputs=asked.inputs
+    )
     without_suite = list(refused)
     planned = plan_job(
         profiles,
@@ -358,7 +363,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
 
 
 _OF_A_REQUEST = (
-    *("models", "priority", "architectures", "devices", "tasks", "dims", "allow_tiny", "precisions"),
+    *("models", "priority", "architectures", "devices", "tasks", "dims", "allow_tiny", "inputs", "precisions"),
     *("select", "skip", "shard"),
 )
 

@@ -8,7 +8,15 @@ from report_parts import verdict
 from generators.compatibility.verdict import Level
 from hardware.backends.factory import known_targets
 from hardware.detection import detect
-from reports.advice import advised_error_types, diagnostics, other_targets, recommend, remedies, with_alternatives
+from reports.advice import (
+    FILE,
+    advised_error_types,
+    diagnostics,
+    other_targets,
+    recommend,
+    remedies,
+    with_alternatives,
+)
 from reports.diagnose import error_types
 from reports.finding import COSTS
 
@@ -25,6 +33,24 @@ def test_every_target_and_error_type_has_advice():
     assert poor == []
     assert set(advised_error_types()) == set(error_types())
     assert set(known_targets()) <= set(diagnostics())
+
+
+def test_advice_for_a_graph_file_is_about_files():
+    cell = "net.onnx@1a2b3c4d/graph-forward/cpu/float32"
+    for error_type in (
+        "numerical_mismatch",
+        "unsupported_operator",
+        "export_failed",
+        "unknown",
+        "non_finite",
+        "crash",
+    ):
+        for target in ("cpu", "openvino", "qnn", "webgpu", "webnn"):
+            said = " ".join(one.text for one in remedies(error_type, target, cell=cell, facts=[FILE]))
+            assert said
+            assert not any(word in said for word in ("attention", "transformers", "eager", "optimum", "torch"))
+    (first, *_) = remedies("numerical_mismatch", "webgpu", cell=cell, facts=[FILE])
+    assert f"localize {cell}" in first.text
 
 
 def test_advice_names_the_vendors_command_and_versions():

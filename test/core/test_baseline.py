@@ -17,12 +17,12 @@ from report_parts import finding, report
 from generators.options import Options
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.values import data_file
 from reports.baseline import Baseline, compare, read_baseline
 from reports.finding import SCHEMA, Finding, FindingComparison, FindingState, Severity
 from reports.formats import report_text
 from reports.report import Report
 from reports.run_command import _by_findings
-from reports.saved_reports import schema_of
 from reports.stack import StackResult
 
 
@@ -83,7 +83,7 @@ def test_a_report_that_was_kept_is_a_baseline_and_the_new_one_says_what_changed(
     now = report(finding(A), finding(A, message="no memory"), checks=(line(B),))
     now = report(*now.findings, checks=now.checks, baseline=compare(now, read_baseline(kept)))
     data = json.loads(report_text(now, "json"))
-    jsonschema.validate(data, schema_of(SCHEMA))
+    jsonschema.validate(data, data_file(SCHEMA))
     assert sorted(error["baseline"] for error in data["errors"]) == ["known", "new"]
     assert [error["cells"] for error in data["baseline"]["fixed"]] == [[B]]
     assert "1 new, 1 known, 1 fixed" in report_text(now, "markdown")

@@ -159,7 +159,7 @@ def test_names_that_are_no_names_are_refused_in_one_line() -> None:
     for name in (
         *("", "a'b", 'a"b', "a\nb", "../bert", "org/../bert", "a/b/c", "bert;ls", "~nobody-at-all/x"),
         *("x" * 5000, "x" * 400, "\x00", "bert\u202e"),
-        *("a b:c", "1a:b", "a:", ":b", "a:b:c", "a-b:c", "a.:b", "../a:b", "a:b()", "a:b;c"),
+        *("a b:c", "1a:b", "a:", ":b", "a:b:c", "a-b:c", "a.:b", "../a:b", "a:b;c"),
     ):
         assert kind_of(name) == ""
         with pytest.raises(ModelError) as caught:
@@ -256,7 +256,7 @@ def test_a_factory_is_known_by_its_name_and_not_run(tmp_path: Path, monkeypatch:
 
 def test_a_graph_file_is_known_by_its_ending_and_has_to_be_there(tmp_path: Path) -> None:
     for name in ("net.onnx", "NET.ONNX", "net.xml"):
-        (tmp_path / name).write_bytes(b"not read")
+        (tmp_path / name).write_bytes(b"\x08\x09")  # no more than the beginning is read
         found = classify(str(tmp_path / name))
         assert (found.task, found.model_type, found.confidence) == ("graph-forward", "unknown", "low")
     with pytest.raises(ModelError, match="doesn't exist"):
@@ -266,5 +266,5 @@ def test_a_graph_file_is_known_by_its_ending_and_has_to_be_there(tmp_path: Path)
         classify(str(tmp_path / "empty.xml"))
     (tmp_path / "mine.onnx").mkdir()  # a folder of that name is a checkpoint
     assert kind_of(str(tmp_path / "mine.onnx")) == ""
-    with pytest.raises(BrokenInput, match=r"no config\.json"):
+    with pytest.raises(BrokenInput, match="it is empty"):
         classify(str(tmp_path / "mine.onnx"))

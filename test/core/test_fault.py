@@ -9,7 +9,7 @@ from evidence_lines import planned_cell
 
 from generators.compatibility.fault import fault_of
 from generators.compatibility.verdict import Basis, Fault, Level
-from hardware.cell import Cell
+from hardware.cell import GRAPH_TASK, Cell
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hardware.evidence.store import Evidence
 from hardware.target import Target
@@ -125,6 +125,12 @@ def test_a_failure_of_the_cpu_is_the_models_unless_another_precision_works_there
         "no operator in bfloat16": Fault.DEVICE,
         "fails": Fault.MODEL,
     }
+
+
+def test_a_failure_of_a_graph_file_on_the_cpu_is_its_runtimes():
+    cell = replace(CPU, model="net.onnx", task=GRAPH_TASK)
+    assert fault_of(cell, Level.UNSUPPORTED, [line(CHECKS[0], FAILED, cell_id=cell.id)], []) is Fault.DEVICE
+    assert fault_of(CPU, Level.UNSUPPORTED, [line(CHECKS[0], FAILED, cell_id=CPU.id)], []) is Fault.MODEL
 
 
 def test_a_precision_that_the_cpu_does_not_compute_is_compared_with_those_that_it_computes():

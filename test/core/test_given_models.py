@@ -47,7 +47,7 @@ def test_a_suite_draws_the_inputs_of_its_recipe_and_shows_what_was_recorded(reci
     assert "a.rule" in text
     made = make_inputs_of(text)
     for sizes in (recipe.sizes, recipe.other_sizes):
-        ours, written = draw_inputs(recipe.inputs, sizes), made(**sizes)
+        ours, written = draw_inputs(recipe.inputs, sizes, 1), made(1, **sizes)
         assert list(ours) == list(written)
         assert all(np.array_equal(ours[name], written[name]) for name in ours)
         assert all(ours[name].dtype == written[name].dtype for name in ours)
@@ -69,8 +69,9 @@ def test_a_suite_draws_the_inputs_of_its_recipe_and_shows_what_was_recorded(reci
 def test_a_suite_names_its_model_its_tolerance_and_no_path() -> None:
     text = render_given(module_recipe(), MODULE, ())
     assert "from own_net import make" in text
-    assert "model, _ = make()" in text
-    assert "return make()" in render_given(replace(module_recipe(), paired=False), MODULE, ())
+    assert "return from_factory(factory)" in text
+    alone = render_given(replace(module_recipe(), paired=False, name="own_net:make(n=2)"), MODULE, ())
+    assert "return from_factory(lambda: factory(n=2), example_inputs)" in alone
     assert "--model own_net:make" in text
     graph = render_given(graph_recipe(), GRAPH, (), folder="../models")
     assert "<path of net.onnx>" in graph

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hardware.errors import NothingMatched, UsageError
+from hardware.plain_values import from_values
 from hwcompat.plugins.triage.localization.graph_nodes import GraphNode, GraphRuns, TracedValues, localize_graph
 from hwcompat.plugins.triage.localization.localization_result import ErrorPlace, Localization, LocalizationOutcome
 from hwcompat.plugins.triage.localization.localize_cell import checked_cell
@@ -113,7 +114,7 @@ def test_a_report_says_where_keeps_its_schema_and_comes_back() -> None:
     data = json.loads(localization_json(found, "2026-01-01T00:00:00+00:00"))
     jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
     del data["schema_version"], data["timestamp"]
-    assert Localization.from_dict(data) == found
+    assert from_values(Localization, data) == found
     assert exit_code(found) == 1
     assert "<script>" not in document([answer_of(found)], "markdown")
     text = document([answer_of(found)], "text", 100)

@@ -12,10 +12,12 @@ import pytest
 
 from generators.compatibility.matrix import SCHEMA, Matrix, build_matrix
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Basis, Level, Reason, Verdict, schema
+from generators.compatibility.verdict import SCHEMA as VERDICT
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.models.recipe_store import load_recipe
 from hardware.command_line import terminal_width
 from hardware.errors import UsageError
+from hardware.values import data_file
 from reports.matrix_text import CONSOLE_WIDTH, NOTES, matrix_text
 
 HIGH, MEDIUM, LOW, UNSUPPORTED, UNKNOWN = Level
@@ -266,7 +268,7 @@ def test_json_fits_the_schema_and_is_what_reports_expect():
     assert shown["assumed"]["counts"]["measured"] == 0
     assert shown["lab"]["counts"]["measured"] == 1
     for one in data["models"]["bert/fill-mask/float32"]["compatibility"].values():
-        jsonschema.validate(one, schema())
+        jsonschema.validate(one, data_file(VERDICT))
     two = [high, verdict("gpt2/x/cpu/float32", LOW)]
     assert matrix_text(matrix(*two), "json") == matrix_text(matrix(*reversed(two)), "json")
 

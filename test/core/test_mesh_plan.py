@@ -64,7 +64,7 @@ def test_ranks_of_a_tensor_group_are_neighbors_and_stages_are_far_apart() -> Non
     assert mesh.groups("tensor") == ((0, 1), (2, 3), (4, 5), (6, 7))
     assert mesh.groups("data") == ((0, 2), (1, 3), (4, 6), (5, 7))
     assert mesh.groups("pipeline") == ((0, 4), (1, 5), (2, 6), (3, 7))
-    assert all(mesh.rank_at(*mesh.coordinates(rank)) == rank for rank in range(8))
+    assert [mesh.coordinates(rank) for rank in (1, 2, 4)] == [(0, 0, 1), (0, 1, 0), (1, 0, 0)]
     with pytest.raises(UsageError, match="twice"):
         DeviceMesh(devices=(nvidia(1)[0], nvidia(1)[0]), split=Split(data=2))
 

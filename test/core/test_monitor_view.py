@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hardware.errors import UsageError
 from hardware.inventory.system.processor_telemetry import CpuTelemetry
 from hardware.inventory.telemetry import DeviceSample, HostSample, Sample
-from hwcompat.plugins.stress.monitor import View, chosen_format, monitor, samples, sparkline
+from hwcompat.plugins.stress.monitor import View, monitor, samples, sparkline
 
 
 def sample(*devices: DeviceSample, memory: int | None = 6 * 2**30) -> Sample:
@@ -79,14 +78,6 @@ def test_devices_beyond_the_height_are_counted_and_unknown_figures_are_dashes():
     assert sparkline([0.0, None, 100.0, 250.0]) == "▁ ██"
 
 
-def test_the_format_follows_from_the_stream(monkeypatch):
-    assert chosen_format("auto", io.StringIO()) == "json"
-    assert chosen_format("live", io.StringIO()) == "live"
-    monkeypatch.setattr("hwcompat.plugins.stress.monitor.is_installed", lambda name: name != "rich")
-    with pytest.raises(UsageError, match="pip install rich"):
-        chosen_format("live", io.StringIO())
-
-
 class FakeSampler:
     closed = False
 
@@ -103,12 +94,13 @@ def test_samples_end_after_a_count_or_a_duration():
     assert 1 <= len(list(samples(sampler, interval_s=0.01, duration_s=0.015, count=None))) <= 2  # fewer if busy
 
 
-def test_ctrl_c_ends_lines_of_json_in_order(capsys):
+@pytest.mark.parametrize("format", ["json", "auto"])
+def test_ctrl_c_ends_lines_of_json_in_order(capsys, format):
     def interrupted() -> Iterator[Sample]:
         yield sample()
         raise KeyboardInterrupt
 
     sampler: Any = FakeSampler()
-    monitor(sampler, interrupted(), "json")
+    monitor(sampler, interrupted(), format)
     assert json.loads(capsys.readouterr().out)["host"]
     assert sampler.closed

@@ -15,12 +15,10 @@ from hardware.backends.factory import get_backend
 RAN = {"openvino.FullyConnected": 1}
 
 
-def compiled_on(devices: list[str], cache: str = "f32") -> Any:
-    """What OpenVINO reports of a compiled model of one node."""
-    facts = {
-        "layerType": SimpleNamespace(astype=lambda _: "FullyConnected"),
-        "runtimePrecision": SimpleNamespace(astype=lambda _: "f32"),
-    }
+def compiled_on(devices: list[str], cache: str = "f32", **more: str) -> Any:
+    """What OpenVINO reports of a compiled model of one node, with `more` facts about the node."""
+    texts = {"layerType": "FullyConnected", "runtimePrecision": "f32", **more}
+    facts = {name: SimpleNamespace(astype=lambda _, text=text: text) for name, text in texts.items()}
     graph = SimpleNamespace(get_ordered_ops=lambda: [SimpleNamespace(get_rt_info=lambda: facts)])
     told = {"EXECUTION_DEVICES": devices, "KV_CACHE_PRECISION": SimpleNamespace(get_type_name=lambda: cache)}
     return SimpleNamespace(get_property=told.get, get_runtime_model=lambda: graph)
@@ -84,6 +82,17 @@ def test_nodes_on_another_device_than_asked_and_products_of_torch_are_offloaded(
     assert runnable_of(Opened(compiled_on(["CPU"]), products=3)).execution().offloaded == {"aten.mm": 3}
     kept = runnable_of(Opened(compiled_on(["CPU"], cache="u8"), generates=True))
     assert kept.execution().dtype == "float32, its cache in u8"
+
+
+def test_weights_of_fewer_bits_are_no_computation_in_them() -> None:
+    for stated, kernel, computed in (
+        ("f16", "brgconv_avx512_1x1_f32", "float32"),
+        ("i8", "brgemm_avx2_f32", "float32"),
+        ("f16", "brgconv_avx512_f16", "float16"),
+        ("f16", "unknown", "float16"),
+    ):
+        compiled = compiled_on(["CPU"], runtimePrecision=stated, primitiveType=kernel)
+        assert runnable_of(Opened(compiled)).execution().dtype == computed, (stated, kernel)
 
 
 @pytest.mark.parametrize("generates", [False, True])

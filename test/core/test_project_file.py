@@ -11,10 +11,13 @@ import jsonschema
 import pytest
 
 from generators.compatibility.verdict import Level
+from generators.options import Options
 from generators.project import project_reader
+from generators.project.project_plan import plan_run
 from generators.project.project_reader import parse_project, read_project, schema
 from generators.project.toml_table import positions
 from hardware.cell import Cell
+from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.testing.tolerances import loosest_limit
 
@@ -152,13 +155,16 @@ def test_a_limit_that_could_hide_everything_is_refused():
         assert "must be" in wrong(with_entry("tolerance", f'cells = "*"\nlimit = {limit}\nreason = "because"'))
 
 
-def test_a_model_is_never_code_nor_a_path_that_leads_out():
+def test_a_model_is_never_a_path_that_leads_out_nor_arguments_that_are_code():
     for name in (
         "../model",
         "/etc",
         "~/model",
         "a/../../b",
-        "package.module:factory",
+        "models/net.pt2",
+        "package.module:factory(size=open('x'))",
+        "package.module:factory(3)",
+        "../module:factory",
         "C:\\\\m",
         "$(id)",
         "",
@@ -237,3 +243,16 @@ def test_lines_are_found_whatever_the_text_looks_like():
     assert found["t", 0] == (9, 13)
     assert found["t", 1, "z"] == (15, 17)
     assert found["t", 1] == (14, 17)
+
+
+def test_code_that_a_project_file_names_runs_only_if_that_is_allowed_and_it_is_the_repositorys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hwcompat.toml").write_text(
+        'schema_version = 1\n[[model]]\nname = "json:factory(size=3)"\n', encoding="utf-8"
+    )
+    project = read_project(tmp_path / "hwcompat.toml")
+    for allow, reason in ((False, "--allow-code"), (True, "isn't in the repository")):
+        with pytest.raises(UsageError, match=reason):
+            plan_run(project, Options(allow_code=allow), (), detect())

@@ -152,7 +152,7 @@ def test_a_folder_of_the_repository_is_found_wherever_the_command_runs(here, tmp
     with pytest.raises(UsageError, match=r"rule\.toml' is outside the repository"):
         plan(here, f'rules = ["models"]\n{text}', inside)
     (inside / "models" / "mine").mkdir()
-    with pytest.raises(UsageError, match=r"no config\.json"):
+    with pytest.raises(UsageError, match=r"it is empty"):
         plan(here, text.format("mine"), inside)
 
 

@@ -17,6 +17,7 @@ from generators.project.project_finding import ProjectOutcome
 from generators.project.project_outcome import CellRun, judge_project
 from generators.project.project_reader import parse_project
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.values import data_file
 from reports.diagnose import diagnose
 from reports.finding import SCHEMA, Severity
 from reports.formats import report_text
@@ -24,7 +25,6 @@ from reports.formats.json import report_object
 from reports.project import project_findings, project_text
 from reports.reason_text import reason_text
 from reports.report import Report
-from reports.saved_reports import schema_of
 
 TEXT = f"""\
 schema_version = 1
@@ -77,7 +77,7 @@ def test_what_breaks_the_build_fails_in_junit():
 
 def test_every_format_states_what_was_accepted_and_keeps_it_text():
     data = report_object(report_of(FAILED))
-    jsonschema.validate(data, schema_of(SCHEMA))
+    jsonschema.validate(data, data_file(SCHEMA))
     json.dumps(data, allow_nan=False)
     assert data["project"]["exit_code"] == 0
     assert data["outcomes"] == {"passed": 1, "failed": 1}

@@ -41,8 +41,18 @@ def test_tokens_credentials_and_addresses_are_taken_out_wherever_they_are():
         "https://me:s3cr3tvalue@host.example/x",
         "redis://:s3cr3tvalue@host",
         "https://s3cr3tvalue@host.example/x",
+        "AWS_SECRET_ACCESS_KEY=s3cr3tvalue",
+        "WANDB_API_KEY='s3cr3tvalue'",
+        "PGPASSWORD=s3cr3tvalue psql",
+        '{"api_key": "s3cr3tvalue and more"}',
+        "run --token s3cr3tvalue",
+        "Bearer abcdefs3cr3tvalue",
+        "Cookie: session=1; s3cr3tvalue",
+        "https://x.example/y?sv=1&sig=s3cr3tvalue",
     ):
         assert "s3cr3tvalue" not in redact(text), text
+    for text in ("max_new_tokens=512, eos_token='</s>'", "HF_TOKENIZERS=1", "secretly fails", "--tokens 5"):
+        assert redact(text) == text
     assert redact("https://me:pw@index.example/simple") == "https://<credentials>@index.example/simple"
     assert redact("ask jane.doe+x@mail.example.org now") == "ask <email> now"
 
@@ -52,6 +62,7 @@ def test_home_folders_are_taken_out(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(home))
     assert redact(f"{home}/x.py") == "~/x.py"
     assert "jdoe" not in redact("/home/jdoe/x.py /Users/jdoe/y.py C:\\Users\\jdoe\\z.py")
+    assert redact("C:\\Users\\Jane Doe\\z.py") == "C:\\Users\\<user>\\z.py"
 
 
 def test_the_users_and_the_machines_name_are_taken_out(monkeypatch):

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from generators.models.recipe import Recipe
-from generators.suites.render import command_for, environment, render
+from generators.suites.render import environment, render
+from generators.suites.render_command import command_for
 from hardware.cell import Cell
 from hardware.errors import HwCompatError, UsageError
 from hardware.target import Target

@@ -14,18 +14,18 @@ from report_parts import HOSTILE, report, report_of_each_outcome, verdict
 from generators.compatibility.verdict import Basis, Level, Reason
 from hardware.errors import UsageError
 from hardware.evidence.record import Outcome
+from hardware.values import data_file
 from reports.cell_report import CellReport
 from reports.finding import SCHEMA
 from reports.formats import FORMATS, report_text
 from reports.reason_text import explained, folded, with_texts
 from reports.report import Report
-from reports.saved_reports import schema_of
 from reports.text import advice_markdown, fenced, markdown, working
 
 
 def as_json(one: Report) -> dict:
     data = json.loads(report_text(one, "json"))
-    jsonschema.validate(data, schema_of(SCHEMA))
+    jsonschema.validate(data, data_file(SCHEMA))
     return data
 
 

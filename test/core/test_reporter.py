@@ -15,11 +15,11 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import BrokenLine, Evidence
+from hardware.values import data_file
 from hwcompat.plugins.placement.pool import ResourcePool
 from reports import components, reporter
 from reports.finding import SCHEMA, Severity
 from reports.reporter import HardwareCompatibilityReporter
-from reports.saved_reports import schema_of
 from reports.stack import StackResult
 
 CHECKS = ("builds", "matches_reference")
@@ -39,7 +39,7 @@ def of_run(**changes: object) -> HardwareCompatibilityReporter:
 
 def as_json(one: HardwareCompatibilityReporter) -> dict:
     data = json.loads(one.generate_report(format="json"))
-    jsonschema.validate(data, schema_of(SCHEMA))
+    jsonschema.validate(data, data_file(SCHEMA))
     return data
 
 

@@ -160,7 +160,7 @@ def test_the_innermost_cause_counts_and_an_assertion_of_ours_is_refused(tmp_path
 
 def test_the_command_prints_the_folder_and_what_its_script_showed(tmp_path, monkeypatch, capsys):
     captured = CapturedFailure(check="backward", shape=Shape.NUMBERS)
-    monkeypatch.setattr(repro_command, "_evidence", lambda request: None)
+    monkeypatch.setattr(repro_command, "evidence_of", lambda request: None)
     made = tmp_path / CELL.slug
     for same in (True, False):
         found = ReproMatch(same=same, why="its reason")

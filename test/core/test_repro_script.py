@@ -41,6 +41,11 @@ FACTS = {
     "order": ["input_ids", "x.0", HOSTILE],
     "config": {"session.disable_cpu_ep_fallback": "1", HOSTILE: HOSTILE},
     "optimisation": "ORT_DISABLE_ALL",
+    "outputs": ["logits", HOSTILE],
+    "fixed": True,
+    "arguments": ["--quiet", HOSTILE],
+    "bundle": HOSTILE,
+    "provider": {"name": HOSTILE},
 }
 OURS = {"hardware", "generators", "reports", "benchmarks", "hwcompat"}
 
@@ -68,9 +73,11 @@ def text_of(found: CapturedFailure, *, expected: tuple[str, ...] = ("logits",), 
 
 def test_every_script_is_python_without_a_package_of_ours() -> None:
     ways = [(Way.TORCH, does) for does in Does] + [(way, Does.FORWARD) for way in Way if way is not Way.TORCH]
+    ways += [(Way.ONNX_FILE, Does.RELOAD), (Way.OPENVINO_GRAPH, Does.RELOAD)]
     modules = {"np", "torch", "openvino", "onnxruntime", "onnxruntime_qnn", "json", "sys", "tempfile", "platform"}
     for (way, does), shape in itertools.product(ways, (Shape.NUMBERS, Shape.RAISED)):
-        text = text_of(captured(way, does, shape=shape), masks=way is Way.OPENVINO_CONVERT)
+        own = {"scales": {"logits": 2.0}, "parts": {HOSTILE: ("logits", 1, 0, 1)}}
+        text = text_of(captured(way, does, shape=shape, **own), masks=way is Way.OPENVINO_CONVERT)
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
         assert own_imports(text) == (), way
@@ -205,6 +212,7 @@ def test_only_the_same_failure_is_the_same() -> None:
             script(exception="Fail", message="[ONNXRuntimeError] : 1 : FAIL : nodes of the CPU EP"),
             True,
         ),
+        (failure(exception="WorkerError", message="RuntimeError: no"), script(message="no"), True),
         (failure(shape=Shape.TIMEOUT), script(code=None, exception=""), True),
         (failure(shape=Shape.TIMEOUT), script(message="no"), False),
         (failure(), script(code=None, exception=""), False),

@@ -15,8 +15,9 @@ from generators.compatibility.rule import SCHEMA, read_rules
 from generators.compatibility.rule_facts import Facts, facts_of
 from generators.compatibility.rules import RULES_FOLDER, RuleSet, check_together, load_rules, predict
 from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.vocabulary import not_computed
 from generators.models.recipe_store import load_recipe
-from hardware.cell import Cell
+from hardware.cell import GRAPH_TASK, Cell
 from hardware.errors import BrokenInput
 from hardware.target import Target
 from reports.reason_text import texts
@@ -52,6 +53,17 @@ def rule(name: str = "test.one", **changes: object) -> str:
 
 def two(**changes: object) -> str:
     return rule("test.two", **changes)
+
+
+def test_rules_say_that_only_a_run_can_tell_about_a_graph_file():
+    """Also in int8, in which the CPU computes no model, but files as they are."""
+    for precision in ("float32", "int8"):
+        cell = Cell(model="net.onnx", task=GRAPH_TASK, target=Target(name="cpu"), precision=precision)
+        facts = Facts(family="other", task=GRAPH_TASK, precision=precision)
+        found = predict(cell, facts, load_rules())
+        assert (found.level, [one.code for one in found.reasons]) == (Level.UNKNOWN, ["no_rule_for_files"])
+        assert explain(cell.target, facts, load_rules()).changes == ()
+    assert not_computed(Target(name="cpu"), "int8")
 
 
 @pytest.fixture

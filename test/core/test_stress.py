@@ -14,6 +14,7 @@ from made_stress import machine, report, summary
 from hardware.errors import BrokenInput, UsageError
 from hardware.inventory.system.main_memory import MemoryInfo
 from hardware.inventory.system.processor import CPUInfo
+from hardware.values import data_file
 from hwcompat.plugins.stress import limits
 from hwcompat.plugins.stress.loads import PRECISIONS, stream_bytes
 from hwcompat.plugins.stress.stress_page import device_view, stress_html
@@ -52,7 +53,7 @@ def test_stability_and_ranges_are_of_what_was_measured() -> None:
 
 
 def test_limits_of_accelerators_have_a_source() -> None:
-    entries = limits.tables()["accelerator"]
+    entries = data_file(limits.FILE)["accelerator"]
     for entry in entries:
         assert entry["source"].strip()
         assert entry["names"]
@@ -196,7 +197,12 @@ def test_the_page_draws_rate_heat_power_and_marks_throttling(tmp_path: Path) -> 
     file.write_text(json.dumps(hostile))
     assert "<script>alert" not in stress_html(load_stress(file))
     assert "<script>" not in stress_markdown(load_stress(file))
-    for text in ("", "{}", "[1]", '{"schema_version": 2}'):
+    for text, told in (
+        ("", "devices stress"),
+        ("{}", "devices stress"),
+        ("[1]", "devices stress"),
+        ('{"schema_version": 2}', "version 2"),
+    ):
         file.write_text(text)
-        with pytest.raises(BrokenInput, match="devices stress"):
+        with pytest.raises(BrokenInput, match=told):
             load_stress(file)

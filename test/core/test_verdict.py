@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 
 from generators.compatibility.grade import level_rules
-from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict, schema, worst
+from generators.compatibility.verdict import SCHEMA, Basis, Fault, Level, Reason, Verdict, worst
 from hardware.errors import BrokenInput
+from hardware.values import data_file
 from reports.reason_text import reason_text, texts, with_texts
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def test_verdict_is_the_same_after_json_with_and_without_texts():
     worded = with_texts(make().to_dict())
     assert [one["text"] for one in worded["conditions"]] == ["on the host: aten.cumsum, aten.gather"]
     for one in (make().to_dict(), worded):
-        jsonschema.validate(one, schema())
+        jsonschema.validate(one, data_file(SCHEMA))
         assert Verdict.from_dict(one) == make()
     for number in (float("nan"), float("inf"), float("-inf")):
         reason = Reason.of("pass_without_error", check="builds", error=number, tolerance=1e-3)
@@ -66,7 +67,7 @@ def test_known_level_needs_a_rule_or_evidence():
     with pytest.raises(ValueError, match="no rule and no evidence"):
         make(evidence_ids=())
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**make().to_dict(), "evidence_ids": []}, schema())
+        jsonschema.validate({**make().to_dict(), "evidence_ids": []}, data_file(SCHEMA))
     assert make(level=Level.UNKNOWN, evidence_ids=()).level is Level.UNKNOWN
 
 

@@ -115,7 +115,7 @@ HOW = (
     "--fail-on --previous --fail-under --output-dir --evidence --report-dir --debug --quiet --precision --batch "
     "--context --training --without-memory --suites --anonymise-models --anonymize-models --task --model --check "
     "--no-check --record --replay --output --duration --warmup --interval --keep --key --tflops --vendor --class "
-    "--methods --ci --install"
+    "--methods --ci --install --inputs --allow-code"
 )
 """Options that start nothing of their own."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hardware.evidence.record import Outcome
 
 pytestmark = pytest.mark.slow
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 CELL = "mypackage.models-make_net/module-forward/{}/float32"
 SOURCE = """
 import torch
@@ -138,3 +140,26 @@ def test_a_factory_that_ends_its_process_is_one_line(
     for factory, code in (("leave", "code 0"), ("crash", "signal 6")):
         ran = command_line.run(tmp_path, "--model", f"mypackage.models:{factory}", "--device", "cpu", cwd=project)
         assert (ran.code, code in ran.error) == (4, True)
+
+
+def _works() -> list[object]:
+    """Return the factories of the fixture that a user expects to work, without importing torch: a few by default."""
+    text = (FIXTURES / "own_factories.py").read_text(encoding="utf-8")
+    cases = re.findall(r"^@case\((.*)\)\ndef (\w+)", text, re.MULTILINE)
+    names = [name + _arguments(given) for given, name in cases if "cpu=" not in given]
+    default = ("tuple_input", "nested_output", "recurrent_state", "with_arguments")
+    return [pytest.param(name, marks=() if name.startswith(default) else pytest.mark.extended) for name in names]
+
+
+def _arguments(given: str) -> str:
+    found = re.match(r'"(\(.*?\))"', given)
+    return found[1] if found else ""
+
+
+@pytest.mark.parametrize("name", _works())
+def test_factories_as_users_write_them_pass(command_line: CommandLine, tmp_path: Path, name: str) -> None:
+    ran = command_line.run(tmp_path, "--model", f"own_factories:{name}", "--device", "cpu", "--run", cwd=FIXTURES)
+    model = "own_factories-" + re.sub(r"[^A-Za-z0-9._@+-]+", "-", name).rstrip("-")
+    precision = "bfloat16" if "bfloat16" in name else "float32"
+    outcomes = ran.outcomes(f"{model}/module-forward/cpu/{precision}")
+    assert set(outcomes.values()) == {Outcome.PASSED}

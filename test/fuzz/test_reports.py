@@ -33,6 +33,7 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.recording import ReplayedMachine
 from hardware.target import Target
+from hardware.values import data_file
 from hwcompat.plugins.study.backlog import backlog
 from hwcompat.plugins.study.backlog_command import backlog_json, backlog_markdown, backlog_text
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
@@ -46,7 +47,6 @@ from reports.matrix_text import FORMATS as OF_MATRICES
 from reports.matrix_text import VIEWS, matrix_text
 from reports.pseudonyms import Pseudonyms
 from reports.reporter import HardwareCompatibilityReporter
-from reports.saved_reports import schema_of
 
 ROOT = Path(__file__).parents[2]
 SHAPE = ("kind", "schema_version", "outcome", "stage", "origin", "run_id", "started_at", "checks", "resumes", "plan")
@@ -110,7 +110,7 @@ def test_a_report_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory:
         text = report_text(report, form)
         found = checked(form, text)
         if form == "json":
-            jsonschema.validate(found, schema_of(SCHEMA))
+            jsonschema.validate(found, data_file(SCHEMA))
 
 
 def test_the_annotations_of_whole_evidence_are_there(place: Path, inventory: HardwareInfo) -> None:

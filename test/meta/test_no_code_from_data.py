@@ -26,7 +26,8 @@ def wrong_in(tree: ast.AST) -> Iterator[str]:
             yield str(node.module)
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
-            if name in CALLS or name.rpartition(".")[2] in METHODS:
+            safe = name == "torch.load" and "weights_only=True" in ast.unparse(node)  # reads tensors alone
+            if (name in CALLS and not safe) or name.rpartition(".")[2] in METHODS:
                 yield name
             for word in node.keywords:
                 value = word.value.value if isinstance(word.value, ast.Constant) else ...
@@ -54,5 +55,6 @@ read(x, weights_only=False)"""
     assert [line for line in wrong.splitlines() if not list(wrong_in(ast.parse(line)))] == []
     fine = (
         "model.eval()\nrun(x, shell=False)\nkind.from_pretrained(x, trust_remote_code=False)\nfrom .marshal import a"
+        "\ntorch.load(x, weights_only=True)"
     )
     assert list(wrong_in(ast.parse(fine))) == []

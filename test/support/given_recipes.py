@@ -33,7 +33,11 @@ def module_recipe() -> GivenRecipe:
 
 def graph_recipe() -> GivenRecipe:
     module = module_recipe()
-    inputs = {name: one for name, one in module.inputs.items() if name in ("ids", "x")}
+    inputs = {
+        **{name: one for name, one in module.inputs.items() if name in ("ids", "x")},
+        "pixels": GivenInput(kind="page", dtype="float32", shape=("batch", 3, 20, 30), low=0, high=255),
+        "sound": GivenInput(kind="tones", dtype="float32", shape=("batch", 224)),
+    }
     return replace(
         module,
         kind="graph",
@@ -41,7 +45,6 @@ def graph_recipe() -> GivenRecipe:
         task="graph-forward",
         inputs=inputs,
         weights_hash="a" * 64,
-        reference="NumPy",
         paired=False,
         parameters=0,
         gradients=0,

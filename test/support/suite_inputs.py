@@ -15,6 +15,7 @@ from generators.models.recipe import Recipe
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.target import Target
+from hardware.testing import page, tones
 
 DRAWS = ((0, (16, 9)), (2, (5, 12, 7)))
 
@@ -31,7 +32,7 @@ def suite_of(recipe: Recipe) -> str:
 def make_inputs_of(text: str) -> Callable[..., dict[str, Any]]:
     """Return the function `make_inputs` of a suite, without importing what the suite imports."""
     function = next(n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef) and n.name == "make_inputs")
-    names: dict[str, Any] = {"np": np}
+    names: dict[str, Any] = {"np": np, "page": page, "tones": tones}
     exec(compile(ast.Module(body=[function], type_ignores=[]), "suite", "exec"), names)
     return names["make_inputs"]  # type: ignore[no-any-return]
 

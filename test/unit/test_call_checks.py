@@ -165,6 +165,16 @@ def never_computed_again(model: Any) -> None:
     model.gradient_checkpointing_enable = lambda: None
 
 
+def on_the_target(one: torch.Tensor) -> torch.Tensor:
+    return 1.1 * one if one.dtype == torch.float32 else one
+
+
+def other_tuple(model: Any) -> None:
+    model.register_forward_hook(
+        lambda _, __, output: with_state(output, 1.1 * output[0]) if type(output) is tuple else None
+    )
+
+
 BREAKS: list[tuple[str, str, Change]] = [
     ("batch_invariance", "gpt2", after("transformer.h.0", lambda state: state + 0.1 * state.mean(0, keepdim=True))),
     ("batch_invariance", "gpt2", after("transformer.h.0", mixing_rows_of_three)),
@@ -175,6 +185,10 @@ BREAKS: list[tuple[str, str, Change]] = [
     ("padding_side", "bert", unmasked_padding_tokens),
     ("given_defaults", "gpt2", given("transformer", position_ids=lambda one: one + 1)),
     ("given_defaults", "bart", given("", encoder_outputs=scaled)),
+    ("given_defaults", "mamba", other_tuple),
+    ("optional_arguments", "olmoe", returned("aux_loss", on_the_target)),
+    ("optional_arguments", "clip", returned("loss", on_the_target)),
+    ("optional_arguments", "gpt2", returned("hidden_states", lambda states: (on_the_target(states[0]), *states[1:]))),
     ("inputs_embeds", "gpt2", given("transformer", inputs_embeds=lambda one: 1.1 * one)),
     ("large_values", "gpt2", after("transformer.drop", saturating)),
     ("token_types", "gpt2", given("transformer", token_type_ids=lambda one: 0 * one)),

@@ -12,8 +12,8 @@ from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
 from front_doors import invoke
 
 from generators.models.recipe_store import Obstacle
+from hardware.values import data_file
 from reports.coverage.coverage_report import SCHEMA
-from reports.saved_reports import schema_of
 
 HOSTILE = "</script><script>alert(1)</script> | [x](javascript:1) \x1b[31m `a` \u202e"
 
@@ -83,7 +83,7 @@ def test_another_version_with_new_and_vanished_types_and_obstacles(evidence, ask
     changed = [refusal("electra", Obstacle.NOT_DERIVED), refusal("albert", Obstacle.NO_CLASS)]
     seven_types(monkeypatch, *changed, more=["xlnet"])
     now = json.loads(ask("--format", "json", "--previous", "before.json")[1])
-    jsonschema.validate(now, schema_of(SCHEMA))
+    jsonschema.validate(now, data_file(SCHEMA))
     changes = now["changes"]
     assert (changes["transformers"], changes["since"]) == ("5.0.0", before["timestamp"])
     assert changes["new"] == ["xlnet"]

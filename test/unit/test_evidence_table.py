@@ -7,16 +7,15 @@ from pathlib import Path
 from evidence_lines import check_line, planned_cell, run_line, write_lines
 
 from benchmarks.evidence_table import gathered, keep
-from benchmarks.openvino_table import page
+from benchmarks.target_table import page, wordings
 from hardware.evidence.record import CheckLine, Outcome, Stage
 from hardware.evidence.shipped_evidence import last_checks
 from hardware.target import Target
 
+OPENVINO = wordings()["openvino"]
 BERT, ON_CPU = "bert/fill-mask/openvino/float32", "bert/fill-mask/cpu/float32"
 CHECKS = ("builds", "matches_reference", "runs_natively")
 VERSIONS = {"openvino": "1", "optimum-intel": "1", "torch": "1", "transformers": "1", "hwcompat": "1"}
-CONDITION = "### Passed under condition (1)\n\n| types | reason |\n|---|---|\n| csm, flava | left out |\n\n"
-COVERAGE = f"# Coverage\n\n{CONDITION}### Passed\n\n- encoder-only (2): bert, albert\n\n## Excluded\n"
 RUN = run_line(*(planned_cell(one, CHECKS, verdict={"cell": one}) for one in (BERT, ON_CPU)), versions=VERSIONS)
 
 
@@ -48,16 +47,17 @@ def test_kept_evidence_gives_the_same_page_bytes_and_plan(tmp_path: Path) -> Non
     keep(again, Target(name="openvino"), files[2])
     assert files[0].read_bytes() == files[2].read_bytes()
     assert {line.traceback for line in again.checks} == {""}
-    assert page(found.runs, found.checks, COVERAGE) == page(again.runs, again.checks, COVERAGE)
+    assert page(OPENVINO, found.runs, found.checks) == page(OPENVINO, again.runs, again.checks)
     (run,) = again.runs
     assert sorted(map(repr, run.plan)) == sorted(map(repr, RUN.plan))
 
 
-def test_a_page_counts_of_all_types_that_pass_on_cpu() -> None:
-    text = page([RUN], [check(name) for name in CHECKS], COVERAGE)
-    assert "**1 of the 4 types that pass on cpu pass here (25 %)**" in text
-    assert "Without evidence: albert, csm, flava." in text
+def test_a_page_gives_the_way_of_export_and_the_reason_of_a_failure() -> None:
+    text = page(OPENVINO, [RUN], [check(name) for name in CHECKS])
+    assert "1 of 1 cells pass every check" in text
+    assert "| bert | fill-mask | 3 | 1.0e-06 | 1, optimum-intel |" in text
     message = "no; convert_model: no conversion rule for aten::diff"
     facts = {"error_type": "unknown", "error_message": message, "stage": Stage.EXPORT}
     failed = check("matches_reference", Outcome.FAILED, **facts)
-    assert "no conversion rule" in page([RUN], [failed, check("runs_natively")], COVERAGE)
+    text = page(OPENVINO, [RUN], [failed, check("runs_natively")])
+    assert "| bert | fill-mask | 1 of 2 | no conversion rule for aten::diff |" in text

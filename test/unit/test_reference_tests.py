@@ -25,11 +25,11 @@ from hardware.evidence.merge import merge_evidence
 from hardware.evidence.record import EndLine, Origin, Outcome, from_dict, to_dict
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import versions_of
+from hardware.values import data_file
 from reports.finding import SCHEMA
 from reports.formats import report_text
 from reports.reason_text import reason_text
 from reports.reporter import HardwareCompatibilityReporter
-from reports.saved_reports import schema_of
 
 THEIRS = "bert/upstream-tests/cpu/float32"
 RUN = "20261122T120000Z-00000{}"
@@ -187,7 +187,7 @@ def test_reports_show_them_and_do_not_count_them(tmp_path):
     report = reporter.report()
     assert report.outcomes == {"passed": len(required_checks(Cell.parse(BERT)))}
     data = json.loads(report_text(report, "json"))
-    jsonschema.validate(data, schema_of(SCHEMA))
+    jsonschema.validate(data, data_file(SCHEMA))
     (opinion,) = data["second_opinions"]
     assert opinion["outcomes"] == {"passed": 1, "failed": 2, "skipped": 1, "not_run": 1}
     assert {one["test"] for one in opinion["failed"]} == {"A::<b>", "A::two"}

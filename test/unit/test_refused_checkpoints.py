@@ -158,6 +158,32 @@ def test_a_configuration_that_makes_no_model_is_named_by_its_field(folder, setti
     assert field in error.fix
 
 
+def test_a_token_cannot_choose_more_experts_than_there_are(folder):
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 4}
+    edit(folder, **experts)
+    error = refusal(folder)
+    assert error.error_type == "config_invalid"
+    assert "num_experts_per_tok 4 is more than num_local_experts 2" in error.why
+    edit(folder, num_local_experts=None, num_experts_per_tok=2, ffn_config={"n_routed_experts": 2, "moe_topk": 2})
+    assert open_checkpoint(folder, empty=True).remarks == ()
+
+
+def test_code_of_the_folder_is_not_run_and_said(folder):
+    edit(folder, auto_map={"AutoModelForCausalLM": "modeling_mine.Mine"})
+    (remark,) = open_checkpoint(folder, empty=True).remarks
+    assert "the folder's own code, which isn't run" in remark
+
+
+def test_weights_that_are_no_numbers_are_named(folder):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    weights["model.embed_tokens.weight"][95, 3] = float("nan")  # of a token that may not be drawn
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelRefused, match=r"embed_tokens\.weight has 1 NaN among 3072 values"):
+        open_checkpoint(folder)
+
+
 def test_a_pointer_of_git_lfs_is_no_file_of_weights(folder):
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 1\n")
     assert "git lfs pull" in refusal(folder).fix

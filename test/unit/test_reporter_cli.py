@@ -20,9 +20,9 @@ from hardware.checkpoint_config import hash_of_config
 from hardware.command_names import command_of
 from hardware.evidence.record import EDITED, Outcome
 from hardware.testing.checkpoints import weights_hash
+from hardware.values import data_file
 from reports import reporter as reporter_module
 from reports.finding import SCHEMA
-from reports.saved_reports import schema_of
 from reports.stack import StackResult
 
 WRONG = {"error_type": "numerical_mismatch", "max_rel_error": 0.5, "tolerance": 1e-5}
@@ -63,7 +63,7 @@ def record(folder: str, *broken: str, cell: str = BERT, **changes: object) -> No
 
 def as_report(text: str) -> dict:
     data = json.loads(text)
-    jsonschema.validate(data, schema_of(SCHEMA))
+    jsonschema.validate(data, data_file(SCHEMA))
     return data
 
 

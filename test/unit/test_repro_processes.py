@@ -86,7 +86,10 @@ def test_only_a_failed_check_is_run_again_and_it_is_said_before(tmp_path, monkey
     with pytest.raises(NothingMatched, match="no check"):
         make_repro(CELL, evidence("builds", Outcome.PASSED), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(repro_command, "_planned", lambda *_: SimpleNamespace(text="def test_builds(case): ..."))
+    suite = SimpleNamespace(
+        text="def test_builds(case): ...", device=CELL.target, profile=SimpleNamespace(folders=())
+    )
+    monkeypatch.setattr(repro_command, "planned_again", lambda *_: suite)
     monkeypatch.setattr(repro_command, "model_source", lambda text: SimpleNamespace(checkpoint=False))
     monkeypatch.setattr(repro_command, "capture", stop)
     for given, what in ((evidence("backward", Outcome.FAILED), "backward"), (None, "the suite")):

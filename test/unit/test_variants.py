@@ -11,16 +11,19 @@ from typing import Any
 
 import pytest
 from transformers import modeling_rope_utils
+from transformers.models.bert.modeling_bert import BertCrossAttention
 
 from generators import model_profile
+from generators.branches import FEW, reasons_for_few
 from generators.branches.choose_variants import with_variants
-from generators.branches.code_branches import names_in, way_of
+from generators.branches.code_branches import names_in, reason_to_leave_out, way_of
 from generators.models.inputs import make_inputs
-from generators.models.recipe import Recipe
-from generators.models.recipe_store import load_recipe
+from generators.models.recipe import SHIPPED, Recipe, read_recipe
+from generators.models.recipe_store import folders, load_recipe
 from generators.recipes.build_model import filled_model
 from generators.recipes.probe_calls import case_of
 from generators.recipes.real_dims import derive_settings
+from generators.recipes.settings_apart import settings_apart
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.testing import measurement
@@ -89,11 +92,13 @@ def test_a_suite_shows_its_settings_and_how_much_of_the_code_it_enters(llama: Re
 
 
 def test_what_is_not_exercised_is_listed(llama: Recipe) -> None:
-    some = replace(llama, branches={"entered": 3, "of": 4, "missing": {"modeling_llama.f": ["use_cache: true"]}})
+    missing = {"modeling_llama.f": ["use_cache: true"]}
+    some = replace(llama, branches={"entered": 3, "of": 4, "missing": missing, "left_out": {"other devices": 2}})
     found = Exercised.by(CELL, some)
     lines = dict(found.lines())
     assert lines["Exercises"] == "3 of 4 branches of the modeling code (75 %)"
     assert lines["Not entered"] == "modeling_llama.f: use_cache: true"
+    assert lines["Not counted"] == "2 branches: other devices"
     assert "image_size" in lines["Not asked"]
     assert lines[""] == "Only a tiny model is tested, no larger size."
     assert "matches_reference" not in found.not_asked
@@ -125,6 +130,59 @@ def test_settings_are_chosen_that_enter_branches_and_give_right_numbers() -> Non
     assert "scale_attn_by_inverse_layer_idx: true" not in missing
     assert all(error <= 2e-5 for error in errors_of(found))
     assert found.digest == recipe.digest, "evidence from before stays valid"
+
+
+def test_a_model_that_reads_an_encoder_gets_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe("bert")
+    assert recipe is not None
+    reading = ["encoder_hidden_states" in entry.get("shapes", ()) for entry in recipe.calls["variants"]["configs"]]
+    assert any(reading)
+    monkeypatch.setattr(BertCrossAttention, "forward", lambda self, states, *_, **__: (states, None))
+    assert [error > 2e-5 for error in errors_of(recipe)] == reading, "recorded numbers tell"
+
+
+TEXT = """
+def attend(x, scaling=None, mask=None, bias=None):
+    if scaling is None:
+        scaling = 1
+    if mask is not None:
+        x = x + mask
+    if bias is not None:
+        x = x + bias
+
+class Model:
+    def __init__(self):
+        self.layer = Layer()
+
+    def forward(self, x, mask=None):
+        return self.layer(x, self.scale, mask, x.mean())
+
+class Layer:
+    def forward(self, x, scaling, mask=None, bias=None):
+        return attend(x, scaling=self.scale, mask=mask, bias=bias)
+"""
+
+
+def test_a_way_that_needs_an_argument_that_a_model_does_not_name_is_left_out_with_its_reason() -> None:
+    tree = ast.parse(TEXT)
+    needs = "needs an argument that the model's forward pass doesn't name"
+    assert reason_to_leave_out(tree, "attend", (5, 6), {"x"}, set()) == needs
+    assert reason_to_leave_out(tree, "attend", (5, 6), {"x", "mask"}, set()) == ""
+    assert reason_to_leave_out(tree, "attend", (5, 7), {"x"}, set()) == "", "this way needs no argument"
+    assert reason_to_leave_out(tree, "attend", (3, 4), {"x"}, set()) == "", "a call computes it"
+    assert reason_to_leave_out(tree, "attend", (7, 8), {"x"}, set()) == "", "a call computes it, by its place"
+    given = reason_to_leave_out(tree, "eager_attention_forward", (3, 4), {"x"}, set())
+    assert given == "each attention of the library gives its scale"
+    causal = reason_to_leave_out(tree, "repeat", (5, 6), {"mask"}, {"decodes"})
+    assert causal == ""
+
+
+def test_settings_that_no_suite_of_a_type_has_are_named(tmp_path: Path) -> None:
+    config = {"model_type": "gpt2", "vocab_size": 50257, "activation_function": "relu", "n_layer": 12}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert settings_apart(str(tmp_path)) == ["activation_function=relu"]
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["llama"][0]), encoding="utf-8")
+    assert settings_apart(str(tmp_path)) == []
 
 
 PUBLISHED = {
@@ -199,3 +257,12 @@ def test_weights_that_are_missing_are_replaced_by_those_settings_only_if_that_is
     assert (profile.missing, profile.stands_in_for, profile.recipe) == ("", str(folder), made)
     assert profile.cell_model == f"my-llama@{made.config_hash[:8]}"
     assert profile.note.startswith("--allow-tiny: a tiny model with the settings of a config.json runs instead")
+
+
+def test_each_type_with_few_branches_has_a_reason() -> None:
+    named = {name for types in reasons_for_few().values() for name in types}
+    found = [(path.stem, read_recipe(path).branches) for path in (SHIPPED / folders()[0]).glob("*.json")]
+    counted = {name: one for name, one in found if one and "@" not in name}
+    assert len(counted) > 400
+    few = {name for name, one in counted.items() if one["entered"] < FEW * one["of"]}
+    assert few <= named

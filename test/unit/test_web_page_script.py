@@ -11,6 +11,7 @@ from in_node import asked, needs_node
 
 from hardware.compare import ReferenceNotFinite, compare
 from hardware.software import SOFTWARE_ADAPTERS, TOLD, adapter_conditions, adapter_name, is_software
+from hardware.testing.graph_outputs import with_parts
 
 pytestmark = needs_node
 
@@ -75,6 +76,23 @@ def test_the_page_measures_the_error_that_python_measures() -> None:
         found = page.get("error") or numbers
         assert found == (expected if isinstance(expected, str) else pytest.approx(expected, rel=1e-9)), name
     assert own["missing"] == (math.inf, math.inf)
+
+
+def test_parts_of_outputs_are_compared_by_their_own_scales() -> None:
+    off = WANT.copy()
+    off[1, 3, 2] += 0.5
+    parts = {"logits[3]": ("logits", 1, 3, 4)}
+    want = with_parts({"logits": WANT}, parts)
+    own = compare(with_parts({"logits": off}, parts), want, scales={"logits": 100.0, "logits[3]": 2.0})
+    wanted = {"outputs": {name: flat(one) for name, one in want.items()}, "masks": {}, "required": []}
+    wanted |= {
+        "scales": {"logits": 100.0, "logits[3]": 2.0},
+        "parts": {name: list(one) for name, one in parts.items()},
+    }
+    given = {"got": {"logits": flat(off)}, "want": wanted}
+    found = asked("compare.js", "({ got, want }) => compare(got, want)", given)
+    assert (found["worst"], own.worst) == ("logits[3]", "logits[3]")
+    assert found["rel"] == pytest.approx(own.max_rel_error) == pytest.approx(0.25)
 
 
 def test_recorded_numbers_are_read_at_their_places() -> None:

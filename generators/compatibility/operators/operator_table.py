@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from hwcompat.hardware.errors import BrokenInput, echo
 from hwcompat.hardware.target import Target
+from hwcompat.hardware.values import data_file
 
 SCHEMA_VERSION = 1
 FOLDER = Path(__file__).with_name("tables")
@@ -159,7 +159,7 @@ def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
 
 def _replacements(target: str, operators: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Return what graphs have in place of these operators, if the target gets models as graphs."""
-    listed = _replaced()
+    listed = data_file(REPLACED)
     if target not in listed["targets"]:
         return {}
     return {
@@ -167,11 +167,6 @@ def _replacements(target: str, operators: Sequence[str]) -> Mapping[str, tuple[s
         for name, one in listed["operator"].items()
         if name in operators and one.get("only_with", name) in operators
     }
-
-
-@functools.cache
-def _replaced() -> Mapping[str, Any]:
-    return tomllib.loads(REPLACED.read_text(encoding="utf-8"))
 
 
 def _replacement_answer(

@@ -293,7 +293,9 @@ class Stack:
         found = [vars(one.anatomy()) for one in self._shallow]
         if not on_a_line([one["parameters"] for one in found]):
             return self.whole.anatomy()
-        return MemoryAnatomy(**{name: self._at_depth([one[name] for one in found]) for name in found[0]})
+        counts = [name for name in found[0] if name != "is_file"]
+        values: dict[str, Any] = {name: self._at_depth([one[name] for one in found]) for name in counts}
+        return MemoryAnatomy(**values)
 
     def _at_depth(self, values: Sequence[int]) -> int:
         first, last = self._depths[0], self._depths[-1]

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hwcompat.hardware.errors import BrokenInput, OutputError
+from hwcompat.hardware.errors import BrokenInput
 from hwcompat.hardware.evidence.merge import LARGEST_MERGE, merge_evidence
 from hwcompat.hardware.evidence.record import CheckLine, RunLine
 from hwcompat.hardware.evidence.store import read_folder
-from hwcompat.hardware.files import work_folder
+from hwcompat.hardware.files import work_folder, writing
 from hwcompat.hardware.plain_text import size_text
 from hwcompat.hardware.testing.progress import Progress
 from hwcompat.hardware.testing.suite_file import SuiteFile
@@ -116,9 +116,7 @@ def opened_evidence(
     host: str, folder: Path, suites: Sequence[SuiteFile], progress: Progress
 ) -> Iterator[LabEvidence]:
     """Prepare `folder` for evidence. Raises `OutputError` if it can't be written."""
-    try:
+    with writing(f"evidence cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         with work_folder(folder, ".lab-") as spool:
             yield LabEvidence(host, folder, spool, suites, progress)
-    except OSError as error:
-        raise OutputError(f"evidence cannot be written to {folder}", why=error.strerror or str(error)) from error

@@ -139,7 +139,7 @@ class _RayRun:
         settings = {
             "do": "run",
             "command": self._command,
-            "checkpoints": suite_environment(self._written)[CHECKPOINTS_VARIABLE],
+            "checkpoints": suite_environment([one.planned for one in self._written])[CHECKPOINTS_VARIABLE],
             "timeout_s": self._limits.timeout_s,
             "timeouts_s": dict(self._limits.by_cell),
             "pytest_arguments": list(self._options.pytest_arguments),

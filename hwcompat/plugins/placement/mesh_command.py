@@ -12,10 +12,10 @@ from hwcompat.generators.options import Options
 from hwcompat.hardware.backends.factory import declarations_of
 from hwcompat.hardware.basic_detection import inventory_here
 from hwcompat.hardware.command_line import note
-from hwcompat.hardware.errors import BackendUnavailable, NothingMatched, OutputError, UsageError, echo
+from hwcompat.hardware.errors import BackendUnavailable, NothingMatched, UsageError, echo
 from hwcompat.hardware.evidence.writer import now
-from hwcompat.hardware.files import write_whole
 from hwcompat.hardware.plain_text import columns, folded, json_text, printable, size_text
+from hwcompat.reports.saved_reports import keep
 
 from .mesh.axes import COLLECTIVES, STAGES_ONLY, Split, why_not
 from .mesh.mesh_case import CHECKS, EFFECT, MeshCase, MeshResult
@@ -54,14 +54,8 @@ def report_mesh(options: Options, text: str) -> int:
         note(f"checking {split} with {split.size} processes: about ten seconds")
         result = run_check(model, tiny, options.timeout or DEADLINE_S)
     report = report_of(options.models[0], model, plan, refused, tiny, result)
-    path = (
-        options.report_dir / FILE
-    )  # a split model isn't a cell, so the result isn't evidence and is stored with reports
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json_text(report) + "\n")
-    except OSError as error:
-        raise OutputError(f"can't write {echo(str(path))}", why=error.strerror or str(error)) from error
+    # A split model isn't a cell, so the result isn't evidence and is stored with reports.
+    path = keep(f"{json_text(report)}\n", options.report_dir, FILE, "--report-dir")
     note(f"written: {path}")
     click.echo(json_text(report) if options.format_ == "json" else mesh_text(report), nl=options.format_ == "json")
     return 0 if split is not None and (result is None or result.passed) else 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from hwcompat.hardware.values import data_file
 
 from .stress_result import Figure
 
@@ -15,14 +15,8 @@ if TYPE_CHECKING:
     from hwcompat.hardware.inventory.system.processor import CPUInfo
     from hwcompat.hardware.inventory.vendors.vendor import AcceleratorInfo
 
-_FILE = Path(__file__).with_name("limits.toml")
+FILE = Path(__file__).with_name("limits.toml")
 _BYTES_OF_CHANNEL = 8  # a channel of DDR memory is 64 bits wide (JEDEC JESD79)
-
-
-@functools.cache
-def tables() -> Mapping[str, list[dict[str, Any]]]:
-    """Return the file's tables `accelerator` and `processor`."""
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
 def accelerator_limit(name: str, precision: str) -> Figure:
@@ -46,14 +40,14 @@ def accelerator_bandwidth(name: str, device: AcceleratorInfo | None) -> Figure:
 
 
 def _entry(name: str) -> dict[str, Any] | None:
-    return next((entry for entry in tables()["accelerator"] if name in entry["names"]), None)
+    return next((entry for entry in data_file(FILE)["accelerator"] if name in entry["names"]), None)
 
 
 def processor_limit(cpu: CPUInfo, precision: str) -> Figure:
     """Return the TFLOPS of the processor: operations of a core in a cycle x cores x frequency."""
     if precision != "float32":
         return Figure(reason=f"the table of limits has no {precision} operations per cycle of a core")
-    entry = next((one for one in tables()["processor"] if _suits(one, cpu)), None)
+    entry = next((one for one in data_file(FILE)["processor"] if _suits(one, cpu)), None)
     if entry is None:
         return Figure(reason="the table of limits has no entry for these instruction sets")
     cores = min(one for one in (cpu.cores, cpu.usable_threads) if one) if cpu.cores else None

@@ -7,14 +7,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from hwcompat.hardware.command_names import as_runnable
-from hwcompat.hardware.errors import UsageError
 from hwcompat.hardware.inventory.telemetry import DeviceSample, HostSample, Sample, Sampler
 from hwcompat.hardware.inventory.vendors.vendor import says_simulated
 from hwcompat.hardware.plain_text import json_text, printable
-from hwcompat.hardware.software import is_installed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,20 +44,11 @@ def samples(sampler: Sampler, *, interval_s: float, duration_s: float | None, co
         time.sleep(max(due - time.monotonic(), 0.0))
 
 
-def chosen_format(format: str, stream: IO[str]) -> str:
-    """Return `live` or `json`: the requested format, or the default for the stream. Raises `UsageError` without
-    rich."""
-    if format == "json" or (format == "auto" and not stream.isatty()):
-        return "json"
-    if not is_installed("rich"):
-        raise UsageError("the live view needs rich", fix="pip install rich, or use --format json.")
-    return "live"
-
-
 def monitor(sampler: Sampler, taken: Iterator[Sample], format: str) -> None:
-    """Show samples on standard output as they arrive; Ctrl-C ends it without an error."""
+    """Show samples on standard output as they arrive; Ctrl-C ends it without an error. `auto` is `live` on a
+    terminal, else `json`."""
     try:
-        if format == "json":
+        if format == "json" or (format == "auto" and not sys.stdout.isatty()):
             for sample in taken:
                 print(json_text(sample.to_dict(), indent=None), flush=True)
         else:

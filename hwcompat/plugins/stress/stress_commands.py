@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import rich_click as click
@@ -26,11 +25,10 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
       hwcompat devices monitor --format json --count 10 --interval 0.5
     """
     from hwcompat.hardware.inventory.telemetry import Sampler
-    from hwcompat.plugins.stress.monitor import chosen_format, monitor, samples
+    from hwcompat.plugins.stress.monitor import monitor, samples
 
-    shown = chosen_format(format_, sys.stdout)
     sampler = Sampler()
-    monitor(sampler, samples(sampler, interval_s=interval, duration_s=duration, count=count), shown)
+    monitor(sampler, samples(sampler, interval_s=interval, duration_s=duration, count=count), format_)
     return 0
 
 

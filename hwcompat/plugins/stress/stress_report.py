@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hwcompat.hardware.command_names import as_runnable
-from hwcompat.hardware.errors import BrokenInput, echo
 from hwcompat.hardware.files import PRODUCT
-from hwcompat.hardware.plain_text import columns, folded, one_line, size_text
-from hwcompat.hardware.safe_read import read_json, reason_of
+from hwcompat.hardware.plain_text import columns, folded, size_text
+from hwcompat.reports.saved_reports import read_kept
 from hwcompat.reports.text import markdown, markdown_table
 
 SCHEMA = PRODUCT / "hardware" / "schemas" / "stress.json"
 
 NOTHING = "–"
-_LARGEST = 64 * 1024 * 1024
 _OWN_SHARE = 0.9
 _HEADINGS = (
     *("target", "device", "sustained", "of limit", "stability", "temperature", "power", "throttled", "remark"),
@@ -29,19 +26,8 @@ Device = Mapping[str, Any]
 
 def load_stress(path: Path) -> Run:
     """Read the run from a file of `hwcompat devices stress --format json`. Raises `BrokenInput`."""
-    import jsonschema
-
     fix = as_runnable("Write one: hwcompat devices stress cpu ram --format json --output FILE")
-    try:
-        data: Run = read_json(path, longest=_LARGEST)
-    except OSError as error:
-        raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=fix) from error
-    except ValueError as error:
-        raise BrokenInput(f"{echo(str(path))} isn't JSON", why=reason_of(error), fix=fix) from error
-    schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
-    for wrong in schema.iter_errors(data):
-        raise BrokenInput(f"{echo(str(path))} isn't a stress run", why=one_line(wrong.message[:200]), fix=fix)
-    return data
+    return read_kept(path, SCHEMA, "stress run", fix)
 
 
 def stress_markdown(run: Run) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hwcompat.hardware.cell import GRAPH_TASK
 from hwcompat.hardware.command_line import note
 from hwcompat.hardware.evidence.writer import now
 from hwcompat.hardware.plain_text import json_text
+from hwcompat.plugins.study.refresh.expired_cells import as_run_before
 from hwcompat.reports.delivery import SUFFIXES, print_or_write
 from hwcompat.reports.document import Answer, document
 from hwcompat.reports.progress_bar import working_on
@@ -13,6 +15,7 @@ from hwcompat.reports.text import listed
 
 from .localization.localization_result import ErrorPlace, Localization, LocalizationOutcome
 from .localization.localize_cell import checked_cell, localize_cell
+from .repro_command import evidence_of, planned_again
 
 SCHEMA_VERSION = 1
 _SHOWN = 5
@@ -31,9 +34,10 @@ def report_localization(request: Request, text: str) -> int:
     off by rounding alone with its outputs within tolerance; else 1. Raises what `checked_cell` and `localize_cell`
     raise."""
     cell = checked_cell(text)
+    planned = planned_again(as_run_before(cell, evidence_of(request))) if cell.task == GRAPH_TASK else None
     note(f"localizing {cell.id}: a few seconds to a minute")
     with working_on("running the cell and its reference"):
-        found = localize_cell(cell)
+        found = localize_cell(cell, planned)
     form = request.file_format
     text = f"{localization_json(found, now())}\n" if form == "json" else document([answer_of(found)], form)
     print_or_write(text, request.output_dir, f"localization.{SUFFIXES[form]}")
@@ -75,8 +79,9 @@ def _name(place: ErrorPlace) -> str:
 def _facts(found: Localization) -> list[tuple[str, str]]:
     """Return what was found as labels and texts."""
     facts = _facts_of(found.place) if found.place and found.finding is not LocalizationOutcome.BROKE else []
-    error = "not computed" if found.outputs_error is None else f"{found.outputs_error:.2e}"
-    facts.append(("Outputs", f"error {error} of their scale, tolerance {found.tolerance:g}"))
+    error = "error {:.2e} of their scale, tolerance {:g}"
+    known = found.outputs_error is not None
+    facts.append(("Outputs", error.format(found.outputs_error, found.tolerance) if known else "not computed"))
     if found.compared:
         left = f", {found.left_out} left out" if found.left_out else ""
         facts.append(("Compared", f"{found.compared} {found.granularity}s{left}; reference: {found.reference}"))

@@ -21,6 +21,7 @@ from hwcompat.hardware.evidence.store import read_folder
 from hwcompat.hardware.evidence.writer import new_run_id, now
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT
 from hwcompat.hardware.plain_text import json_text
+from hwcompat.hardware.plain_values import json_values
 from hwcompat.plugins.triage.remedies.try_remedies import (
     STATE_TEXT,
     CellTried,
@@ -34,7 +35,6 @@ from hwcompat.reports.document import COMMAND, Answer, Block, document
 from hwcompat.reports.finding import COSTS
 from hwcompat.reports.progress_bar import working_on
 from hwcompat.reports.report_request import Request
-from hwcompat.reports.text import json_values
 
 FOLDER = OUTPUT / "remedies"
 """The folder of the evidence of tries: one folder for each run, apart from the user's evidence."""

@@ -6,9 +6,10 @@ script can show the failure, 5 if no failure of the cell is known.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,16 +18,21 @@ import click
 from hwcompat.generators.compatibility.rules import load_rules
 from hwcompat.generators.models.classifier import classify_type
 from hwcompat.generators.models.model_libraries import is_known, known_types
-from hwcompat.hardware.backends.factory import backend_class, built_in_targets, resolve_target
+from hwcompat.generators.suites.suite_files import suite_environment
+from hwcompat.hardware.backends._web import WebBackend
+from hwcompat.hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
+from hwcompat.hardware.backends.webgpu import NATIVE
 from hwcompat.hardware.basic_detection import inventory_here
-from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK, Cell
+from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK, Cell, label_of
 from hwcompat.hardware.command_line import note
+from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.errors import ModelError, NothingMatched, OutputError, UsageError, did_you_mean, echo
 from hwcompat.hardware.evidence.record import CheckLine
 from hwcompat.hardware.evidence.store import Evidence, read_folder
 from hwcompat.hardware.expected_targets import why_absent
-from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT, write_whole
+from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT, write_whole, writing
 from hwcompat.hardware.testing.checkpoints import named_folders, weights_hash
+from hwcompat.hardware.testing.graph_weights import weight_files
 from hwcompat.hardware.testing.runner import default_memory_limit
 from hwcompat.hardware.workers import environment_of
 from hwcompat.plugins.study.refresh.expired_cells import ExpiredCell, as_run_before
@@ -67,7 +73,7 @@ def report_repro(request: Request, text: str) -> int:
     cell = Cell.parse(text)
     folder = (request.output_dir or DEFAULT_FOLDER) / cell.slug
     with working_on("running the cell"):
-        captured, judgement = make_repro(cell, _evidence(request), folder)
+        captured, judgement = make_repro(cell, evidence_of(request), folder)
     if request.format == "markdown":
         click.echo((folder / README).read_text(encoding="utf-8"), nl=False)
         return int(not judgement.same)
@@ -91,8 +97,9 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[Cap
     checks = failing_checks(known.lines)
     if known.lines and not checks:
         raise NothingMatched(f"no check of {cell} failed in its latest run", fix="Name a cell that fails.")
-    planned = _planned(known)
-    source = model_source(planned.text)
+    planned = planned_again(known)
+    is_file = cell.task == GRAPH_TASK
+    source = ModelSource(imports=(), code="") if is_file else model_source(planned.text)
     _empty(folder)
     note(f"running {', '.join(checks) or 'the suite'} of {cell} again and recording it …")
     limit = backend_class(cell.target.name).DEADLINE_S
@@ -103,6 +110,7 @@ def make_repro(cell: Cell, evidence: Evidence | None, folder: Path) -> tuple[Cap
         seconds=limit * max(1, len(checks)),
         memory_bytes=default_memory_limit(),
         weights=not source.checkpoint,
+        variables=suite_environment([planned]),
     )
     if captured.refused or captured.step is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -117,16 +125,17 @@ def refuse(cell: Cell) -> None:
         raise UsageError(
             f"{cell} cannot be shown without hwcompat", why=f"{name} is part of hwcompat, so it has no upstream"
         )
-    if name not in TARGETS:
+    is_page = cell.task == GRAPH_TASK and backend_class(name).IN_BROWSER and cell.target.variant != NATIVE
+    if name not in TARGETS and not is_page:
         raise UsageError(
             f"{cell} cannot be shown by a script yet",
             why=f"scripts for {name} aren't supported",
             fix=f"Supported: {', '.join(TARGETS)}.",
         )
-    if cell.task in (GRAPH_TASK, MODULE_TASK):
+    if cell.task == MODULE_TASK:
         raise UsageError(
             f"{cell} cannot be shown by a script yet",
-            why="the model is your own code or graph file, which isn't copied into an issue",
+            why="the model is your own code, which isn't copied into an issue",
         )
 
 
@@ -139,15 +148,22 @@ def failing_checks(lines: Sequence[CheckLine]) -> tuple[str, ...]:
     return tuple(name for name in ORDER if name in failed)
 
 
-def _evidence(request: Request) -> Evidence | None:
+def evidence_of(request: Request) -> Evidence | None:
+    """Return the evidence of a request, by default that of this folder; None if there is none."""
     if request.evidence is not None:
         return read_folder(request.evidence)
     return read_folder(DEFAULT_EVIDENCE) if DEFAULT_EVIDENCE.is_dir() else None
 
 
-def _planned(known: ExpiredCell) -> PlannedSuite:
+def planned_again(known: ExpiredCell) -> PlannedSuite:
     """Return the suite of the cell as it is rendered now."""
     cell = known.cell
+    if not known.lines and cell.task == GRAPH_TASK:
+        raise ModelError(
+            f"no run of {cell} is known",
+            why="a cell doesn't say where its file is",
+            fix=as_runnable(f"Run it first: hwcompat run --model {label_of(cell.model)} --device {cell.target}"),
+        )
     if not known.lines and not is_known(cell.model):
         raise ModelError(f"{echo(cell.model)} isn't a model type", fix=did_you_mean(cell.model, known_types()))
     try:
@@ -162,13 +178,20 @@ def _planned(known: ExpiredCell) -> PlannedSuite:
 def _empty(folder: Path) -> None:
     """Empty a folder of an earlier or interrupted repro. Raises `OutputError` if it contains other files."""
     there = list(folder.iterdir()) if folder.is_dir() else []
-    if not all(path.name in _OWN_FILES or path.suffix in _OWN_KINDS for path in there):
+    own = {*_OWN_FILES, *_weights_of(there)}
+    if not all(path.name in own or path.suffix in _OWN_KINDS for path in there):
         raise OutputError(f"{folder} exists", why="it contains files that aren't of a repro")
-    try:
+    with writing(f"{folder} cannot be written"):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be written", why=error.strerror or str(error)) from error
+
+
+def _weights_of(files: Sequence[Path]) -> Iterator[str]:
+    """Yield the names, or the folders, of the weights beside the copies of graph files."""
+    for file in files:
+        if file.suffix.lower() == ".onnx":
+            with contextlib.suppress(Exception):  # a copy that was interrupted
+                yield from (one.relative_to(file.parent).parts[0] for one in weight_files(file))
 
 
 def _write_folder(
@@ -184,7 +207,8 @@ def _write_folder(
     title = title_of(cell, captured, getattr(planned.profile.recipe, "model_class", ""))
     story, arrays = story_of(cell, captured), arrays_in(folder)
     way = captured.step.way if captured.step else None
-    python, arguments = _python_of(way), _checkpoint(source, planned)
+    python = _python_of(way, cell)
+    arguments = _runtime_of(cell) if way is Way.WEB_FILE else _checkpoint(source, planned)
     tried: list[tuple[str, Shown, ReproMatch]] = []
     for masks in (False, True) if way is Way.OPENVINO_CONVERT else (False,):
         text = script_text(captured, source, arrays, title=title, story=story, masks=masks)
@@ -208,14 +232,22 @@ def _write_folder(
     return captured, judgement
 
 
-def _python_of(way: Way | None) -> str:
+def _python_of(way: Way | None, cell: Cell) -> str:
     """Return the Python that has the runtime of a script."""
-    if way is not Way.QNN_GRAPH:
+    if way not in (Way.QNN_GRAPH, Way.WEB_FILE):
         return sys.executable
-    found = environment_of("qnn")
+    found = environment_of(cell.target.name)
     if found.python is None:
         raise UsageError("the script cannot be run here", why=found.reason)
     return str(found.python)
+
+
+def _runtime_of(cell: Cell) -> tuple[str, ...]:
+    """Return the folder of ONNX Runtime Web and the browser, as the arguments of a script."""
+    backend = get_backend(cell.target)
+    assert isinstance(backend, WebBackend)
+    places = backend.places()
+    return str(Path(places["runtime"]) / "node_modules/onnxruntime-web/dist"), places["browser"]
 
 
 def _remove_unused(captured: CapturedFailure, folder: Path) -> None:
@@ -223,7 +255,7 @@ def _remove_unused(captured: CapturedFailure, folder: Path) -> None:
     kept = {SCRIPT, INPUTS, EXPECTED}
     if captured.step and captured.step.way.has_graph:
         graph = captured.step.graph
-        kept |= {graph, str(Path(graph).with_suffix(".bin")), f"{graph}.data"}
+        kept |= {graph, *(Path(part).parts[0] for part in captured.step.weights)}
     elif captured.step and captured.step.does is not Does.BUILD:
         kept.add(WEIGHTS)
     for path in folder.iterdir():

@@ -72,7 +72,9 @@ def _judge_exceptions(captured: CapturedFailure, shown: Shown) -> ReproMatch:
     if shown.error is not None:
         return _no(f"the check raised {captured.exception}, and the script computes numbers off by {shown.error:.2g}")
     first, second = _core(captured.message), _core(shown.message)
-    # An exception of a worker arrives as text: without the class, with the runtime's own status in the message.
+    # An exception of a worker arrives as text: its class and the runtime's own status are in the message.
+    if captured.exception == "WorkerError":
+        first = first.removeprefix(f"{shown.exception}: ")
     if captured.exception in (shown.exception, "WorkerError") and _similar(first, second):
         return _yes(f"{shown.exception} in both, with the same message")
     named, said = set(_OPERATOR.findall(first)), set(_OPERATOR.findall(second))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hwcompat.hardware.cell import GRAPH_TASK, label_of
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.redaction import redact
 from hwcompat.plugins.triage.repro.captured_failure import CapturedFailure, Does, Shape, Way
@@ -24,6 +25,8 @@ _NAMES = {
     Way.OPENVINO_GRAPH: "OpenVINO",
     Way.ONNX_EXPORT: "torch.onnx.export",
     Way.QNN_GRAPH: "ONNX Runtime's QNN provider",
+    Way.ONNX_FILE: "ONNX Runtime",
+    Way.WEB_FILE: "ONNX Runtime Web",
 }
 _CHECKS = {
     "matches_reference": "Expected are the outputs for the same weights and inputs in float64 on the CPU.",
@@ -52,7 +55,7 @@ def plain(text: str) -> str:
 def title_of(cell: Cell, captured: CapturedFailure, model_class: str) -> str:
     """Return one line: the runtime, the model's class, what happens."""
     name = _NAMES[captured.step.way] if captured.step else str(cell.target)
-    return one_line(f"{name}: {model_class or cell.model}: {what_failed(captured)}", longest=160)
+    return one_line(f"{name}: {model_class or label_of(cell.model)}: {what_failed(captured)}", longest=160)
 
 
 def what_failed(captured: CapturedFailure) -> str:
@@ -81,8 +84,14 @@ def story_of(cell: Cell, captured: CapturedFailure) -> tuple[str, ...]:
     said = [f"What fails: {_DOES[step.does]} with {_NAMES[step.way]}{where}, in {cell.precision}."]
     if made_by := step.facts.get("made_by"):
         said.append(f"The graph was made by {one_line(made_by)}.")
+    if version := step.facts.get("version"):
+        said.append(f"It ran in onnxruntime-web {one_line(version)}, which the script gets as its first argument.")
     if step.facts.get("emulated"):
         said.append("It ran on Qualcomm's HTP emulator from the wheel for this machine, not on an NPU.")
+    if cell.task == GRAPH_TASK:
+        said.append(
+            f"The model is the file {one_line(step.graph)}: check that you may share it before you attach it."
+        )
     if captured.left:
         said.append(f"With fallback enabled, these operators run on the host: {one_line(captured.left)}.")
     if captured.computed_in and captured.computed_in != cell.precision:
@@ -91,7 +100,8 @@ def story_of(cell: Cell, captured: CapturedFailure) -> tuple[str, ...]:
         )
     if captured.shape is Shape.NUMBERS:
         said.append(_CHECKS.get(captured.check, ""))
-        said.append("Errors are the largest difference over the standard deviation of the expected output.")
+        over = "how far an output moves over several inputs" if captured.scales else "its standard deviation"
+        said.append(f"Errors are the largest difference from the expected output over {over}.")
     return tuple(filter(None, said))
 
 

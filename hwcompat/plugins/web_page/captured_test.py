@@ -5,21 +5,27 @@ The suite alone defines the assertions of a check: passes, references and limits
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from hwcompat.hardware.backends._exported_runnable import of_sizes
 from hwcompat.hardware.backends._web import WebBackend
 from hwcompat.hardware.backends.base import Execution, ModelInput
 from hwcompat.hardware.backends.factory import get_backend
 from hwcompat.hardware.compare import is_meant
 from hwcompat.hardware.export.exported import ONNX
+from hwcompat.hardware.export.onnx_decoding_graphs import is_dynamic
 from hwcompat.hardware.export.onnx_export import export_onnx, with_positions
 from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.testing.graph_files import GraphTest
+from hwcompat.hardware.testing.graph_outputs import NO_PARTS, Parts, border_of, with_parts
+from hwcompat.hardware.testing.graph_weights import weight_files
 from hwcompat.hardware.testing.measurement import Outputs
 from hwcompat.hardware.testing.model_test import ModelTest
 from hwcompat.hardware.testing.reference import digest_of
@@ -154,6 +160,11 @@ class CapturedTest(ModelTest):
     def _conditions_of_graph(self) -> Mapping[str, str]:
         return captured.conditions
 
+    @property
+    def parts_of_outputs(self) -> Parts:
+        """Slices of outputs that have a scale of their own."""
+        return NO_PARTS
+
     def parameter_count(self) -> int:
         found = super().parameter_count()
         captured.facts["parameters"] = found
@@ -164,11 +175,15 @@ class CapturedTest(ModelTest):
             arrays=_NotComputed(self._pass_of(inputs)), masks=masks_of(self.masked_by, inputs), inputs=inputs
         )
 
-    def _pass_of(self, inputs: Mapping[str, Array]) -> int:
-        arrays = {name: np.ascontiguousarray(one) for name, one in with_positions(self._subject, inputs).items()}
+    def _exported(self, inputs: Mapping[str, Array]) -> tuple[Mapping[str, Array], Path, Mapping[str, str]]:
+        """Return the inputs of a pass, the file that runs it, and its conditions."""
         exported = export_onnx(self._subject, inputs)
-        file = exported.folder / ONNX
-        captured.conditions |= {**exported.conditions(), **self.backend.coarse_in(file)}
+        return with_positions(self._subject, inputs), exported.folder / ONNX, exported.conditions()
+
+    def _pass_of(self, inputs: Mapping[str, Array]) -> int:
+        given, file, conditions = self._exported(inputs)
+        arrays = {name: np.ascontiguousarray(one).reshape(one.shape) for name, one in given.items()}
+        captured.conditions |= {**conditions, **self.backend.coarse_in(file)}
         captured.files.setdefault(str(file), file)
         first, tokens = next(iter(inputs.values())), inputs.get("input_ids")
 
@@ -197,10 +212,12 @@ class CapturedTest(ModelTest):
         def made() -> dict[str, Any]:
             kinds = {name: np.float64 if one.dtype.kind == "f" else np.int64 for name, one in want.arrays.items()}
             exact = {name: np.ascontiguousarray(one, dtype=kinds[name]) for name, one in want.arrays.items()}
+            exact = with_parts(exact, self.parts_of_outputs)
             masks = {name: np.asarray(mask, dtype=np.uint8) for name, mask in want.masks.items()}
             places = captured.expected.places
             arrays = {"outputs": places(exact), "masks": places(masks)}
-            return {**arrays, "required": list(self.required), "scales": dict(want.scales)}
+            parts = {name: list(one) for name, one in self.parts_of_outputs.items()}
+            return {**arrays, "required": list(self.required), "scales": dict(want.scales), "parts": parts}
 
         key = f"want {digest_of(want.arrays)} {digest_of(want.masks)} {sorted(want.scales.items())}"
         number = captured.number(key, captured.wanted, made)
@@ -245,3 +262,32 @@ class CapturedTest(ModelTest):
 
     def generate(self) -> NoReturn:
         raise NotCaptured("a page can't decode step by step")
+
+
+@cache
+def _files() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="hwcompat-page-")  # until the process ends
+
+
+class CapturedFile(CapturedTest, GraphTest):
+    """The same for a graph file, which is run with constant sizes as on the targets of a browser."""
+
+    @property
+    def parts_of_outputs(self) -> Parts:
+        return self.parts
+
+    def _exported(self, inputs: Mapping[str, Array]) -> tuple[Mapping[str, Array], Path, Mapping[str, str]]:
+        captured.facts |= {"conditions": self._conditions(None), "subject": str(self.weights)}
+        file = of_sizes(self._file, {name: one.shape for name, one in inputs.items()}, Path(_files().name))
+        if file == self._file and weight_files(file):
+            raise NotCaptured("its weights are in files beside it, and its sizes can't be made constants")
+        return inputs, file, {"shapes": "static"} if file != self._file and is_dynamic(self._file) else {}
+
+    def reference(self, inputs: Mapping[str, Array]) -> Outputs:
+        found = super().reference(inputs)
+        if any(border_of(one) is not None for one in found.arrays.values()):
+            raise NotCaptured("it masks entries of its outputs with large numbers")
+        return found
+
+    def fed_back_error(self, *_: object) -> NoReturn:
+        raise NotCaptured("a page can't feed states back")

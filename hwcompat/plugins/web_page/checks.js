@@ -53,8 +53,8 @@ function compared(step, found, seal, measured) {
 function wantedOf(model, place) {
   const wanted = model.seal.wanted[place];
   const bytes = model.files.bytes.expected;
-  const { required, scales } = wanted;
-  return { outputs: arraysAt(bytes, wanted.outputs), masks: arraysAt(bytes, wanted.masks), required, scales };
+  const { required, scales, parts } = wanted;
+  return { outputs: arraysAt(bytes, wanted.outputs), masks: arraysAt(bytes, wanted.masks), required, scales, parts };
 }
 
 // Creates a session of each file, one after the other; the oldest ones are released if there are too many.

@@ -70,8 +70,22 @@ function compareOne(name, got, want, mask, scale) {
   return { rel: absolute / (scale || scaleOf(kept)), abs: absolute, worst: name };
 }
 
-// `got` holds {data, dims} by name, `want` the outputs, masks, required names and scales of the seal, with their data.
+// Returns the indices from `first` to `last` of an output along an axis.
+function sliceOf({ data, dims }, axis, first, last) {
+  const inner = dims.slice(axis + 1).reduce((a, b) => a * b, 1);
+  const kept = [...data].filter((_, place) => {
+    const index = Math.floor(place / inner) % dims[axis];
+    return index >= first && index < last;
+  });
+  return { data: kept, dims: dims.map((size, place) => (place === axis ? last - first : size)) };
+}
+
+// `got` holds {data, dims} by name, `want` the outputs, masks, required names, scales and parts of the seal, with
+// their data.
 function compare(got, want) {
+  for (const [name, [output, axis, first, last]] of Object.entries(want.parts ?? {})) {
+    if (output in got) got[name] = sliceOf(got[output], axis, first, last);
+  }
   const names = Object.keys(want.outputs).filter((name) => name in got || want.required.includes(name));
   const missing = want.required.filter((name) => !(name in want.outputs) || !(name in got));
   if (missing.length || !names.length) return infinite([...missing, "nothing"][0]);

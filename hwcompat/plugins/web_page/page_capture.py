@@ -87,11 +87,11 @@ def _in_child(name: str) -> dict[str, Any]:
 
     from hwcompat.hardware import testing
 
-    from .captured_test import CapturedTest, captured
+    from .captured_test import CapturedFile, CapturedTest, captured
 
     suite = Path(name)
     folder = suite.parent
-    testing.ModelTest = CapturedTest  # type: ignore[misc]
+    testing.ModelTest, testing.GraphTest = CapturedTest, CapturedFile  # type: ignore[misc]
     plugin = _Plugin()
     settings = ["-c", str(_SUITE_INI), f"--rootdir={folder}", "--noconftest", "--capture=sys", "--tb=line"]
     code = int(pytest.main([str(suite), *settings], plugins=[plugin]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from hwcompat.hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, WebBac
 from hwcompat.hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANGING_OPERATORS, WHOLE, operators_of
 from hwcompat.hardware.backends.factory import backend_class, declarations_of, get_backend
 from hwcompat.hardware.backends.webgpu import NATIVE
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import GRAPH_TASK, Cell
 from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import ModelError, UsageError
 from hwcompat.hardware.evidence.latest import read_latest
@@ -88,12 +89,16 @@ def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
         raise UsageError(
             f"browsers don't run {one.cell.target}", fix="Use --device webgpu, webnn, webnn:gpu or webnn:npu."
         )
+    recipe = one.profile.recipe
+    if isinstance(recipe, GivenRecipe) and not recipe.name.lower().endswith(".onnx"):
+        raise UsageError(
+            f"no page can be made of {one.profile.asked}", why="browsers run .onnx files, model types and checkpoints"
+        )
+    if isinstance(recipe, GivenRecipe) and recipe.computes_in != PRECISION:
+        why = f"it computes in {recipe.computes_in}, and a page in {PRECISION}"
+        raise UsageError(f"no page can be made of {one.profile.asked}", why=why)
     if one.cell.precision != PRECISION:
         raise UsageError(f"a page computes in {PRECISION}, not in {one.cell.precision}", fix="Remove --precision.")
-    if isinstance(one.profile.recipe, GivenRecipe):
-        raise UsageError(
-            f"no page can be made of {one.profile.asked}", why="only model types and checkpoints are supported yet"
-        )
     return one
 
 
@@ -126,8 +131,8 @@ def seal(
         path.write_text(planned.text, encoding="utf-8")
         suite = read_suite(path)
         assert suite is not None
-        folder = planned.profile.folder
-        captured = capture(path, {CHECKPOINTS_VARIABLE: str(folder.resolve())} if folder else {})
+        folders = os.pathsep.join(map(str, planned.profile.folders))
+        captured = capture(path, {CHECKPOINTS_VARIABLE: folders} if folders else {})
     return sealed_page(planned, suite, captured, versions, known, runtime, command)
 
 
@@ -175,7 +180,7 @@ def sealed_page(
         "tolerance": {"limit": own.limit if own else limit.limit, "reason": own.stated if own else limit.reason},
         "parameters": asked["facts"].get("parameters"),
         **{name: asked[name] for name in ("steps", "passes", "wanted", "not_captured")},
-        "files": [_file(data) for data in captured.files],
+        "files": [_file(data, whole=cell.task == GRAPH_TASK) for data in captured.files],
         "inputs": _hashed(captured.inputs),
         "expected": _hashed(captured.expected),
         "target": _target(cell),
@@ -230,8 +235,9 @@ def _target(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _file(data: bytes) -> dict[str, Any]:
-    """Describe a model's file: its hash, its floating-point outputs by name, its nodes as in evidence."""
+def _file(data: bytes, *, whole: bool) -> dict[str, Any]:
+    """Describe a model's file: its hash, its floating-point outputs by name, with `whole` also those of integers, and
+    its nodes as in evidence."""
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:
@@ -240,7 +246,9 @@ def _file(data: bytes) -> dict[str, Any]:
         nodes = dict(operators_of(path))
     graph = onnx.load_from_string(data).graph
     floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
-    outputs = {one.name: output_name(one.name) for one in graph.output if one.type.tensor_type.elem_type in floating}
+    outputs = {
+        one.name: output_name(one.name) for one in graph.output if whole or one.type.tensor_type.elem_type in floating
+    }
     return {**_hashed(data), "inputs": [one.name for one in graph.input], "outputs": outputs, "nodes": nodes}
 
 

@@ -18,12 +18,12 @@ from hwcompat.generators.suites.bundle import zipped
 from hwcompat.hardware.backends._web import WebBackend
 from hwcompat.hardware.backends.factory import get_backend
 from hwcompat.hardware.command_line import note
-from hwcompat.hardware.errors import BackendUnavailable, OutputError, UsageError
+from hwcompat.hardware.errors import BackendUnavailable, UsageError
 from hwcompat.hardware.evidence.pages import keep_seal
 from hwcompat.hardware.evidence.store import Evidence, read_folder
 from hwcompat.hardware.evidence.versions import versions_of
 from hwcompat.hardware.export.onnx_export import missing_packages
-from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.files import write_whole, writing
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.workers import environment_of, web_folder
 
@@ -101,22 +101,18 @@ def runtime_of(target: Target) -> Runtime:
 
 def require_place(path: Path) -> None:
     """Raise `OutputError` if the page can't be written, before a model is exported."""
-    try:
+    fix = "" if path.parent.is_dir() else f"Create the folder {path.parent}, or choose another."
+    with writing(f"{path} cannot be written", fix):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         with tempfile.TemporaryFile(dir=path.parent):
             pass
-    except OSError as error:
-        fix = "" if path.parent.is_dir() else f"Create the folder {path.parent}, or choose another."
-        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error), fix=fix) from error
 
 
 def write_page(path: Path, name: str, text: str) -> None:
     """Write the page into a zip file. Raises `OutputError`."""
-    try:
+    with writing(f"{path} cannot be written"):
         write_whole(path, zipped({name: text.encode()}))
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
 
 
 def serve(text: str, wait: Callable[[], None] = lambda: time.sleep(3600)) -> None:

@@ -104,10 +104,6 @@ class DeviceMesh:
         copy, part = divmod(rest, self.split.tensor)
         return stage, copy, part
 
-    def rank_at(self, stage: int, copy: int, part: int) -> int:
-        """Return the rank at coordinates in the order of `AXES`."""
-        return (stage * self.split.data + copy) * self.split.tensor + part
-
     def groups(self, axis: str) -> tuple[tuple[int, ...], ...]:
         """Return the ranks that differ along one axis alone, by group; empty if the axis has a size of 1."""
         return groups_of(self.split.shape, axis)

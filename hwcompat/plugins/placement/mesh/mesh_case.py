@@ -119,23 +119,6 @@ class MeshJob:
         """The number of processes."""
         return max((one.split.size for one in self.cases), default=1)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> MeshJob:
-        """Return the job from the values of `asdict`, also after JSON."""
-        cases = [
-            MeshCase(
-                **one
-                | {
-                    "split": Split(**one["split"]),
-                    "stages": tuple((first, stop) for first, stop in one["stages"]),
-                    "devices": tuple(one["devices"]),
-                }
-            )
-            for one in values["cases"]
-        ]
-        models = tuple(MeshModel(**one) for one in values["models"])
-        return cls(models=models, inputs=tuple(values["inputs"]), cases=tuple(cases), seconds=values["seconds"])
-
 
 @dataclass(frozen=True, kw_only=True)
 class MeshCheck:

@@ -23,6 +23,7 @@ from hwcompat.generators.recipes.on_demand import recipe_for
 from hwcompat.generators.recipes.real_dims import start
 from hwcompat.hardware.errors import ModelError, echo
 from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.plain_values import from_values
 from hwcompat.hardware.process import NoAnswer, answer, ask
 
 from .axes import Split
@@ -81,13 +82,7 @@ def mesh_input(name: str, precision: str = "float32") -> MeshInput:
         found = ask(__name__, question, limit_s=_LONGEST_S, environment=offline)
     except NoAnswer as error:
         raise ModelError("the model is unknown", why=str(error)) from error
-    real = found.pop("real")
-    return MeshInput(
-        tiny=MeshModel(**found.pop("tiny")),
-        tiny_figures=ModelFigures.from_dict(found.pop("tiny_figures")),
-        real=ModelFigures.from_dict(real) if real else None,
-        **found,
-    )
+    return from_values(MeshInput, found)
 
 
 def enlarged(config: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:

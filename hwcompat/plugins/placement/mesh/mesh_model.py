@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hwcompat.hardware.errors import ModelError, echo
 from hwcompat.hardware.model.calls import forward, to_arrays, to_tensors
+from hwcompat.hardware.plain_values import from_values
 from hwcompat.hardware.process import die_with_parent
 from hwcompat.hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 from hwcompat.hardware.testing.seeded_weights import fill
@@ -121,7 +122,7 @@ def main(folder: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    job = MeshJob.from_dict(kept(folder / JOB_FILE))
+    job = from_values(MeshJob, kept(folder / JOB_FILE))
     for number, (model, inputs) in enumerate(zip(job.models, job.inputs, strict=True)):
         whole = built(model)
         tensors = to_tensors(inputs, "cpu", torch.float32)

@@ -55,12 +55,6 @@ class ModelFigures:
         """Return plain JSON values."""
         return asdict(self) | {"divided": dict(self.divided)}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ModelFigures:
-        """Return the figures from the values of `to_dict`."""
-        lists = {name: tuple(values[name]) for name in ("layers", "split_layers")}
-        return cls(**{**values, **lists})
-
 
 def cut(figures: ModelFigures, tensor: int, room: Sequence[float]) -> tuple[tuple[int, int], ...]:
     """Return layers [first, stop) of each stage; `room` has the bytes on each device of a stage.

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from hwcompat.hardware.backends.factory import backend_class, get_backend
 from hwcompat.hardware.model.calls import to_tensors
+from hwcompat.hardware.plain_values import from_values
 from hwcompat.hardware.process import die_with_parent
 from hwcompat.hardware.target import Target
 
@@ -58,7 +59,7 @@ class RankProgress:
 
 def main(folder: Path, rank: int, ranks: int, progress: RankProgress) -> None:
     """Run all cases of the job in `folder`. Raises whatever a case raises."""
-    job = MeshJob.from_dict(kept(folder / JOB_FILE))
+    job = from_values(MeshJob, kept(folder / JOB_FILE))
     progress.step("importing torch")
     import torch
     import torch.distributed as dist

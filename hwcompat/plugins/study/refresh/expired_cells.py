@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hwcompat.generators.compatibility.expiry import why_expired
 from hwcompat.generators.compatibility.judge import judge
 from hwcompat.generators.compatibility.verdict import Basis, Level, Reason
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import GRAPH_TASK, Cell, parsed
 from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.latest import read_latest
@@ -57,7 +57,8 @@ class ExpiredCell:
     @property
     def weights(self) -> str:
         """The weights that ran: tiny, config or checkpoint."""
-        return self.plan.subject if self.plan else next((line.subject for line in self.lines), "tiny")
+        usual = "checkpoint" if self.cell.task == GRAPH_TASK else "tiny"
+        return self.plan.subject if self.plan else next((line.subject for line in self.lines), usual)
 
     @property
     def device(self) -> Target:
@@ -78,7 +79,7 @@ def measured_cells(evidence: Evidence) -> tuple[str, ...]:
     named = {line.cell_id for line in evidence.checks} | {one.cell_id for run in evidence.runs for one in run.plan}
     there = {line.cell_id for line in evidence.checks if not line.substitution_reason}
     elsewhere = {line.cell_id for line in evidence.checks} - there
-    return tuple(id_ for id_ in sorted(named - elsewhere) if _is_cell(id_))
+    return tuple(id_ for id_ in sorted(named - elsewhere) if parsed(id_))
 
 
 def expired_cells(
@@ -148,11 +149,3 @@ def _measured_here(
 
 def _plan_in(run: RunLine, cell: Cell) -> PlannedCell | None:
     return next((one for one in run.plan if one.cell_id == cell.id), None)
-
-
-def _is_cell(id_: str) -> bool:
-    try:
-        Cell.parse(id_)
-    except HwCompatError:
-        return False
-    return True

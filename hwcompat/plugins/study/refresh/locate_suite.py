@@ -14,12 +14,12 @@ from pathlib import Path
 from hwcompat.generators.compatibility.rules import RuleSet
 from hwcompat.generators.compatibility.verdict import Reason
 from hwcompat.generators.model_profile import Profile, checkpoint_slug, profile_of
-from hwcompat.generators.models.classifier import classify, classify_type, kind_of
+from hwcompat.generators.models.classifier import classify, classify_type, graph_path, kind_of
 from hwcompat.generators.models.model_libraries import catalog_of, is_known, lacking
 from hwcompat.generators.models.recipe_store import refusal_of
 from hwcompat.generators.plan import PlanChoice, PlannedSuite, plan_suite
 from hwcompat.hardware.backends.factory import known_targets
-from hwcompat.hardware.cell import MODULE_TASK, Cell, label_of, model_of_weights
+from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK, Cell, label_of, model_of_weights
 from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError, ModelError, echo
 from hwcompat.hardware.expected_targets import why_absent
@@ -96,7 +96,7 @@ def _profile(one: ExpiredCell, name: str) -> Profile:
     cell = one.cell
     primary = is_known(name) and classify_type(name).task == cell.task
     dims = "real" if one.weights == "config" and cell.task != MODULE_TASK else "tiny"
-    profile = profile_of(name, None if primary else cell.task, dims=dims)
+    profile = profile_of(name, None if primary else cell.task, dims=dims, inputs=_inputs_of(one))
     if profile.recipe.subject != one.weights:
         raise ModelError(
             f"{echo(name)} would run as {profile.recipe.subject}, not as {one.weights}",
@@ -116,12 +116,29 @@ def _type_of(cell: Cell) -> str:
     return cell.model
 
 
+def _inputs_of(one: ExpiredCell) -> Path | None:
+    """Return the inputs that the newest run of a graph file's cell was given; None if it drew them. Raises
+    `ModelError` if they are unknown."""
+    if one.cell.task != GRAPH_TASK or not one.runs:
+        return None
+    run = one.runs[0]
+    for name in _named_in(run.command, "--inputs"):
+        return Path(name).expanduser()
+    if any(line.conditions.get("inputs") == "given" for line in one.lines if line.run_id == run.run_id):
+        raise ModelError(
+            f"the inputs of {one.cell} are unknown here",
+            why="its run took them from a project file",
+            fix="Run it once with --inputs on the command line.",
+        )
+    return None
+
+
 def _in_commands(one: ExpiredCell) -> tuple[str, ...]:
     """Return the models that the runs' commands name, those of the newest run first."""
-    return tuple(dict.fromkeys(name for run in one.runs for name in _named_in(run.command)))
+    return tuple(dict.fromkeys(name for run in one.runs for name in _named_in(run.command, "--model")))
 
 
-def _named_in(command: str) -> Iterator[str]:
+def _named_in(command: str, option: str) -> Iterator[str]:
     try:
         words = shlex.split(command)
     except ValueError:  # an unclosed quote: evidence may come from anywhere
@@ -129,10 +146,10 @@ def _named_in(command: str) -> Iterator[str]:
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == "--":
             return
-        if word == "--model" and following:
+        if word == option and following:
             yield following
-        elif word.startswith("--model="):
-            yield word.removeprefix("--model=")
+        elif word.startswith(f"{option}="):
+            yield word.removeprefix(f"{option}=")
 
 
 def _may_mean(name: str, model: str) -> bool:
@@ -179,4 +196,4 @@ def models_in_cells(name: str) -> frozenset[str]:
 
 def _slug_of(name: str) -> str:
     """Return the model in the cells of a checkpoint, a module or a file. Only reads folders."""
-    return checkpoint_slug(Path(name).name if kind_of(name) == "graph" else name)
+    return checkpoint_slug(graph_path(name).name if kind_of(name) == "graph" else name)

@@ -111,7 +111,7 @@ def localize_graph(
         ordinary, own = (_errors(got, numbers, padding=ruled_out, **how) for got in (together, alone))
         if found.is_whole or not all(error <= tolerance for error in own.values()):
             break
-    return _on_the_device(found, runs.nodes, ordinary, own, lambda node: _place(node, alone, values, own, ordinary))
+    return on_the_device(found, runs.nodes, ordinary, own, lambda node: place_of(node, alone, values, own, ordinary))
 
 
 def _in_the_graph(
@@ -129,7 +129,7 @@ def _in_the_graph(
     if not broken:
         return replace(found, finding=LocalizationOutcome.UNNAMED)
     # The runtime may have fused several operators: then the wrong value belongs to all of its parts.
-    first, *others = (_place(node, numbers, numbers, {}, {}) for node in broken)
+    first, *others = (place_of(node, numbers, numbers, {}, {}) for node in broken)
     within = tuple(one.name for one in computed if one.module == first.module and one is not broken[0])
     return replace(
         found,
@@ -139,7 +139,7 @@ def _in_the_graph(
     )
 
 
-def _on_the_device(
+def on_the_device(
     found: Localization,
     nodes: Sequence[GraphNode],
     ordinary: Errors,
@@ -178,7 +178,7 @@ def _worst(errors: Errors, names: Sequence[str]) -> float | None:
     return max((errors[one] for one in names if one in errors), default=None)
 
 
-def _place(node: GraphNode, got: Values, want: Values, own: Errors, ordinary: Errors) -> ErrorPlace:
+def place_of(node: GraphNode, got: Values, want: Values, own: Errors, ordinary: Errors) -> ErrorPlace:
     """Return a node with its tensor that has the largest error by itself."""
     names = [one for one in node.gives if one in (own or want)] or [one for one in node.gives if one in want]
     tensor = max(names, key=lambda one: own.get(one, 0.0), default=node.gives[0])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
 MOST_OTHERS = 20
 """The largest number of further places listed, and of nodes that can't be distinguished from one."""
@@ -90,23 +89,3 @@ class Localization:
         """Return plain JSON values; an error that isn't finite is the text `inf`."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: "inf")
         return values
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the localization from the values of `to_dict`."""
-        known = {
-            **values,
-            "finding": LocalizationOutcome(values["finding"]),
-            "others": tuple(map(_place, values["others"])),
-        }
-        known |= {name: values[name] and _place(values[name]) for name in ("place", "largest")}
-        error = values["outputs_error"]
-        return cls(
-            **{**known, "outputs_error": error if error is None else float(error), "notes": tuple(values["notes"])}
-        )
-
-
-def _place(values: Mapping[str, Any]) -> ErrorPlace:
-    errors = {name: float(one) for name, one in values.items() if name.endswith("error") and one is not None}
-    lists = {name: tuple(one) for name, one in values.items() if isinstance(one, list)}
-    return ErrorPlace(**{**values, **errors, **lists})

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from hwcompat.generators.models.catalog import load_catalog
 from hwcompat.generators.models.classifier import classify
+from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.models.inputs import make_inputs
 from hwcompat.generators.models.recipe_store import load_recipe
 from hwcompat.generators.recipes.build_model import build
 from hwcompat.generators.recipes.on_demand import recipe_for
 from hwcompat.hardware.backends.base import ModelInput, Unsupported
 from hwcompat.hardware.backends.factory import backend_class, built_in_targets, get_backend, resolve_target
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import GRAPH_TASK, Cell
 from hwcompat.hardware.errors import BackendUnavailable, HwCompatError, NothingMatched, did_you_mean, echo
 from hwcompat.hardware.output_masks import masks_of
 from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.plain_values import from_values
 from hwcompat.hardware.process import NoAnswer, answer, ask
 from hwcompat.hardware.testing import reference
 from hwcompat.hardware.testing.pytest_environment import requested_device
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     import torch
 
     from hwcompat.generators.models.recipe import Recipe
+    from hwcompat.generators.plan import PlannedSuite
 
 MODULES = tuple(name for name in built_in_targets() if backend_class(name).DEVICE_TYPE)
 """Targets on which torch's own modules run."""
@@ -47,17 +50,22 @@ GRAPHS = tuple(name for name in built_in_targets() if backend_class(name).WATCHE
 _LONGEST = 600
 
 
-def localize_cell(cell: Cell) -> Localization:
+def localize_cell(cell: Cell, planned: PlannedSuite | None = None) -> Localization:
     """Return the first difference of a checked cell from its reference. Takes seconds, in a child.
 
-    Raises `BackendUnavailable` if its target is absent, `NothingMatched` if its model has no graph to read.
+    `planned` is the suite of a graph file's cell. Raises `BackendUnavailable` if its target is absent,
+    `NothingMatched` if its model has no graph to read.
     """
     limit = backend_class(cell.target.name).DEADLINE_S
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
         progress = Path(name) / "progress"
-        asked = {"cell": cell.id, "progress": str(progress)}
+        asked: dict[str, Any] = {"cell": cell.id, "progress": str(progress)}
+        if planned is not None:
+            given = planned.profile.inputs
+            asked["file"] = str(Path(planned.profile.asked).expanduser().resolve())
+            asked |= {"recipe": planned.profile.recipe.to_dict(), "inputs": str(given) if given else ""}
         try:
-            return Localization.from_dict(ask(__name__, asked, limit_s=limit))
+            return from_values(Localization, ask(__name__, asked, limit_s=limit))
         except NoAnswer as error:
             place = progress.read_text(encoding="utf-8")[:_LONGEST] if progress.is_file() else ""
             return broke(cell, str(error), place)
@@ -67,6 +75,8 @@ def checked_cell(text: str) -> Cell:
     """Return the cell of a text if it can be localized. Raises `UsageError` and `NothingMatched`."""
     cell = Cell.parse(text)
     resolve_target(str(cell.target))
+    if cell.task == GRAPH_TASK:
+        return cell
     if cell.target.name not in (*MODULES, *GRAPHS):
         raise NothingMatched(
             f"{cell.target} can't be localized",
@@ -86,7 +96,7 @@ def checked_cell(text: str) -> Cell:
         classify(cell.model)  # raises with similar names
         raise NothingMatched(
             f"{echo(cell.model)} can't be localized",
-            why="only model types are supported yet, not checkpoints, your own modules or files",
+            why="only model types and .onnx files are supported yet, not checkpoints or your own modules",
         )
     recipe = load_recipe(cell.model, cell.task)
     primary = load_recipe(cell.model)
@@ -218,7 +228,21 @@ def _onnx_runs(subject: ModelInput, inputs: Mapping[str, Any], backend: Any, cel
     return OnnxRuns(file, given, lambda model, arrays: dict(backend.compute(model, arrays)[0]), folder)
 
 
-def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
+def _localize_file(cell: Cell, asked: Mapping[str, Any], progress: Callable[[str], None]) -> Localization:
+    from .file_nodes import localize_file
+
+    inputs = Path(asked["inputs"]) if asked["inputs"] else None
+    with (
+        get_backend(requested_device(cell.target)) as backend,
+        tempfile.TemporaryDirectory(prefix="hwcompat-") as folder,
+    ):
+        if reason := backend.unavailable():
+            raise BackendUnavailable(f"{cell.target} isn't available here", why=reason)
+        recipe = GivenRecipe.from_dict(asked["recipe"])
+        return localize_file(cell, Path(asked["file"]), recipe, inputs, backend, Path(folder), progress)
+
+
+def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     cell, place = Cell.parse(asked["cell"]), Path(asked["progress"])
     last = [""]
 
@@ -227,7 +251,8 @@ def _answer(asked: Mapping[str, str]) -> dict[str, Any]:
         place.write_text(name, encoding="utf-8")
 
     try:
-        return localize(cell, progress).to_dict()
+        work = _localize_file(cell, asked, progress) if "file" in asked else localize(cell, progress)
+        return work.to_dict()
     except HwCompatError:
         raise
     except Exception as error:  # a device may raise anything, which is the result

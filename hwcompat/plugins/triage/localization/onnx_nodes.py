@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from hwcompat.hardware.testing.graph_weights import parts_of
 
 from .graph_nodes import GraphNode, GraphRuns, Values
 
@@ -33,6 +35,10 @@ class OnnxRuns(GraphRuns):
         self._compute, self._folder = compute, folder
         self._files = 0
         self._known: dict[str, Array] = {}
+        self.read_nodes()
+
+    def read_nodes(self) -> None:
+        """Read the nodes of the graph."""
         constants = {one.name for one in self._model.graph.initializer}
         self.nodes = [
             GraphNode(
@@ -58,22 +64,36 @@ class OnnxRuns(GraphRuns):
         known = {name: self._info(name) for name in self._known}
         return self._compute(self._exposed(self.device_model, known), self._inputs)
 
-    def apart(self, given: Values) -> Values:
-        """Return the values of all nodes, each with inputs of its own."""
+    def apart(self, given: Values, kept: Sequence[int] | None = None) -> Values:
+        """Return the values of all nodes, or of those with these numbers, each with inputs of its own."""
+        from onnx import numpy_helper
+
         model = copy.deepcopy(self.device_model)
         graph = model.graph
-        tensors = {*_given_by(graph), *(one.name for one in graph.input)} & self._known.keys()
+        if kept is not None:
+            chosen = [graph.node[number] for number in kept]
+            constants = [node for node in graph.node if node.op_type == "Constant"]
+            del graph.node[:]
+            graph.node.extend([*constants, *chosen])
+        tensors = {*given_by(self.device_model.graph), *(one.name for one in graph.input)} & self._known.keys()
         needed: dict[str, None] = {}
-        for node in graph.node:
+        for node in (part for one in graph.node for part in parts_of(one, type(one))):
             for place, name in enumerate(node.input):
                 if name in tensors:
                     needed[name] = None
                     node.input[place] = f"{_GIVEN}{name}"
-        del graph.input[:], graph.output[:], graph.value_info[:]
-        graph.input.extend(self._info(name, _GIVEN) for name in needed)
-        graph.output.extend(self._info(name) for name in _given_by(graph) if name in self._known)
         known = {**self._known, **given}
+        constant = [name for name in needed if name not in self._inputs and self._as_constant(known[name])]
+        del graph.input[:], graph.output[:], graph.value_info[:]
+        graph.initializer.extend(numpy_helper.from_array(known[name], f"{_GIVEN}{name}") for name in constant)
+        needed = {name: None for name in needed if name not in constant}
+        graph.input.extend(self._info(name, _GIVEN) for name in needed)
+        graph.output.extend(self._info(name) for name in given_by(graph) if name in self._known)
         return self._compute(self._write_model(model), {f"{_GIVEN}{name}": known[name] for name in needed})
+
+    def _as_constant(self, array: Array) -> bool:
+        """Whether a node's input is a constant where nodes run separately."""
+        return False
 
     def outputs(self, values: Values) -> dict[str, Array]:
         return {one.name: values[one.name] for one in self._model.graph.output if one.name in values}
@@ -92,7 +112,7 @@ class OnnxRuns(GraphRuns):
         """Write the graph with the known results of all nodes as outputs, and return the file."""
         found = copy.deepcopy(model)
         there = {one.name for one in found.graph.output}
-        names = [name for name in _given_by(found.graph) if name in known and name not in there]
+        names = [name for name in given_by(found.graph) if name in known and name not in there]
         found.graph.output.extend(known[name] for name in names)
         return self._write_model(found)
 
@@ -125,5 +145,6 @@ def module_of(name: str) -> str:
     return ".".join(path[1:] if path[0] == "model" else path)
 
 
-def _given_by(graph: Any) -> list[str]:
+def given_by(graph: Any) -> list[str]:
+    """Return the names of the results of a graph's nodes."""
     return [name for node in graph.node if node.op_type != "Constant" for name in node.output if name]

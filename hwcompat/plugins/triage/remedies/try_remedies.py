@@ -24,9 +24,10 @@ from hwcompat.generators.run import suite_environment, write_suites
 from hwcompat.hardware.applied_fix import CHANGED, VARIABLE
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.detection import detect
-from hwcompat.hardware.errors import HwCompatError, OutputError
+from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hwcompat.hardware.evidence.store import read_folder
+from hwcompat.hardware.files import writing
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.process import NoAnswer, answer, ask, with_product
 from hwcompat.hardware.testing.runner import Limits, default_memory_limit
@@ -222,12 +223,8 @@ def _try(step: RemedyStep, asked: Cell, place: Workplace, before: Level, check: 
 
 def _run_cell(cell: Cell, asked: Cell, place: Workplace, folder: Path, variables: Mapping[str, str]) -> RemedyRun:
     """Measure `cell` in a child and return its evidence."""
-    try:
+    with writing(f"{folder} cannot be written", fix="Run in another folder."):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"{folder} cannot be written", why=error.strerror or str(error), fix="Run in another folder."
-        ) from error
     task = {
         "cell": cell.id,
         "asked": asked.id,
@@ -279,7 +276,7 @@ def measure(*, cell: str, asked: str, evidence: str, folder: str, command: str, 
     (written,) = write_suites([planned], Path(folder) / "suites", force=True)
     suite = read_suite(written.path)
     assert suite is not None  # it was rendered just now
-    os.environ.update(suite_environment([written]))
+    os.environ.update(suite_environment([written.planned]))
     run_session(
         [suite],
         [suite.planned(planned.verdict.to_dict())],

@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hwcompat.hardware.errors import HwCompatError
@@ -29,12 +30,20 @@ class NothingCaptured(HwCompatError):
 
 
 def capture(
-    suite: str, checks: Sequence[str], folder: Path, *, seconds: float, memory_bytes: int = 0, weights: bool = True
+    suite: str,
+    checks: Sequence[str],
+    folder: Path,
+    *,
+    seconds: float,
+    memory_bytes: int = 0,
+    weights: bool = True,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> CapturedFailure:
     """Run `checks` of the suite with this text one after the other in a child, and write the inputs and the expected
     outputs of the first failing one into `folder`.
 
-    Without `weights` the weights aren't copied. Raises `NothingCaptured` if no check fails here.
+    Without `weights` the weights aren't copied. `variables` are those of the child's environment. Raises
+    `NothingCaptured` if no check fails here.
     """
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
         file, log = Path(work, "test_suite.py"), Path(work, "log.txt")
@@ -51,7 +60,7 @@ def capture(
         code: int | None
         try:
             code, undecided = ask(
-                __name__, question, limit_s=seconds, environment={**os.environ, AUTOLOAD: "1"}, log=log
+                __name__, question, limit_s=seconds, environment={**os.environ, AUTOLOAD: "1", **variables}, log=log
             )
         except NoAnswer as error:
             code, undecided = error.ended.returncode, ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from hwcompat.hardware.plain_values import from_values
 
 MASK = "mask:"
 """The prefix of the names of masks, beside the outputs that they belong to."""
@@ -24,11 +26,13 @@ class Way(StrEnum):
     OPENVINO_GRAPH = "openvino-graph"
     ONNX_EXPORT = "onnx-export"
     QNN_GRAPH = "qnn-graph"
+    ONNX_FILE = "onnx-file"
+    WEB_FILE = "web-file"
 
     @property
     def has_graph(self) -> bool:
         """Whether the model is an exported file, instead of a class with weights."""
-        return self in (Way.OPENVINO_GRAPH, Way.QNN_GRAPH)
+        return self in (Way.OPENVINO_GRAPH, Way.QNN_GRAPH, Way.ONNX_FILE, Way.WEB_FILE)
 
 
 class Does(StrEnum):
@@ -54,8 +58,8 @@ class Shape(StrEnum):
 class FailedStep:
     """The last step that was tried: `does` by `way`, on `device` of the runtime, with its `options`.
 
-    `graph` is the name of the file that ran, `facts` are details of the way: the arguments of a generation, a
-    session's settings, whether the forward pass takes `use_cache`.
+    `graph` is the name of the file that ran, and `weights` those of its weights; `facts` are details of the way: the
+    arguments of a generation, a session's settings, whether the forward pass takes `use_cache`.
     """
 
     way: Way
@@ -63,6 +67,7 @@ class FailedStep:
     device: str = ""
     precision: str = "float32"
     graph: str = ""
+    weights: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,8 +77,10 @@ class CapturedFailure:
     """A failure as it was recorded in a child. `exception` and `message` are the innermost cause's.
 
     `error` is the largest difference relative to the scale of the output `worst`, compared with `tolerance`; None
-    without a comparison. `refused` says why no script can show it. `seconds` is the duration of a check, or its time
-    limit. `signal` ended the child, or 0. `left` are operators that a provider leaves to the host, if reported.
+    without a comparison. `scales` are the outputs' scales where they aren't those of the expected numbers, and
+    `parts` are slices with a scale of their own: output, axis, first and last index. `refused` says why
+    no script can show it. `seconds` is the duration of a check, or its time limit. `signal` ended the child, or 0.
+    `left` are operators that a provider leaves to the host, if reported.
     """
 
     check: str
@@ -83,6 +90,8 @@ class CapturedFailure:
     exception: str = ""
     message: str = ""
     error: float | None = None
+    scales: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tolerance: float | None = None
     worst: str = ""
     refused: str = ""
@@ -98,7 +107,4 @@ class CapturedFailure:
     @classmethod
     def read(cls, folder: Path) -> CapturedFailure:
         """Read what `write` wrote."""
-        values = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
-        if step := values["step"]:
-            values["step"] = FailedStep(**{**step, "way": Way(step["way"]), "does": Does(step["does"])})
-        return cls(**{**values, "shape": Shape(values["shape"])})
+        return from_values(cls, json.loads((folder / ANSWER).read_text(encoding="utf-8")))

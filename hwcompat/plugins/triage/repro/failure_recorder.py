@@ -16,6 +16,8 @@ import numpy as np
 
 from hwcompat.hardware.model.calls import without_cache
 from hwcompat.hardware.output_masks import masks_of
+from hwcompat.hardware.testing.graph_outputs import masked_alike
+from hwcompat.hardware.testing.graph_weights import weight_files
 
 from .captured_failure import EXPECTED, INPUTS, MASK, WEIGHTS, CapturedFailure, Does, FailedStep, Shape, Way
 
@@ -89,8 +91,7 @@ class FailureRecorder:
     def try_(self, step: FailedStep, inputs: Mapping[str, Array], graph: Path | None = None) -> TriedStep:
         """Record a step that is about to be tried. `graph` is copied with its files."""
         if graph is not None:
-            self._copy(graph)
-            step = replace(step, graph=graph.name)
+            step = replace(step, graph=graph.name, weights=self._copy(graph))
         self.tried = TriedStep(step=step, inputs={name: np.asarray(one) for name, one in inputs.items()})
         self._write_given(self.tried)
         CapturedFailure(check=self.check, shape=Shape.CRASHED, step=step, stage=self._stage()).write(self.folder)
@@ -159,17 +160,20 @@ class FailureRecorder:
             return
         save_model(model, str(self.folder / WEIGHTS))
 
-    def _copy(self, graph: Path) -> None:
+    def _copy(self, graph: Path) -> tuple[str, ...]:
+        """Copy a graph with its files of weights, whose names it contains, and return those names."""
+        weights = weight_files(graph)
+        names = tuple(str(one.relative_to(graph.parent)) for one in weights)
         if graph == self._graph:
-            return
+            return names
         self._graph = graph
-        parts = [one for one in (graph, graph.with_suffix(".bin"), Path(f"{graph}.data")) if one.is_file()]
-        if sum(one.stat().st_size for one in parts) > LARGEST_FILE:
+        if sum(one.stat().st_size for one in (graph, *weights)) > LARGEST_FILE:
             self.refused = "its graph is too large to copy"
-            return
-        for one in parts:
-            # An ONNX file contains the name of its external data; a .bin has the name of its .xml.
-            shutil.copyfile(one, self.folder / one.name)
+            return names
+        for one, name in zip((graph, *weights), (graph.name, *names), strict=True):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(one, self.folder / name)
+        return names
 
 
 def root_of(error: BaseException) -> BaseException:
@@ -182,7 +186,7 @@ def root_of(error: BaseException) -> BaseException:
 def expected_of(want: Any, got: Mapping[str, Array], required: tuple[str, ...]) -> dict[str, Array]:
     """Return the compared outputs, and their masks."""
     names = [name for name in want.arrays if name in got or name in required]
-    arrays = {name: want.arrays[name] for name in names}
+    arrays = masked_alike(want.arrays, {name: want.arrays[name] for name in names})[1]  # as suites compare
     return arrays | {f"{MASK}{name}": mask for name, mask in want.masks.items() if name in arrays}
 
 

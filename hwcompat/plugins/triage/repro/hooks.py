@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from hwcompat.hardware.cell import GRAPH_TASK
 
 from .captured_failure import Does, FailedStep, Way
 from .failure_recorder import FailureRecorder, TriedStep, expected_of, masks_for, wishes_of
@@ -29,6 +32,8 @@ def watch(recorder: FailureRecorder) -> None:
     _watch_exports(recorder)
     _watch_openvino(recorder)
     _watch_qnn(recorder)
+    _watch_files(recorder)
+    _watch_pages(recorder)
 
 
 def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -62,6 +67,8 @@ def _try_torch(
 
 
 def _watch_passes(recorder: FailureRecorder) -> None:
+    from hwcompat.hardware.testing.graph_files import GraphTest
+    from hwcompat.hardware.testing.graph_outputs import with_parts
     from hwcompat.hardware.testing.model_test import ModelTest
 
     reloading: list[bool] = []
@@ -90,7 +97,9 @@ def _watch_passes(recorder: FailureRecorder) -> None:
             _, tried = recorder.by_output.get(id(got), (None, recorder.tried))
             expected = expected_of(want, got.arrays, case.required)
             worst = case.measured.comparison.worst if case.measured.comparison else ""
-            recorder.failed(tried, expected, error=found, tolerance=case.tolerance, worst=worst)
+            parts = case.parts if isinstance(case, GraphTest) else {}
+            how = {"tolerance": case.tolerance, "worst": worst, "scales": dict(want.scales), "parts": dict(parts)}
+            recorder.failed(tried, with_parts(expected, parts), error=found, **how)
         return found
 
     def recorded(before: Any, case: ModelTest, *args: Any) -> Any:
@@ -101,7 +110,8 @@ def _watch_passes(recorder: FailureRecorder) -> None:
 
     _around(ModelTest, "_run", run)
     _around(ModelTest, "_build", load)
-    _around(ModelTest, "_load", load)
+    for kind in (ModelTest, GraphTest):
+        _around(kind, "_load", load)
     _around(ModelTest, "save_and_reload", save)
     _around(ModelTest, "error", error)
     _around(ModelTest, "recorded_error", recorded)
@@ -264,15 +274,86 @@ def _watch_openvino(recorder: FailureRecorder) -> None:
 def _watch_qnn(recorder: FailureRecorder) -> None:
     from hwcompat.hardware.backends.qnn import STRICT, QNNBackend
 
-    def compute(before: Any, backend: Any, file: Path, arrays: Mapping[str, Array]) -> Any:
+    def run_file(before: Any, backend: Any, file: Path, arrays: Mapping[str, Array], **more: str) -> Any:
         settings = backend.settings_of(STRICT)
         options = dict(settings["options"])
         facts = {"config": settings["config"], "optimisation": settings["optimisation"]}
-        facts |= {"made_by": _BY_ONNX, "emulated": backend.emulated}
+        is_file = recorder.case is not None and recorder.case.cell.task == GRAPH_TASK
+        facts |= {"made_by": "" if is_file else _BY_ONNX, "emulated": backend.emulated}
         if options.pop("backend_path", ""):  # a path of this machine: the wheel's libraries replace it
             options["backend_type"] = "htp"
         step = FailedStep(way=Way.QNN_GRAPH, does=Does.FORWARD, device="htp", options=options, facts=facts)
         recorder.try_(step, arrays, file)
-        return before(backend, file, arrays)
+        return before(backend, file, arrays, **more)
 
-    _around(QNNBackend, "compute", compute)
+    _around(QNNBackend, "run_file", run_file)
+
+
+def _watch_pages(recorder: FailureRecorder) -> None:
+    """Record the runs of graph files by ONNX Runtime Web."""
+    from hwcompat.hardware.backends._web import WebBackend
+    from hwcompat.hardware.workers.browsers import arguments
+
+    def run_file(before: Any, backend: Any, file: Path, arrays: Mapping[str, Array], **more: str) -> Any:
+        settings = backend.session_settings()
+        facts = {name: settings[name] for name in ("bundle", "provider")}
+        facts |= {"arguments": arguments(settings["api"], software=settings["software"])}
+        facts |= {"version": backend.described["onnxruntime_web"]}
+        step = FailedStep(way=Way.WEB_FILE, does=Does.FORWARD, device=settings["api"], facts=facts)
+        recorder.try_(step, arrays, file)
+        return before(backend, file, arrays, **more)
+
+    _around(WebBackend, "run_file", run_file)
+
+
+def _watch_files(recorder: FailureRecorder) -> None:
+    """Record the runs of graph files by ONNX Runtime on the CPU and by OpenVINO."""
+    from hwcompat.hardware.backends._onnx import OnnxRunnable
+    from hwcompat.hardware.backends._openvino_model import FileModel
+    from hwcompat.hardware.backends._openvino_runnable import OpenVINOGraph
+
+    steps: dict[int, tuple[FailedStep, Path]] = {}
+    saving: list[TriedStep] = []
+
+    def started(one: Any, step: FailedStep, file: Path, inputs: Mapping[str, Array]) -> None:
+        if not saving:  # the file that is loaded again is the runtime's own
+            steps[id(one)] = step, file
+            recorder.try_(step, inputs, file)
+
+    def session(before: Any, one: Any, file: Path, **settings: Any) -> Any:
+        started(one, FailedStep(way=Way.ONNX_FILE, does=Does.FORWARD, device="CPU"), file, one.example)
+        return before(one, file, **settings)
+
+    def opened(before: Any, one: Any, file: Path, device: str, options: Any) -> Any:
+        step = FailedStep(way=Way.OPENVINO_GRAPH, does=Does.FORWARD, device=device, options=dict(options))
+        started(one, step, file, {})
+        return before(one, file, device, options)
+
+    def called(before: Any, one: Any, inputs: Mapping[str, Array]) -> Any:
+        if not saving:
+            step, file = steps[id(one)]
+            steps[id(one)] = replace(step, facts={"outputs": one.outputs, "fixed": bool(one.sizes)}), file
+            recorder.try_(steps[id(one)][0], inputs, file)
+        return before(one, inputs)
+
+    def ran(before: Any, one: Any, **inputs: Array) -> Any:
+        if not saving:
+            recorder.try_(steps[id(one)][0], inputs, steps[id(one)][1])
+        return before(one, **inputs)
+
+    def saved(before: Any, one: Any, folder: Path) -> Any:
+        step, file = steps[id(getattr(one, "opened", one))]
+        saving.append(recorder.try_(replace(step, does=Does.RELOAD), one.example, file))
+        try:
+            again = before(one, folder)
+        finally:
+            recorder.tried = saving.pop()
+        steps[id(getattr(again, "opened", again))] = recorder.tried.step, file
+        return again
+
+    _around(OnnxRunnable, "_session", session)
+    _around(OnnxRunnable, "__call__", ran)
+    _around(FileModel, "__init__", opened)
+    _around(FileModel, "__call__", called)
+    for kind in (OnnxRunnable, OpenVINOGraph):
+        _around(kind, "save_and_reload", saved)

@@ -39,6 +39,8 @@ _PACKAGES: Mapping[Way, Sequence[str]] = {
     Way.OPENVINO_GRAPH: ("numpy", "openvino"),
     Way.ONNX_EXPORT: ("torch", "numpy", "safetensors", "onnx", "onnxruntime"),
     Way.QNN_GRAPH: ("numpy", "onnxruntime", "onnxruntime-qnn"),
+    Way.ONNX_FILE: ("numpy", "onnxruntime"),
+    Way.WEB_FILE: ("numpy", "playwright"),
 }
 """The distributions that a script of each way needs; the model's library is added."""
 
@@ -143,7 +145,7 @@ def script_text(
         "title": title,
         "story": story,
         "masks": masks,
-        "command": "python repro.py" + (" FOLDER_OR_ID_OF_THE_CHECKPOINT" if source.checkpoint else ""),
+        "command": "python repro.py" + _words(source, way),
         "packages": packages,
         "modules": sorted(name.replace("-", "_") for name in packages if name in _IMPORTED),
         "source": source,
@@ -158,6 +160,8 @@ def script_text(
         "expected": EXPECTED,
         "compares": compares,
         "tolerance": captured.tolerance if compares else None,
+        "scales": {name: captured.scales[name] for name in arrays.get(EXPECTED, ()) if name in captured.scales},
+        "parts": {name: list(one) for name, one in captured.parts.items()},
         "ruled_out": smallest if compares and _INFINITE in arrays.get(EXPECTED, ()) else None,
         "nested": is_nested,
         "arguments": _arguments(step.facts.get("order", ())),
@@ -165,6 +169,13 @@ def script_text(
         "named_call": ("**nested(named)" if is_nested else "**named") + wish,
     }
     return _normalized(environment().get_template("repro/script.py.j2").render(values))
+
+
+def _words(source: ModelSource, way: Way) -> str:
+    """Return the arguments of a script's command line."""
+    if way is Way.WEB_FILE:
+        return " node_modules/onnxruntime-web/dist PATH_OF_CHROMIUM"
+    return " FOLDER_OR_ID_OF_THE_CHECKPOINT" if source.checkpoint else ""
 
 
 def _arguments(names: Sequence[str]) -> dict[str, str]:
