@@ -22,6 +22,8 @@ _FIRST = re.compile(r"(?<=[a-z])_?(0|in|init|initial|prev|past)$")
 _LENGTH = re.compile(r"(^|[_./])(len|lens|length|lengths|num_\w+)($|[_./\d])", re.I)
 _RATE = re.compile(r"^(sr|rate|sample_?rate|sampling_?rate)$", re.I)
 _FACTOR = re.compile("scale|speed|alpha|temperature|ratio", re.I)
+_SEQUENCE = re.compile(r"(^|_)(len(gth)?|seq(uence)?|steps?|time|tokens?|frames?|samples?|windows?)(_|$)", re.I)
+"""Names of dimensions that hold what follows one another, also where it comes first: no batch."""
 _FREQUENCY = re.compile("(?:f|freq)_?(min|max)|(min|max)_?freq(?:uency)?", re.I)
 _RANGE_HZ = {"min": 50.0, "max": 2000.0}
 _IMAGES = ((64, 64), (96, 96), (224, 224), (48, 320), (32, 320), (320, 320), (640, 640), (32, 32))
@@ -116,7 +118,7 @@ def _sizes(
         for axis, size in named:
             if len(shape) == 1 and ports[name].kind == "f" and not _FACTOR.search(name):
                 sizes.setdefault(size, _SERIES[min(depth, len(_SERIES) - 1)])
-            elif size == BATCH or _STATE.search(name) or (axis == 0 and not is_image(ports[name], batches=False)):
+            elif _is_batch(name, ports[name], axis, size):
                 sizes.setdefault(size, batch)
             elif is_image(ports[name]):
                 pair = _IMAGES[min(depth, len(_IMAGES) - 1)]
@@ -126,6 +128,13 @@ def _sizes(
                 tried = _SERIES if ports[name].kind == "f" else _TEXTS
                 sizes.setdefault(size, tried[min(depth, len(tried) - 1)])
     return with_sums(sizes)
+
+
+def _is_batch(name: str, port: Port, axis: int, size: str) -> bool:
+    """Return whether a named dimension of an input is the batch's."""
+    if size == BATCH or _STATE.search(name):
+        return True
+    return axis == 0 and not is_image(port, batches=False) and not _SEQUENCE.search(size)
 
 
 def with_sums(sizes: Mapping[str, int]) -> dict[str, int]:

@@ -483,9 +483,10 @@ def only_one_row(file: Path) -> Path:
         (of_one_node("Acos", ["batch", 8]), (2, 8), (0, 1)),
         (of_one_node("MaxPool", ["batch", 1, "samples"], kernel_shape=[400]), (2, 1, 512), (-9, 9)),
         (of_one_node("ReduceSum", ["samples"]), (16,), (-9, 9)),
+        (of_one_node("Relu", ["sequence_length", 8]), (16, 8), (-9, 9)),
         (of_one_node("ReduceMax", ["height", "width", 3]), (64, 64, 3), (0, 1)),
     ],
-    ids=["ids of a table in a node", "one row", "cosines", "a long window", "a sound", "an image without a batch"],
+    ids=["ids of a table", "one row", "cosines", "a long window", "a sound", "a sequence", "an image without a batch"],
 )
 def test_inputs_that_a_file_accepts_are_found(
     tmp_path: Path, made: Any, shape: tuple[int, ...], range_of_values: tuple[int, int]
