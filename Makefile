@@ -61,7 +61,7 @@ run: $(VENV)/.ready
 endif
 
 # Two workers with a thread each: with more threads than cores, torch's threads wait for one another (four times as long).
-PYTEST := OMP_NUM_THREADS=1 $(OWN) -m pytest -n 2 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(OWN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.ready-dev
 	$(PYTEST) test/core test/unit test/meta test/recorded -m "not extended" $(ARGS)
 
@@ -105,7 +105,7 @@ test-threads: $(VENV)/.ready-dev
 # Lines and branches that the tests of this machine reach, children included (docs/measured/coverage.md): three quarters of an hour.
 coverage: $(VENV)/.ready-dev bundle-environment
 	rm -rf .coverage && mkdir .coverage
-	-$(OWN) -m coverage run -m pytest test -n 2 --dist loadfile -q $(ARGS) | tee .coverage/said
+	-$(OWN) -m coverage run -m pytest test -n 2 --dist loadfile --no-loadscope-reorder -q $(ARGS) | tee .coverage/said
 	$(OWN) -m coverage combine --quiet
 	$(OWN) -m coverage json --quiet -o .coverage/report.json
 	$(OWN) -m benchmarks.covered keep .coverage/report.json --tests "$$(tail -1 .coverage/said | tr -d '=' | sed 's/ in .*//;s/^ *//')"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -274,6 +275,7 @@ class Forked:
 
     def _run_work(self, work: Callable[[], int]) -> NoReturn:
         code = 1
+        gc.freeze()  # sessions of runtimes in the parent's garbage would wait for threads that don't exist here
         try:
             if self.own_session:
                 os.setsid()

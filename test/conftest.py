@@ -34,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     parser.addoption("--clean-environment", metavar="DIR", help="Where make test-package installed the wheel.")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that fork their process come first: a child waits forever for threads that a runtime started before."""
+    items.sort(key=lambda item: item.get_closest_marker("forks") is None and "fuzz" not in item.path.parts)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """torch starts its threads for gradients once, with the first: the simulated device has to be known by then."""
     if "torch" in sys.modules:

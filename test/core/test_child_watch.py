@@ -30,6 +30,8 @@ from hardware.testing.session import Session, exit_code, run_session
 from hardware.testing.suite_child import ChildTask
 from hardware.testing.suite_file import SuiteFile, read_suite, stamp
 
+pytestmark = pytest.mark.forks
+
 TASK = ChildTask(
     suites=["a", "b"],
     hashes=["", ""],

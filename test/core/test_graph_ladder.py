@@ -486,7 +486,15 @@ def only_one_row(file: Path) -> Path:
         (of_one_node("Relu", ["sequence_length", 8]), (16, 8), (-9, 9)),
         (of_one_node("ReduceMax", ["height", "width", 3]), (64, 64, 3), (0, 1)),
     ],
-    ids=["ids of a table", "one row", "cosines", "a long window", "a sound", "a sequence", "an image without a batch"],
+    ids=[
+        "ids of a table",
+        "one row",
+        "cosines",
+        "a long window",
+        "a sound",
+        "a sequence",
+        "an image without a batch",
+    ],
 )
 def test_inputs_that_a_file_accepts_are_found(
     tmp_path: Path, made: Any, shape: tuple[int, ...], range_of_values: tuple[int, int]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from readers import (
     commands,
     known_markup,
 )
-from watched import Broke, Opened, Sentinel, Surroundings, check_error, check_said, limited, limited_apart, refused_or
+from watched import Broke, Opened, Sentinel, Surroundings, check_error, check_said, limited, refused_or
 
 from hardware.errors import BrokenInput, HwCompatError
 
@@ -140,17 +138,6 @@ def test_a_process_without_limits_is_ended_and_what_it_raises_is_told() -> None:
     with pytest.raises(AssertionError, match="ZeroDivisionError"):
         limited(lambda: 1 / 0)
     assert limited(lambda: _raise(BrokenInput("no"))) is None
-
-
-def test_a_process_of_its_own_has_the_same_limits() -> None:
-    assert limited_apart(int, "1") == 1
-    assert limited_apart(_raise, BrokenInput("no")) is None
-    with pytest.raises(Broke, match="MiB of memory"):
-        limited_apart(_grow, memory=64 << 20)
-    with pytest.raises(Broke, match="no answer"):
-        limited_apart(time.sleep, 60, seconds=0.2)
-    with pytest.raises(AssertionError, match="ZeroDivisionError"):
-        limited_apart(operator.truediv, 1, 0)
 
 
 def _raise(error: Exception) -> None:

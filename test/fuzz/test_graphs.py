@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from watched import Broke, Opened, Sentinel, Surroundings, limited_apart, refused_or
+from watched import Broke, Opened, Sentinel, Surroundings, limited, refused_or
 
 from generators.recipes.graph_file import derive_graph
 from hardware.errors import BrokenInput, ModelError
@@ -114,7 +114,7 @@ def test_a_graph_is_derived_or_refused_with_little_memory(fuzz: Any, place: Path
     for hostile in fuzz:
         path = place / hostile.choice(("a.onnx", "b.onnx"))
         path.write_bytes(hostile.bytes(made) if hostile.random() < 0.9 else hostile.text().encode(errors="replace"))
-        limited_apart(derive_graph, str(path), memory=LITTLE)
+        limited(derive_graph, str(path), memory=LITTLE)
     around.check()
 
 
@@ -138,18 +138,18 @@ BOMBS = {
 }
 
 
-def error_of(path: Path) -> tuple[str, str]:
-    try:
-        derive_graph(str(path))
-    except (ModelError, BrokenInput, MemoryError) as error:
-        return type(error).__name__, str(error)
-    return "", ""
-
-
 def said_of(path: Path, memory: int = LITTLE) -> tuple[str, str]:
     """The class and the text of the error that deriving a graph ends with, in a process with little memory."""
+
+    def derive() -> tuple[str, str]:
+        try:
+            derive_graph(str(path))
+        except (ModelError, BrokenInput, MemoryError) as error:
+            return type(error).__name__, str(error)
+        return "", ""
+
     try:
-        found: tuple[str, str] = limited_apart(error_of, path, memory=memory)
+        found: tuple[str, str] = limited(derive, memory=memory)
     except Broke:  # that process was ended, and no other
         return "MemoryError", ""
     return found

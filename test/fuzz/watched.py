@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import io
-import multiprocessing
 import os
 import pickle
 import resource
@@ -128,8 +128,6 @@ def limited(
     """What a call returns (None where it refuses), in a forked process that has little memory and time.
 
     Raises `Broke` where it takes more than that or dies, and `AssertionError` with the traceback of what it raised.
-    What runs a model belongs in `limited_apart`: threads of a runtime don't survive a fork, and who waits for them
-    waits forever.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -142,40 +140,8 @@ def limited(
         os.close(reader)
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
-    return _value_of(answer, memory, f"no answer in {seconds:.0f} s, or no memory: status {status}")
-
-
-RUNTIMES = ["hwcompat.hardware", "torch", "openvino", "onnxruntime", "generators.recipes.graph_file"]
-"""Loaded once, in the process from which those of `limited_apart` are forked; it has run none of them. `hardware` comes
-first: it turns telemetry off."""
-
-
-def limited_apart(
-    call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, seconds: float = DEADLINE_S, **named: Any
-) -> Any:
-    """The same as `limited` for what can be pickled, in a process forked from one that has never run a model."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(RUNTIMES)
-    reader, writer = context.Pipe(duplex=False)
-    child = context.Process(target=_in_own_child, args=(functools.partial(call, *arguments, **named), memory, writer))
-    child.start()
-    writer.close()
-    try:
-        answer = b"".join(_read(reader.fileno(), seconds))
-    finally:
-        reader.close()
-        child.kill()
-        child.join()
-    return _value_of(answer, memory, f"no answer in {seconds:.0f} s, or no memory: exit code {child.exitcode}")
-
-
-def _in_own_child(call: Callable[[], Any], memory: int, writer: Any) -> None:
-    _in_child(call, memory, writer.fileno())
-
-
-def _value_of(answer: bytes, memory: int, nothing: str) -> Any:
     if not answer:
-        raise Broke(nothing)
+        raise Broke(f"no answer in {seconds:.0f} s, or no memory: status {status}")
     kind, value = pickle.loads(answer)  # our own child's
     if kind == "memory":
         raise Broke(f"more than {memory >> 20} MiB of memory")
@@ -185,6 +151,7 @@ def _value_of(answer: bytes, memory: int, nothing: str) -> Any:
 
 def _in_child(call: Callable[[], Any], memory: int, writer: int) -> None:
     answer: tuple[str, Any]
+    gc.freeze()  # sessions of runtimes in the parent's garbage would wait for threads that don't exist here
     try:
         have = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (have + memory, have + memory))

@@ -15,11 +15,11 @@ from hardware.detection import detect
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two inventories, and a cache of memory estimates, each of which takes a process of seconds once."""
+    """Three inventories, and a cache of memory estimates, each of which takes a process of seconds once."""
     folder = tmp_path_factory.mktemp("place")
-    for label, name in (("lab1", "nvidia/h100-x8"), ("lab2", "amd/mi300x-x2")):
+    for label, name in (("lab1", "nvidia/h100-x8"), ("lab2", "amd/mi300x-x2"), ("board", "machines/raspberry-pi-5")):
         data = detect(machine(name)).to_dict()
-        build = {"cuda": "12.8"} if name.startswith("nvidia") else {"hip": "6.4"}
+        build = {"nvidia": {"cuda": "12.8"}, "amd": {"hip": "6.4"}}.get(name.partition("/")[0], {})
         data["torch"] = {"version": "2.13.0", "cuda": None, "hip": None, "xpu": None, "reason": ""} | build
         (folder / f"{label}.json").write_text(json.dumps(data))
     return folder
@@ -54,11 +54,11 @@ def test_a_model_without_a_device_is_exit_code_1_with_every_reason(
     assert result.out.count("forbidden by --forbid") == 8
 
 
-def test_the_table_shows_bound_method_and_source_in_80_columns(place: Callable[..., Invoked]) -> None:
-    result = place()
+def test_the_table_shows_bound_method_and_source_in_80_columns(place: Callable[..., Invoked], folder: Path) -> None:
+    result = place("--inventory", folder / "board.json")
     assert result.code == 0
     assert "Placed 1 of 1 (all loaded at once), exact" in result.out
-    assert "not measured there" in result.out, "no speed is kept here, and none is invented"
+    assert "not measured there" in result.out, "no speed is kept there, and none is invented"
     assert [line for line in result.out.splitlines() if len(line) > 80] == []
 
 

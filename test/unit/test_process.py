@@ -15,6 +15,8 @@ from hardware import process
 from hardware.errors import HwCompatError, ModelRefused, NothingMatched
 from hardware.process import DROPPED, PIPED, Answering, Child, Forked, NoAnswer, ask, run
 
+pytestmark = pytest.mark.forks
+
 STARTS_ANOTHER = """
 import subprocess, sys, time
 other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

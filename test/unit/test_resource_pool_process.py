@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.resource_pool import MIB, Load, run
 
+pytestmark = pytest.mark.forks
+
 ROOT = Path(__file__).parents[2]
 LOAD = Load(requests=800, seconds=0.0002, patience_s=30.0)
 

@@ -24,6 +24,8 @@ from hardware.testing.runner import Limits, run_suites
 from hardware.testing.session import run_session
 from hardware.testing.suite_file import SuiteFile, read_suite
 
+pytestmark = pytest.mark.forks
+
 Make = Callable[..., SuiteFile]
 Go = Callable[..., Evidence]
 

@@ -16,6 +16,8 @@ from hardware.evidence.record import EDITED
 from hardware.evidence.store import read_folder
 from hardware.testing.suite_file import stamp
 
+pytestmark = pytest.mark.forks
+
 ROOT = Path(__file__).parents[2]
 SUITE = stamp('CELL = "bert/fill-mask/cpu/float32"\n\n\ndef test_builds():\n    pass')
 NOT_IMPORTED = stamp(

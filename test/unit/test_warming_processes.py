@@ -13,6 +13,8 @@ import torch
 from hardware.target import Target
 from hardware.testing import warm
 
+pytestmark = pytest.mark.forks
+
 ROOT = Path(__file__).parents[2]
 CODE = """
 import os

@@ -113,7 +113,19 @@ def measure(copy: Copy, path: Path, tests: Sequence[str] = ()) -> str:
     of_children.write_text(_IN_CHILDREN.format(folder=folder, sources=sources), encoding="utf-8")
     (folder / "children").mkdir()
     words = ["--cov", f"--cov-config={own}", "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
-    asked = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
+    asked = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        "--no-loadscope-reorder",
+        "-p",
+        "no:cacheprovider",
+    ]
     asked.append(f"--rootdir={folder}")  # so that tests are named from there, not from test/pytest.ini
     ran = subprocess.run(
         [*asked, "-p", "benchmarks.mutants.code.children", *words, *(tests or (*QUICK, *_WHOLE_RUNS))],

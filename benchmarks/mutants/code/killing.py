@@ -148,7 +148,7 @@ class _Ended:
 
 
 def _run(copy: Copy, tests: Sequence[str], longest: float, without: Sequence[str] = ()) -> _Ended:
-    many = ["-n", "2", "--dist", "loadfile"] if "::" not in tests[0] else []
+    many = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"] if "::" not in tests[0] else []
     listed = copy.folder / "asked.txt"
     listed.write_text("\n".join(tests) + "\n", encoding="utf-8")
     left = [f"--deselect={test}" for test in without]
