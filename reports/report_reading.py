@@ -18,6 +18,8 @@ from .report_words import HEADS, KnownReport, Ranked, known_reports, report_mode
 NO_FAILURE = "none"
 MOST_REMEDIES = 3
 _NO_FIX = "none_known"
+_LONGEST = 20_000
+"""Characters in which settings are looked for."""
 
 _FIXES = Path(__file__).with_name("fix_kinds.toml")
 _QUESTIONS = Path(__file__).with_name("questions.toml")
@@ -27,6 +29,13 @@ _PACKAGES = re.compile(
     r"ultralytics|coremltools|executorch|peft|deepspeed|lightning|paddlepaddle|mxnet)\b",
     re.I,
 )
+
+_SETTINGS = re.compile(
+    r"(?<![\w-])(--[a-z][a-z0-9-]{2,40}|[A-Z][A-Z0-9]{2,20}(?:_[A-Z0-9]{1,20}){1,5}(?==)|"
+    r"[a-z]{2,20}(?:_[a-z0-9]{1,20}){1,4}(?=\s?=\s?(?:True|False|None|[\"'\d])))"
+)
+"""Options, environment variables and named arguments."""
+_MOST_SETTINGS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +100,9 @@ def first_remedies(text: str, fixes: Ranked, error_type: str) -> tuple[str, ...]
     named = _PACKAGES.search(text)
     package = named[0] if named else "the library"
     kinds = [fix_kinds()[name] for name, _ in fixes.labels if name in fix_kinds() and name != _NO_FIX]
-    general = [texts.get(error_type, texts["do"]).format(package=package) for texts in kinds]
+    settings = ", ".join(list(dict.fromkeys(_SETTINGS.findall(text[:_LONGEST])))[:_MOST_SETTINGS])
+    names = {"package": package, "settings": settings or "the setting that the text names"}
+    general = [texts.get(error_type, texts["do"]).format(**names) for texts in kinds]
     return tuple(dict.fromkeys([*remedies_from_facts(text, error_type), *general]))[:MOST_REMEDIES]
 
 
