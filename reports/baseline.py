@@ -108,5 +108,5 @@ def _renewed(data: Any) -> Any:
 
 def _finding(data: Mapping[str, Any]) -> Finding:
     """Return a finding of a valid baseline."""
-    made = ("id", "baseline", "recommendations")
+    made = ("id", "baseline", "recommendations", "commands", "place")
     return from_values(Finding, {name: value for name, value in data.items() if name not in made})

@@ -15,6 +15,7 @@ from hwcompat.hardware.plain_text import one_line
 
 from .advice import FAULT_KNOWN, FILE, measuring_command, remedies_for
 from .error_patterns import Around, Diagnosis, ErrorType, error_types, identify
+from .failure_place import WRONG_RESULTS
 from .finding import ANY_TARGET, Confidence, Finding, Severity, signature
 
 __all__ = ["COMPONENT", "Diagnosis", "command_again", "diagnose", "error_types", "identify", "own_frames"]
@@ -277,7 +278,7 @@ def own_frames(line: CheckLine) -> str:
 
 def _figures(group: Sequence[_Sighting]) -> str:
     """Return the largest error of wrong results as text; empty if none was measured."""
-    wrong = [one.line for one in group if one.diagnosis.error_type in ("numerical_mismatch", "non_finite")]
+    wrong = [one.line for one in group if one.diagnosis.error_type in WRONG_RESULTS]
     # A check may fail by another assertion: an error within the tolerance explains nothing.
     measured = [
         (line.max_rel_error, line)

@@ -13,6 +13,8 @@ from typing import Any
 
 from hwcompat.hardware.plain_values import json_values
 
+from .failure_place import failure_commands, failure_place
+
 COSTS = ("accuracy", "speed", "memory")
 """What a remedy may cost, in display order."""
 
@@ -102,6 +104,16 @@ class Finding:
         return tuple(one.text for one in self.remedies)
 
     @property
+    def place(self) -> str:
+        """Where in code it failed; empty if its traceback doesn't tell."""
+        return failure_place(self.traceback)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Commands that show more of its first cell."""
+        return failure_commands(self.cells[0], self.error_type) if self.cells else ()
+
+    @property
     def where(self) -> str:
         """Its cell, or the number of cells and the first; empty if it has none."""
         several = f"{len(self.cells)} cells, for example " if len(self.cells) > 1 else ""
@@ -109,7 +121,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that `schemas/report.json` describes."""
-        return {"id": self.id, **json_values(self), "recommendations": list(self.recommendations)}
+        derived = {"recommendations": list(self.recommendations), "commands": list(self.commands)}
+        return {"id": self.id, **json_values(self), **derived, "place": self.place}
 
 
 class FindingState(StrEnum):

@@ -113,8 +113,10 @@ def _findings_table(findings: Sequence[Finding], report: Report) -> str:
 
 
 def finding_section(finding: Finding, against: FindingComparison | None = None, *, traceback: bool = True) -> str:
-    """Return one finding: what and where, its cells and checks, what to do, and the end of its traceback."""
+    """Return one finding: where it failed and what, commands, its cells and checks, what to do, and the end of its
+    traceback."""
     facts = [
+        *([f"- failed at: {markdown(finding.place)}"] if finding.place else []),
         *([f"- against the baseline: {against.state(finding)}"] if against else []),
         f"- where: {markdown(finding.component)}, {markdown(finding.hardware_type)}"
         + (f", {markdown(finding.model_name)}" if finding.model_name else ""),
@@ -129,6 +131,8 @@ def finding_section(finding: Finding, against: FindingComparison | None = None, 
     if finding.checks:
         facts.append(f"- checks: {markdown(', '.join(finding.checks))}")
     parts = [head, markdown(finding.message, longest=600, opens_block=True), "\n".join(facts)]
+    if finding.commands:
+        parts.append(fenced("\n".join(finding.commands)))
     if advice:
         parts.append("What to do:\n\n" + "\n".join(advice))
     if traceback and finding.traceback:
