@@ -142,15 +142,16 @@ def _start(options: StressOptions, stack: contextlib.ExitStack, note: Note) -> W
 
 def _read_events(watched: Watched, note: Note) -> None:
     assert watched.process.stdout is not None
-    for line in watched.process.stdout:
-        try:
-            event = json.loads(line)
-        except ValueError:  # cut off in the middle of a line
-            continue
-        watched.last_output_at = time.monotonic()
-        watched.events.append(event)
-        if event["event"] == "device":
-            watched.has_device = True
-            note(f"{watched.options.target}: {event['name']}")
-        elif event["event"] == "phase":
-            note(f"{watched.options.target}: {event['phase']} {event['load']}")
+    with watched.process.stdout as stdout:
+        for line in stdout:
+            try:
+                event = json.loads(line)
+            except ValueError:  # cut off in the middle of a line
+                continue
+            watched.last_output_at = time.monotonic()
+            watched.events.append(event)
+            if event["event"] == "device":
+                watched.has_device = True
+                note(f"{watched.options.target}: {event['name']}")
+            elif event["event"] == "phase":
+                note(f"{watched.options.target}: {event['phase']} {event['load']}")
