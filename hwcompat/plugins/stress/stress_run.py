@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, Any
 
-from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.inventory.telemetry import Sample, Sampler
 from hwcompat.hardware.process import PIPED, ROOT, Child, end_of, ending_of
 from hwcompat.hardware.redaction import redact

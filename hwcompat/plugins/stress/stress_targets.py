@@ -52,7 +52,7 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
 
     A vendor or a target without a load is skipped with its reason. Raises `UsageError` for an unknown target.
     """
-    from hwcompat.hardware.detection import targets
+    from hwcompat.hardware.expected_targets import targets
 
     statuses = {status.target: status for status in targets(inventory)}
     known = loadable_targets()
