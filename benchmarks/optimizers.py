@@ -30,7 +30,7 @@ from hardware.errors import HwCompatError
 from hardware.inventory.system.processor import read_cpu
 from hardware.model.calls import to_tensors
 from hardware.optimization import OptimizationLevel, OptimizationResult, call_timing
-from hardware.optimization.strategies import outputs_of
+from hardware.optimization.batch_norms import outputs_of
 from hardware.testing.reference import as_reference, float64_outputs
 
 from .reference_models import LENGTH, REFERENCE_MODELS, larger

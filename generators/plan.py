@@ -18,9 +18,9 @@ from hwcompat.generators.suites.planned_suite import PlannedSuite as PlannedSuit
 from hwcompat.generators.suites.render import render, render_given
 from hwcompat.hardware.backends.factory import backend_class, resolve_target
 from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import ModelMissing, UsageError
 from hwcompat.hardware.expected_targets import TargetStatus
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.tolerances import OwnTolerance
 

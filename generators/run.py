@@ -30,11 +30,12 @@ from hwcompat.generators.suites.suite_files import suite_environment as suite_en
 from hwcompat.hardware.applied_fix import refuse_changes
 from hwcompat.hardware.cell import PRECISIONS, Cell
 from hwcompat.hardware.cell_selection import Shard, choose_cells
-from hwcompat.hardware.detection import HardwareInfo, targets
 from hwcompat.hardware.errors import OutputError, UsageError, echo
 from hwcompat.hardware.evidence.latest import Latest, read_latest
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine, WeightsKind
 from hwcompat.hardware.evidence.store import Evidence, lines_by_cell, read_cells
+from hwcompat.hardware.expected_targets import targets
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.progress import Progress
 from hwcompat.hardware.testing.pytest_environment import environment_with

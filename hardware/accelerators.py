@@ -1,4 +1,4 @@
-"""The registry of vendors under its earlier name: each name is that of `hardware.inventory.vendors`."""
+"""The vendors' classes and their registry under their earlier path; they are in `hardware.inventory.vendors`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 _NAMES = (
     "ACCELERATOR_BACKENDS",
+    "AcceleratorBackend",
+    "AcceleratorInfo",
     "get_accelerator_backend",
     "get_accelerator_backend_by_index",
     "get_all_accelerator_backends",
@@ -21,4 +23,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .inventory import vendors
 
-    return getattr(vendors, name)
+    return getattr(vendors.vendor if name in ("AcceleratorBackend", "AcceleratorInfo") else vendors, name)

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .command_line import note
-from .detection import HardwareInfo, detect
+from .inventory.hardware_info import HardwareInfo
 from .inventory.system.main_memory import MemoryInfo
 from .inventory.system.processor import CPUInfo
 from .inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
@@ -37,6 +37,13 @@ version = torch.version
 built = {"version": torch.__version__, "cuda": version.cuda, "hip": version.hip, "xpu": getattr(version, "xpu", None)}
 print(json.dumps({"devices": found, "torch": built}))
 """
+
+
+def detect() -> HardwareInfo:
+    """Return the inventory. Raises any error of the detection, also if its module is missing."""
+    from .detection import detect as found
+
+    return found()
 
 
 def detect_somehow() -> HardwareInfo:

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from .errors import HwCompatError, UsageError
-from .expected_targets import TargetStatus, expected_targets
+from .expected_targets import targets as targets
 from .inventory.hardware_info import SCHEMA_VERSION as SCHEMA_VERSION
 from .inventory.hardware_info import HardwareInfo as HardwareInfo
 from .inventory.hardware_info import Inventory as Inventory
@@ -80,13 +80,6 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
         torch=machine.torch(),
         packages=machine.packages(),
     )
-
-
-def targets(inventory: HardwareInfo) -> tuple[TargetStatus, ...]:
-    """Return for every known target whether it may be available, and the reason if not. It isn't tested."""
-    from .backends.factory import known_targets
-
-    return expected_targets(inventory, known_targets())
 
 
 def probe(target: str) -> ProbeResult:

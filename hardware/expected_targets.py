@@ -22,6 +22,13 @@ def expected_targets(inventory: HardwareInfo, names: Iterable[str]) -> tuple[Tar
     return tuple(replace(declarations_of(name).expected(inventory), target=name) for name in names)
 
 
+def targets(inventory: HardwareInfo) -> tuple[TargetStatus, ...]:
+    """Return for every known target whether it may be available, and the reason if not. It isn't tested."""
+    from .backends.factory import known_targets
+
+    return expected_targets(inventory, known_targets())
+
+
 def why_absent(target: Target, inventory: HardwareInfo) -> str:
     """Return why a target with its variant can't be available, or an empty text."""
     from .backends.factory import declarations_of

@@ -74,9 +74,10 @@ def doctor_command(
     A recording contains no serial numbers, names or secrets.
     Exit codes: 0 no problems, 1 a device can't be used or a smoke test failed.
     """
-    from .detection import detect, probe_apart, targets
+    from .detection import detect, probe_apart
     from .doctor.hardware_diagnosis import diagnose_machine, diagnosis_text, with_probes
     from .doctor.hardware_remedies import kinds_of
+    from .expected_targets import targets
     from .machine import LiveMachine
     from .recording import ReplayedMachine
 

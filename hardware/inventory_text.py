@@ -34,7 +34,7 @@ def list_text(inventory: HardwareInfo, format: str = "table", everything: bool =
 
     Raises `UsageError` for another format.
     """
-    from .detection import targets
+    from .expected_targets import targets
 
     if format not in _FORMATS:
         raise UsageError(

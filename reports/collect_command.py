@@ -11,11 +11,11 @@ import click
 from hwcompat.generators.compatibility.verdict import Level, is_final
 from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK
 from hwcompat.hardware.command_line import note
-from hwcompat.hardware.detection import targets
 from hwcompat.hardware.errors import ModelError
 from hwcompat.hardware.evidence.latest import Latest, read_latest
 from hwcompat.hardware.evidence.store import Evidence, read_folder
 from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.expected_targets import targets
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS
 from hwcompat.hardware.gc_control import not_collecting
 from hwcompat.hardware.software import is_installed

@@ -9,11 +9,11 @@ from hwcompat.generators.options import Options
 from hwcompat.hardware.basic_detection import inventory_here
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.command_line import terminal_width
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import NothingMatched, UsageError, echo
 from hwcompat.hardware.evidence.store import Evidence
 from hwcompat.hardware.evidence.versions import library_versions, relevant_versions, versions_of
 from hwcompat.hardware.evidence.writer import machine_label, now
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.redaction import redact
 from hwcompat.hardware.target import Target
 

@@ -23,9 +23,9 @@ from hwcompat.generators.models.recipe_store import Refusal, load_recipe, refusa
 from hwcompat.generators.recipes.on_demand import check_checkpoint, derive_given
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import Cell, model_of_weights
-from hwcompat.hardware.detection import targets
 from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused
 from hwcompat.hardware.evidence.error_types import facts_of_error_types
+from hwcompat.hardware.expected_targets import targets
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.checkpoints import weights_hash

@@ -290,7 +290,7 @@ class HardwareCompatibilityReporter:
 
         `timeout_s` is for one target. `command` replaces the probe in tests.
         """
-        from hwcompat.hardware.detection import targets
+        from hwcompat.hardware.expected_targets import targets
 
         self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
         for result in self.stack:

@@ -14,9 +14,8 @@ from hwcompat.generators.compatibility.verdict import Level, Verdict, is_failing
 from hwcompat.generators.run import CellResult, JobResult
 from hwcompat.hardware.backends.factory import backend_class
 from hwcompat.hardware.command_names import as_runnable
-from hwcompat.hardware.detection import targets
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
-from hwcompat.hardware.expected_targets import TargetStatus
+from hwcompat.hardware.expected_targets import TargetStatus, targets
 from hwcompat.hardware.plain_text import labelled, one_line, printable
 from hwcompat.hardware.testing.checks import call_checks
 from hwcompat.hardware.testing.progress import counted

@@ -32,7 +32,7 @@ def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int 
     """Return why each planned suite has its target and prediction."""
     from hwcompat.generators.compatibility.rules import load_rules
     from hwcompat.hardware.basic_detection import inventory_here
-    from hwcompat.hardware.detection import targets
+    from hwcompat.hardware.expected_targets import targets
 
     rules = load_rules()
     if format_ == "json":

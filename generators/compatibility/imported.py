@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
 from hwcompat.hardware.evidence.store import Evidence, lines_by_cell
 from hwcompat.hardware.evidence.versions import moved_versions, relevant_versions, versions_of
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 
 from .fault import route_of
 from .grade import check_reason

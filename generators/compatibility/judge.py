@@ -15,11 +15,11 @@ from types import MappingProxyType
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import load_recipe
 from hwcompat.hardware.cell import Cell, parsed
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.evidence.latest import Latest, worst_of_runs
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, WeightsKind
 from hwcompat.hardware.evidence.store import lines_by_cell
 from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 
 from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of

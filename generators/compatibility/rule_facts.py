@@ -14,8 +14,8 @@ from hwcompat.generators.models.priority import openvino_exporters
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.hardware.backends.factory import declarations_of
 from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.target import Target
 
 from .operators import coverage

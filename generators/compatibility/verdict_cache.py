@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any
 
 from hwcompat.generators.models.recipe import DERIVED
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError, OutputError
 from hwcompat.hardware.evidence.latest import Latest, read_latest
 from hwcompat.hardware.evidence.modeling_files import modeling_stamp
@@ -25,6 +24,7 @@ from hwcompat.hardware.evidence.parquet import compacted_files
 from hwcompat.hardware.evidence.store import BrokenLine
 from hwcompat.hardware.evidence.versions import versions_of
 from hwcompat.hardware.files import cache_folder, write_whole
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.safe_read import opened
 
 from .imported import ReferenceTests, reference_tests

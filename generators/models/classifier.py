@@ -32,6 +32,7 @@ from .folder_kinds import graph_in, refuse_other_kind
 from .given_recipe import FACTORY, factory_parts
 from .model_libraries import LIBRARY, catalog_of, diffusion_catalog, is_known, known_types, lacking
 from .model_names import known_words, last_resort, type_in_name
+from .size_tier import parameters_of, size_tier
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
@@ -49,6 +50,7 @@ class Classification:
 
     `model` is the text that was passed (or the model type that it spells another way), `path` the checkpoint's folder
     if there is one, `model_class` the class that does the task (empty if unknown), `source` the source of the answer.
+    `size_tier` is that of the number of parameters in the checkpoint's files, empty if there are none.
     """
 
     model: str
@@ -61,6 +63,7 @@ class Classification:
     confidence: str
     source: str
     path: str | None = None
+    size_tier: str = ""
 
     @property
     def parameters(self) -> None:
@@ -180,6 +183,7 @@ def classify_folder(folder: Path, name: str) -> Classification:
         traits=traits_of(checkpoint.model_type, checkpoint.config),
         source="config.json",
         path=str(folder),
+        size_tier=size_tier(parameters_of(checkpoint.weights)),
     )
 
 

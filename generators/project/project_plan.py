@@ -16,8 +16,8 @@ from hwcompat.generators.plan import PlannedSuite
 from hwcompat.generators.run import JobResult, plan_job
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.cell_selection import Shard, choose_cells
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError, UsageError, echo
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 
 from .lock import levels_to_lock, update_expected
 from .project_file import Project, ProjectModel

@@ -14,9 +14,9 @@ from hwcompat.generators.compatibility.rule_facts import facts_here
 from hwcompat.generators.compatibility.rules import load_rules, predict
 from hwcompat.generators.recipes.on_demand import recipe_for
 from hwcompat.generators.suites.planned_suite import PlannedSuite
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, NothingMatched, OutputError
 from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.safe_read import read_text
 from hwcompat.hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hwcompat.hardware.testing.pytest_environment import DEVICES_VARIABLE

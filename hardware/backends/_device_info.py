@@ -19,7 +19,8 @@ class DeviceInfo:
 
     `device_type` is the runtime's name of the device (`cuda:0`, `CPU`). `properties` are JSON values; if the runtime
     reports them, `bf16` and `fp8_supported` say whether the device computes in these types, and `topology` how it is
-    connected.
+    connected. `backend` is the target (`cuda`), `vendor` its vendor in lowercase (`nvidia`), empty for the host and
+    for runtimes of several vendors. If `is_available` is False, `reason` says why.
     """
 
     backend: str
@@ -30,6 +31,8 @@ class DeviceInfo:
     total_memory_bytes: int | None = None
     driver_version: str | None = None
     is_available: bool = True
+    vendor: str = ""
+    reason: str = ""
     properties: Mapping[str, Any] = field(default_factory=dict)
 
     @property

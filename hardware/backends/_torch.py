@@ -264,7 +264,7 @@ class TorchBackend(BaseBackend):
         getattr(getattr(torch, self.DEVICE_TYPE), function, lambda: None)()
 
     def prepare_model(
-        self, model: Any, optimization_level: OptimizationLevel | str = "O2", sample_input: Any = None
+        self, model: Any, optimization_level: OptimizationLevel | str | None = "O2", sample_input: Any = None
     ) -> Any:
         return self._optimize(model, optimization_level, sample_input)
 
@@ -282,12 +282,15 @@ class TorchBackend(BaseBackend):
             state.update({key: one for key, one in moved.items() if one.dim()})
         return model, optimizer
 
-    def _optimize(self, model: Any, level: OptimizationLevel | str, sample_input: Any, **options: Any) -> Any:
+    def _optimize(self, model: Any, level: OptimizationLevel | str | None, sample_input: Any, **options: Any) -> Any:
         if reason := self.unavailable():
             raise BackendUnavailable(f"{self.target} can't be used", why=reason)
-        from ..optimization.optimizers import optimizer_for
+        from ..optimization.optimizers import OPTIMIZERS
 
-        optimizer = optimizer_for(self.BACKEND_NAME, self.torch_device())
+        if self.BACKEND_NAME not in OPTIMIZERS:
+            placed = f"{self.target} has no optimizer: the model is only moved to the device"
+            return self._left_alone(self.to_device(model).train(options.get("training", False)), level, placed)
+        optimizer = OPTIMIZERS[self.BACKEND_NAME](self.torch_device())
         model, self.optimized = optimizer.optimize(model, level, sample_input, **options)
         for warning in self.optimized.warnings:
             log.info("%s: %s", self.target, warning)

@@ -204,6 +204,9 @@ class WebBackend(NodesBackend):
             "limit_s": PASS_LIMIT_S,
         }
 
+    def not_installed(self) -> str:
+        return self.missing()
+
     def missing(self) -> str:
         here = self.environment
         return here.reason or (here.browser.reason if here.browser else "")

@@ -5,14 +5,13 @@ Inputs and outputs are NumPy arrays by name, so that comparing them needs no fra
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ..errors import BackendUnavailable
+from ..errors import BackendUnavailable, UsageError, echo
 from ..evidence.record import Stage
 from ..inventory.target_status import TargetStatus
 from ..model.model_types import FileInput as FileInput
@@ -22,6 +21,9 @@ from ..model.model_types import Unsupported as Unsupported
 from ..target import Target
 from ._device_info import DeviceInfo as DeviceInfo
 from ._device_info import DeviceSettings, settings_for
+from ._runnable import Execution as Execution
+from ._runnable import Runnable as Runnable
+from ._runnable import coarsest as coarsest
 
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
@@ -30,91 +32,10 @@ if TYPE_CHECKING:
     from ..optimization.optimization_steps import OptimizationLevel, OptimizationResult
 
 
+log = logging.getLogger(__name__)
+
 STEPS = 6
 """Number of tokens that suites decode, and that a proof has to cover."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Execution:
-    """Proof of where a forward pass ran: number of calls by operator, on the target and on the host.
-
-    `dtype` is the type that operators with parameters computed in; `unseen` lists what the proof doesn't cover.
-    """
-
-    native: Mapping[str, int]
-    offloaded: Mapping[str, int]
-    dtype: str
-    device: str
-    unseen: str
-    host_allowed: frozenset[str] = frozenset()
-
-    @property
-    def beyond_allowed(self) -> dict[str, int]:
-        """Operators that ran on the host and aren't on the target's allow-list, with their number of calls."""
-        return {name: count for name, count in self.offloaded.items() if name not in self.host_allowed}
-
-
-_MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "int8": 7}
-
-
-def coarsest(dtypes: Iterable[str]) -> str:
-    """Return the dtype with the fewest bits among those of products, so that a proof isn't that of the majority.
-    Empty if none is a floating-point type or the type of a quantized model."""
-    known = [name for name in dtypes if name in _MANTISSA_BITS]
-    return min(known, key=_MANTISSA_BITS.__getitem__, default="")
-
-
-class Runnable(ABC):
-    """A model on its target. Call it with arrays by name; each optional ability is named in `can`."""
-
-    can: frozenset[str] = frozenset()
-    """Abilities, of `generate`, `backward` and `save`."""
-
-    gives_all: bool = False
-    """Whether every output of the model is returned; a class of the runtime may omit some."""
-
-    failed: Mapping[str, Unsupported] = MappingProxyType({})
-    """Abilities that are missing because an export or a conversion failed, with the error."""
-
-    on_host: bool = False
-    """Whether the target is the host, so that placement needs no proof."""
-
-    actual_dtype: str
-    conditions: Mapping[str, str]
-
-    @abstractmethod
-    def __call__(self, **inputs: Array) -> dict[str, Array]:
-        """Return the outputs of a forward pass by name: floating-point as float64, and integers if there are any."""
-
-    @abstractmethod
-    def execution(self) -> Execution:
-        """Return the proof of another pass over the example inputs, under the target's tracer."""
-
-    @abstractmethod
-    def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
-        """Return the outputs of a traced forward pass, and by name the number of calls that it left to the host.
-
-        A model may leave its device for one length or batch size and not for another, so suites trace each set of
-        inputs.
-        """
-
-    def prepare(self, inputs: Inputs) -> None:  # noqa: B027 - an optional hook
-        """Export or compile for the shapes of these inputs, so that their first pass only computes."""
-
-    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        """Decode `steps` tokens greedily with the target's cache."""
-        raise NotImplementedError
-
-    def gradients(self, inputs: Inputs) -> dict[str, Array]:
-        """Return the gradients of the loss (`loss_weights`), by parameter name."""
-        raise NotImplementedError
-
-    def save_and_reload(self, folder: Path) -> Runnable:
-        """Save in the target's own format and load what was saved on the same target."""
-        raise NotImplementedError
-
-    def close(self) -> None:  # noqa: B027 - an optional hook
-        """Release the resources that were taken."""
 
 
 class BaseBackend(ABC):
@@ -222,6 +143,11 @@ class BaseBackend(ABC):
     """Result of the last `prepare_model`, `optimize_for_inference` or `optimize_for_training`."""
 
     def __init__(self, target: Target) -> None:
+        if not isinstance(target, Target):
+            raise UsageError(
+                f"{type(self).__name__} takes a Target, not {echo(type(target).__name__)}",
+                fix=f'Call get_backend("{self.BACKEND_NAME}", config={{...}}).',
+            )
         self.target = target
         self._config: Mapping[str, Any] = {}
         self._setup_environment()
@@ -236,6 +162,11 @@ class BaseBackend(ABC):
     def unavailable(self) -> str:
         """Return the reason why the target can't be used here, or an empty string. Imports the runtime."""
         return self._check_availability()
+
+    def not_installed(self) -> str:
+        """Return the same for a list of all targets, which starts no browser: of one that is in a browser, what isn't
+        installed."""
+        return self.unavailable()
 
     @classmethod
     def of_variant(cls, variant: str) -> type[BaseBackend]:
@@ -282,8 +213,16 @@ class BaseBackend(ABC):
         self.target = replace(self.target, index=device_id if self.INDEXED else None)
 
     def get_device_info(self, device_id: int | None = None) -> DeviceInfo:
-        """Return facts about the device in use, or about the device `device_id`."""
-        return self._get_device_info(self.device_id if device_id is None else device_id)
+        """Return facts about the device in use, or about the device `device_id`. Of a device that can't be used it
+        returns `is_available=False` with the reason."""
+        number = self.device_id if device_id is None else device_id
+        reason = self.unavailable()
+        if not reason and number != self.device_id and not 0 <= number < (count := self.device_count):
+            reason = f"{self.BACKEND_NAME}:{number} not found: {count} device(s) found"
+        if reason:
+            missing = self.device_info(str(self.target), "", device_id=number)
+            return replace(missing, is_available=False, reason=reason)
+        return self._get_device_info(number)
 
     @abstractmethod
     def _get_device_info(self, device_id: int) -> DeviceInfo:
@@ -310,6 +249,7 @@ class BaseBackend(ABC):
             total_memory_bytes=memory,
             driver_version=driver,
             properties=properties,
+            vendor=self.VENDOR.lower(),
         )
 
     @property
@@ -336,26 +276,37 @@ class BaseBackend(ABC):
     # Modules of the user
 
     def prepare_model(
-        self, model: Any, optimization_level: OptimizationLevel | str = "O2", sample_input: Any = None
+        self, model: Any, optimization_level: OptimizationLevel | str | None = "O2", sample_input: Any = None
     ) -> Any:
-        """Return the module on the device, optimized up to a level; `optimized` holds the result.
+        """Return the module on the device, optimized up to a level (None: O2); `optimized` holds the result.
 
-        Raises `Unsupported` if the target doesn't run modules.
+        A target that doesn't run torch modules returns the module unchanged, with a warning in the result.
         """
-        raise self._runs_no_modules()
+        return self._left_alone(model, optimization_level)
 
     def optimize_for_inference(self, model: Any, sample_input: Any = None, dtype: Any = None) -> Any:
-        """Return the module on the device in evaluation mode, with the steps of level O2 that pay on the sample."""
-        raise self._runs_no_modules()
+        """Return the module on the device in evaluation mode, with the steps of level O2: with a sample those that
+        pay, else those that are safe without measuring."""
+        return self._left_alone(model)
 
     def optimize_for_training(self, model: Any, optimizer: Any = None, dtype: Any = None) -> Any:
         """Return the module on the device, ready for training (level O2); with an optimizer, both of them."""
-        raise self._runs_no_modules()
+        model = self._left_alone(model)
+        return model if optimizer is None else (model, optimizer)
 
-    def _runs_no_modules(self) -> Unsupported:
-        return Unsupported(
-            f"{self.target} can't run torch modules directly: load() compiles them", error_type="unsupported_format"
+    def _left_alone(self, model: Any, level: OptimizationLevel | str | None = None, placed: str = "") -> Any:
+        """Return the module, and report in `optimized` that nothing was optimized. `placed` is the reason if the
+        module is on the device; else the target runs no modules."""
+        from ..optimization.optimization_steps import OptimizationLevel, OptimizationResult
+
+        self.optimized = OptimizationResult(
+            success=bool(placed),
+            model=model,
+            level=OptimizationLevel.from_string(level),
+            warnings=(placed or f"{self.target} can't run torch modules directly: load() compiles them",),
         )
+        log.warning(self.optimized.warnings[0])
+        return model
 
     @abstractmethod
     def known_answer(self) -> tuple[float, float, float]:

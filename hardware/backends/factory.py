@@ -140,13 +140,14 @@ def plugged_versions() -> Mapping[str, str]:
 
 
 class BackendType(StrEnum):
-    """The targets that have a file here, by vendor where there is one, and `AUTO`."""
+    """The targets that have a file here, by vendor where there is one, and `AUTO`. `GOOGLE` is `TPU`."""
 
     CPU = "cpu"
     NVIDIA = "cuda"
     AMD = "rocm"
     INTEL = "xpu"
     APPLE = "mps"
+    TPU = "tpu"
     GOOGLE = "tpu"
     OPENVINO = "openvino"
     QNN = "qnn"
@@ -209,12 +210,18 @@ class BackendFactory:
 
     @staticmethod
     def get_all_backend_info() -> dict[str, dict[str, Any]]:
-        """For every known target: `available`, the `reason` if not, and the `devices` if so. Imports all runtimes."""
+        """For every known target: `available`, the name of its `class`, the `reason` if it isn't available, and the
+        `devices` if it is. Imports all runtimes but starts no browser: such a target is available if it is installed,
+        and lists no devices."""
         found: dict[str, dict[str, Any]] = {}
         for name in known_targets():
             backend = get_backend(name)
-            reason = backend.unavailable()
-            numbers = () if reason else range(backend.device_count)
-            devices = [backend.get_device_info(number).to_dict() for number in numbers]
-            found[name] = {"available": not reason, "reason": reason, "devices": devices}
+            reason = backend.not_installed()
+            numbers = () if reason or backend.IN_BROWSER else range(backend.device_count)
+            found[name] = {
+                "available": not reason,
+                "class": type(backend).__name__,
+                "reason": reason,
+                "devices": [backend.get_device_info(number).to_dict() for number in numbers],
+            }
         return found

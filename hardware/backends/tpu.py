@@ -147,9 +147,15 @@ class TPUBackend(WorkerBackend):
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         here = self.described
+        devices = here["devices"]
+        places = [one["coords"] for one in devices if one.get("coords")]
+        topology = "x".join(str(max(axis) + 1) for axis in zip(*places, strict=True)) or f"{len(devices)} device(s)"
         if self.stands_in:
-            return self.device_info(XLA_CPU, f"{NOT_A_TPU} (jax {here['jax']}, {here['machine']})")
-        return self.device_info("tpu", str(here["devices"][0]["kind"]), memory=here["memory"])
+            name = f"{NOT_A_TPU} (jax {here['jax']}, {here['machine']})"
+            return self.device_info(XLA_CPU, name, version=None, topology=topology)
+        kind = str(devices[0]["kind"])  # "TPU v5 lite"
+        version = kind.removeprefix("TPU ")
+        return self.device_info("tpu", kind, memory=here["memory"], version=version, topology=topology)
 
     def known_answer(self) -> tuple[float, float, float]:
         import torch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..backends.factory import backend_class, class_of, known_targets, plugged_versions
 from ..cell import DIFFUSION_TASKS, Cell
-from ..detection import HardwareInfo
+from ..inventory.hardware_info import HardwareInfo
 from ..target import Target
 from .revisions import (
     CHECK,

@@ -92,7 +92,7 @@ class OptimizationRun:
     def result(self) -> OptimizationResult:
         """Return the result of the optimization."""
         return OptimizationResult(
-            success=self._success,
+            success=self._success or bool(self._applied),
             model=self._setting.model,
             level=self._level,
             optimizations_applied=tuple(one.name for one, _ in self._applied),

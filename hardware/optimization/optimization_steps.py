@@ -24,8 +24,11 @@ class OptimizationLevel(StrEnum):
     O3 = "O3"
 
     @classmethod
-    def from_string(cls, text: str) -> OptimizationLevel:
-        """Return the level that a name or an alias means, in any case. Raises `UsageError` for any other."""
+    def from_string(cls, text: str | None) -> OptimizationLevel:
+        """Return the level that a name or an alias means, in any case; None is the default, O2. Raises `UsageError`
+        for any other."""
+        if text is None:
+            return cls.O2
         name = text.strip().lower()
         found = _NAMES.get(name)
         if found is None:
@@ -109,7 +112,8 @@ class OptimizationStep:
 class OptimizationResult:
     """Result: `optimizations_applied` are in force in `model`; steps that were taken back or impossible are warnings.
 
-    `success` says that nothing went wrong, also if there was nothing to gain. `metrics` compare all applied steps
+    `success` is False if no step is in force and one of them raised an error, or if the target doesn't run torch
+    modules; it is True if there was nothing to gain. `metrics` compare all applied steps
     with the original module: `latency_before_ms` and `latency_after_ms` (medians of calls on the sample, or of
     training steps), `speedup` (median of their ratios), `max_rel_error` (of the outputs relative to their scale; in
     training of the gradients) and `allowed_rel_error`; in training `kept_bytes_before` and `kept_bytes_after`, the

@@ -16,6 +16,7 @@ from .strategies import (
     Compiled,
     CompiledForLong,
     FoldedBatchNorms,
+    FusedAttention,
     GradientCheckpointing,
     MixedPrecision,
     Strategy,
@@ -47,13 +48,14 @@ class BaseOptimizer:
     Each step is measured on the sample against the module without it, and taken back if outputs move by more than its
     limit or if it isn't faster. At the end all kept steps are measured together against the original module. Times
     with and without a step are taken in turns. Without a sample, and without inputs of the model's own that run,
-    nothing can be measured and the model is left alone; in training it gets what its class and hardware support,
-    unmeasured.
+    nothing can be measured: the model gets the steps up to O2 that are safe unmeasured, in training what its class
+    and hardware support.
     """
 
     BACKEND_NAME: ClassVar[str]
     STRATEGIES: ClassVar[tuple[type[Strategy], ...]] = (
         MixedPrecision,
+        FusedAttention,
         FoldedBatchNorms,
         ChannelsLast,
         Float8,
@@ -84,7 +86,7 @@ class BaseOptimizer:
     def optimize(
         self,
         model: torch.nn.Module,
-        level: OptimizationLevel | str = OptimizationLevel.O2,
+        level: OptimizationLevel | str | None = OptimizationLevel.O2,
         sample_input: Any = None,
         *,
         training: bool = False,
@@ -96,7 +98,7 @@ class BaseOptimizer:
         for training, and leaves the module in training mode; else it is in evaluation mode. `dtype` is the allowed
         precision of products; float32 forbids any other. Raises `UsageError` for an unknown level.
         """
-        level = OptimizationLevel.from_string(level) if isinstance(level, str) else level
+        level = OptimizationLevel.from_string(level)
         model = model.to(self.device).train(training)
         if level is OptimizationLevel.O0:
             return model, OptimizationResult(success=True, model=model, level=level)
@@ -106,23 +108,31 @@ class BaseOptimizer:
         measured = TrainingStep(setting) if training else ForwardPass(setting)
         run = OptimizationRun(setting, level, None if why else measured)
         if why:
-            run.warn(f"{'not measured' if training else 'not optimized: nothing can be measured'}, because {why}")
-        if training or not why:
-            for steps in self._plan(level, training):
-                run.attempt(steps)
-            run.conclude()
+            run.warn(f"not measured, because {why}{self._needing_sample(level, training)}")
+        for steps in self._plan(level, training, measured=not why):
+            run.attempt(steps)
+        run.conclude()
         self._speedups |= run.speedups
         return model, run.result()
 
-    def _plan(self, level: OptimizationLevel, training: bool) -> list[tuple[Strategy, ...]]:
+    def _needing_sample(self, level: OptimizationLevel, training: bool) -> str:
+        """Return what a sample would add, for a warning."""
+        others = [one.name for one in self._steps(level, training) if not (training or one.safe_unmeasured)]
+        also = f" {', '.join(others)} would be tried too, and" if others else ""
+        return f": with one,{also} each step would stay only if outputs stay right and calls get faster"
+
+    def _steps(self, level: OptimizationLevel, training: bool) -> list[Strategy]:
+        return [one() for one in self.STRATEGIES if one.training is training and one.level.rank <= level.rank]
+
+    def _plan(self, level: OptimizationLevel, training: bool, *, measured: bool) -> list[tuple[Strategy, ...]]:
         """Return the steps to try, in order; steps of one entry are kept or taken back together.
 
         Some 8-bit steps are slow unless they are compiled. At O3 the longer search replaces the plain compilation,
-        and of the 8-bit steps the first that pays is kept.
+        and of the 8-bit steps the first that pays is kept. Unmeasured, only the steps that are safe so are tried.
         """
-        chosen = [one() for one in self.STRATEGIES if one.training is training and one.level.rank <= level.rank]
-        if training or level is not OptimizationLevel.O3:
-            return [(one,) for one in chosen]
+        chosen = self._steps(level, training)
+        if training or not measured or level is not OptimizationLevel.O3:
+            return [(one,) for one in chosen if training or measured or one.safe_unmeasured]
         compiled = [one for one in chosen if isinstance(one, CompiledForLong)]
         others = [one for one in chosen if not isinstance(one, Compiled)]
         plan = [(one, *compiled) if one.compiled_only else (one,) for one in others]
@@ -186,16 +196,16 @@ class AppleOptimizer(BaseOptimizer):
     STRATEGIES = tuple(one for one in BaseOptimizer.STRATEGIES if one not in (Float8, Int8Kernels, Int8))
 
 
-_OPTIMIZERS: dict[str, type[BaseOptimizer]] = {
+OPTIMIZERS: dict[str, type[BaseOptimizer]] = {
     one.BACKEND_NAME: one for one in (CPUOptimizer, NVIDIAOptimizer, AMDOptimizer, IntelOptimizer, AppleOptimizer)
 }
 
 
 def optimizer_for(name: str, device: torch.device) -> BaseOptimizer:
     """Return the optimizer of a target. Raises `UsageError` for a target without one."""
-    if name not in _OPTIMIZERS:
+    if name not in OPTIMIZERS:
         raise UsageError(
             f"no optimizer for {echo(name)}",
-            fix=f"{did_you_mean(name, _OPTIMIZERS)} Known: {', '.join(_OPTIMIZERS)}.".strip(),
+            fix=f"{did_you_mean(name, OPTIMIZERS)} Known: {', '.join(OPTIMIZERS)}.".strip(),
         )
-    return _OPTIMIZERS[name](device)
+    return OPTIMIZERS[name](device)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .strategies import outputs_of
+from .batch_norms import outputs_of
 
 if TYPE_CHECKING:
     import torch

@@ -6,18 +6,16 @@ detects whether it is in force (`is_applied`). Strategies in 8 bits are in `eigh
 
 from __future__ import annotations
 
-from collections import Counter
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .optimization_steps import ModuleChange, OptimizationLevel, replaced
+from .batch_norms import foldable_pairs, folded
+from .optimization_steps import ModuleChange, OptimizationLevel
 
 if TYPE_CHECKING:
     import torch
-
-Pair = tuple[str, str]
-"""Names of a convolution and of the normalization of its output."""
 
 FLOAT32_LIMIT = 1e-4
 """Allowed error of an output, relative to its scale, if sums in float32 are reordered: five times the tolerance of
@@ -49,6 +47,8 @@ class Strategy:
     """Whether it is meant for speed, and taken back if it brings none; else it is meant to save memory."""
     compiled_only: ClassVar[bool] = False
     """Whether it is slow alone, and tried only together with compilation."""
+    safe_unmeasured: ClassVar[bool] = False
+    """Whether it is applied if there is no sample: it needs none, and its error is bounded by its precision."""
     instead_of: ClassVar[str] = ""
     """Name of a group of alternatives, of which one is enough; empty if there are none."""
 
@@ -91,6 +91,7 @@ class MixedPrecision(Strategy):
     description = "autocast: products and convolutions in half precision, if the hardware supports it"
     level = OptimizationLevel.O1
     limit = HALF_LIMIT
+    safe_unmeasured = True
 
     def obstacle(self, setting: StrategySetting) -> str:
         if setting.dtype is not None and setting.dtype.itemsize > 2:
@@ -137,12 +138,41 @@ class TrainingPrecision(MixedPrecision):
         return ""
 
 
+class FusedAttention(Strategy):
+    """Attention of transformers models in one kernel."""
+
+    name = "fused_attention"
+    description = "torch's scaled_dot_product_attention in models of transformers that compute attention in steps"
+    level = OptimizationLevel.O1
+    safe_unmeasured = True
+
+    def obstacle(self, setting: StrategySetting) -> str:
+        model = setting.model
+        if not (getattr(model, "_supports_sdpa", False) and hasattr(model, "set_attn_implementation")):
+            return "its class has no fused attention"
+        return ""
+
+    def apply(self, setting: StrategySetting) -> ModuleChange:
+        model, before = setting.model, setting.model.config._attn_implementation
+
+        def switch(to: str) -> None:
+            model.set_attn_implementation(to)
+
+        switch("sdpa")
+        return ModuleChange(on=lambda: switch("sdpa"), off=lambda: switch(before))
+
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        found = getattr(getattr(model, "config", None), "_attn_implementation", None)
+        return found not in (None, "eager")
+
+
 class ChannelsLast(Strategy):
     """Convolutions on memory with a pixel's channels side by side."""
 
     name = "channels_last"
     description = "channels-last memory format for models with 2-D convolutions"
     level = OptimizationLevel.O1
+    safe_unmeasured = True
 
     def obstacle(self, setting: StrategySetting) -> str:
         import torch
@@ -223,6 +253,7 @@ class Compiled(Strategy):
     name = "torch_compile"
     description = "torch.compile with its default backend"
     level = OptimizationLevel.O2
+    safe_unmeasured = True
     mode: ClassVar[str] = "default"
 
     def obstacle(self, setting: StrategySetting) -> str:
@@ -240,6 +271,8 @@ class Compiled(Strategy):
         model = setting.model
         model.compile(mode=self.mode)
         compiled = model._compiled_call_impl
+        if not setting.sample:  # it compiles in the user's first call
+            compiled = model._compiled_call_impl = _or_uncompiled(model, compiled)
 
         def switch(call: Any) -> None:
             model._compiled_call_impl = call
@@ -256,6 +289,7 @@ class CompiledForLong(Compiled):
     name = "torch_compile_max_autotune"
     description = "torch.compile with a search for the fastest kernels"
     level = OptimizationLevel.O3
+    safe_unmeasured = False
     mode = "max-autotune-no-cudagraphs"
 
 
@@ -284,87 +318,24 @@ class GradientCheckpointing(Strategy):
         return bool(getattr(model, "is_gradient_checkpointing", False))
 
 
+def _or_uncompiled(model: torch.nn.Module, compiled: Any) -> Any:
+    """Return a compiled call that is replaced by the module's own, with a warning, if it can't be compiled."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        from torch._dynamo.exc import TorchDynamoException
+
+        try:
+            return compiled(*args, **kwargs)
+        except TorchDynamoException as error:
+            model._compiled_call_impl = None
+            text = str(error).strip().partition("\n")[0][:200]
+            warnings.warn(f"torch_compile: reverted, {type(error).__name__}: {text}", RuntimeWarning, stacklevel=2)
+            return model(*args, **kwargs)
+
+    return call
+
+
 def _has_compiler() -> bool:
     import shutil
 
     return any(shutil.which(name) for name in ("g++", "clang++", "c++"))
-
-
-def foldable_pairs(model: torch.nn.Module, sample: Mapping[str, torch.Tensor], limit: float) -> list[Pair]:
-    """Return pairs of a convolution and the normalization that alone reads its output, as passes over `sample` show.
-
-    Both run once, the normalization in evaluation mode with its own statistics, on the very tensor that the
-    convolution returned. Other readers of that tensor can't be seen: pairs are left out if folding them moves an
-    output by more than `limit` of its scale.
-    """
-    found = _consecutive_pairs(model, sample) if sample else []
-    if not found:
-        return []
-    want = outputs_of(model, sample)
-    if _moved(model, found, sample, want) <= limit:
-        return found
-    return [pair for pair in found if _moved(model, [pair], sample, want) <= limit]
-
-
-def _moved(model: torch.nn.Module, pairs: list[Pair], sample: Mapping[str, torch.Tensor], want: Any) -> float:
-    from ..compare import compare
-
-    change = folded(model, pairs)
-    try:
-        return compare(outputs_of(model, sample), want).max_rel_error
-    finally:
-        change.off()
-
-
-def outputs_of(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> Any:
-    """Return the outputs of a pass over a sample, as arrays by name."""
-    import torch
-
-    from ..model.calls import to_arrays
-    from ..model.outputs import results
-
-    with torch.no_grad():
-        return to_arrays(results(model(**sample)))
-
-
-def _consecutive_pairs(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> list[Pair]:
-    import torch
-    from torch.nn.modules import module as hooks
-
-    names = {module: name for name, module in model.named_modules()}
-    given: dict[int, tuple[str, torch.Tensor]] = {}
-    runs: Counter[str] = Counter()
-    pairs: list[Pair] = []
-
-    def look(module: Any, args: tuple[Any, ...]) -> None:
-        if module in names and isinstance(module, torch.nn.BatchNorm2d) and not module.training:
-            runs[names[module]] += 1
-            if module.track_running_stats and args and id(args[0]) in given:
-                pairs.append((given[id(args[0])][0], names[module]))
-
-    def keep(module: Any, _: Any, output: torch.Tensor) -> None:
-        if module in names and isinstance(module, torch.nn.Conv2d):
-            runs[names[module]] += 1
-            given[id(output)] = names[module], output  # the tensor is kept so that its id stays unique
-
-    with (
-        hooks.register_module_forward_pre_hook(look),
-        hooks.register_module_forward_hook(keep),
-        torch.no_grad(),
-    ):
-        model(**sample)
-    return [pair for pair in pairs if all(runs[name] == 1 for name in pair)]
-
-
-def folded(model: torch.nn.Module, pairs: list[Pair]) -> ModuleChange:
-    """Fold each pair in place: scale and shift go into the convolution, and an identity replaces the other."""
-    import torch
-    from torch.nn.utils.fusion import fuse_conv_bn_eval
-
-    before = {name: model.get_submodule(name) for pair in pairs for name in pair}
-    after: dict[str, torch.nn.Module] = {}
-    for convolution, norm in pairs:
-        whole = fuse_conv_bn_eval(before[convolution], before[norm])
-        whole._hwcompat_folded = norm
-        after |= {convolution: whole, norm: torch.nn.Identity()}
-    return replaced(model, after)

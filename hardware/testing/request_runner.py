@@ -61,7 +61,7 @@ def _detected() -> HardwareInfo:
 
 
 def _report(inventory: HardwareInfo, missing: Sequence[str]) -> dict[str, Any]:
-    from ..detection import targets
+    from ..expected_targets import targets
 
     return {
         "machine": machine_label(),

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..applied_fix import current_changes
-from ..detection import HardwareInfo
 from ..errors import NothingMatched, OutputError
 from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of
 from ..evidence.writer import EvidenceWriter, machine_label, new_run_id, now
+from ..inventory.hardware_info import HardwareInfo
 from .progress import Progress
 from .resume import Resumable, close_run, find_resumable
 from .runner import Limits, run_suites

@@ -277,7 +277,15 @@ def describe(*, platform: str) -> dict[str, Any]:
         "machine": host.machine(),
         "flags": os.environ.get("XLA_FLAGS", ""),
         "runtime": str(devices[0].client.platform_version).splitlines()[0],
-        "devices": [{"name": str(one), "kind": one.device_kind, "platform": one.platform} for one in devices],
+        "devices": [
+            {
+                "name": str(one),
+                "kind": one.device_kind,
+                "platform": one.platform,
+                "coords": list(getattr(one, "coords", None) or ()),
+            }
+            for one in devices
+        ],
         "memory": (devices[0].memory_stats() or {}).get("bytes_limit"),
     }
 

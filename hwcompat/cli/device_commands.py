@@ -36,7 +36,7 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
       hwcompat devices list
       hwcompat devices list --format json --output lab1.json
     """
-    from hwcompat.hardware.detection import detect
+    from hwcompat.hardware.basic_detection import inventory_here
     from hwcompat.hardware.inventory_text import list_text
     from hwcompat.hardware.recording import ReplayedMachine
 
@@ -44,7 +44,11 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
         if replay or smart:
             raise UsageError("--host doesn't go with --replay and --smart", fix="Leave one out.")
         inventory = plugins().job("host_inventory")(asked)
+    elif not (replay or smart):
+        inventory = inventory_here()
     else:
+        from hwcompat.hardware.detection import detect
+
         inventory = detect(ReplayedMachine(replay) if replay else None, smart=smart)
     deliver(list_text(inventory, asked.format_, everything or smart), output)
     return 0

@@ -98,7 +98,7 @@ def fit_command(
     rooms = [*sizes]
     if devices or not sizes:
         from hwcompat.hardware.basic_detection import inventory_here
-        from hwcompat.hardware.detection import targets
+        from hwcompat.hardware.expected_targets import targets
 
         rooms += rooms_here(targets(inventory_here()), [one for one in devices if one != "auto"])
     if not rooms:

@@ -18,10 +18,10 @@ from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import Refusal, refusals, stored_recipes
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import Cell
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.evidence.latest import read_latest, severity
 from hwcompat.hardware.evidence.record import CheckLine, Outcome
 from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.target import Target
 
 from ..cell_report import CellReport, cell_reports

@@ -115,6 +115,8 @@ def test_what_a_user_writes_is_resolved():
     assert {text: str(resolve_target(text)) for text in resolved} == resolved
     assert BackendFactory.create("NVIDIA").BACKEND_NAME == "cuda"
     assert BackendFactory.create(BackendType.INTEL).BACKEND_NAME == "xpu"
+    assert BackendFactory.create(BackendType.TPU).BACKEND_NAME == "tpu"
+    assert BackendType.GOOGLE is BackendType.TPU
 
 
 def test_what_names_no_target_is_an_error_that_offers_the_right_one():
@@ -167,14 +169,23 @@ def test_a_plugin_is_a_target_like_the_others(plug, monkeypatch):
     assert isinstance(backend, PluggedBackend)
     assert (backend.target.index, backend.is_available, backend.unavailable()) == (2, False, "no such device")
     monkeypatch.setattr(factory, "known_targets", lambda: ("plugged",))
-    missing = {"available": False, "reason": "no such device", "devices": []}
+    missing = {"available": False, "class": "PluggedBackend", "reason": "no such device", "devices": []}
     assert BackendFactory.get_all_backend_info() == {"plugged": missing}
+    info = backend.get_device_info()
+    assert (info.is_available, info.reason, info.device_id, info.total_memory_bytes) == (
+        False,
+        missing["reason"],
+        2,
+        None,
+    )
     assert list_available_backends() == ()
     monkeypatch.setattr(PluggedBackend, "reason", "")
     (device,) = BackendFactory.get_all_backend_info()["plugged"]["devices"]
     assert (device["device_name"], device["total_memory_bytes"]) == ("a chip", 3 * 2**29)
     assert (device["total_memory_gb"], device["total_memory_mb"]) == (1.5, 1536.0)
     assert list_available_backends() == ("plugged",)
+    assert backend.get_device_info().is_available
+    assert backend.get_device_info(5).reason == "plugged:5 not found: 1 device(s) found"
     backend.set_device(0)
     assert str(backend.target) == "plugged:0"
     with pytest.raises(BackendUnavailable, match=r"plugged:1 not found.*1 device\(s\) found"):
@@ -213,15 +224,22 @@ def test_a_backend_refuses_what_its_runtime_does_not_support(plug, tmp_path):
     backend.require("float32")
     for call, error_type in (
         (lambda: backend.require("int4"), "unsupported_dtype"),
-        (lambda: backend.prepare_model(None), "unsupported_format"),
-        (lambda: backend.optimize_for_inference(None), "unsupported_format"),
-        (lambda: backend.optimize_for_training(None), "unsupported_format"),
         (lambda: backend.load_file(FileInput(file=tmp_path / "net.xyz"), {}, "float32"), "unsupported_format"),
     ):
         with pytest.raises(Unsupported, match="plugged") as caught:
             call()
         assert caught.value.error_type == error_type
     assert not backend.reset()
+    model = object()
+    for level in (None, "O3"):
+        assert backend.prepare_model(model, level) is backend.optimize_for_inference(model) is model
+    assert backend.optimize_for_training(model) is model
+    assert backend.optimize_for_training(model, 1) == (model, 1)
+    result = backend.optimized
+    assert (result.success, result.level, result.left_alone) == (False, "O2", True)
+    assert result.warnings == ("plugged can't run torch modules directly: load() compiles them",)
+    with pytest.raises(UsageError, match=r'NVIDIABackend takes a Target.*get_backend\("cuda"'):
+        backend_class("cuda")({})
     assert backend.to_device(backend) is backend
     assert [get_backend(name).device_id for name in ("plugged", "plugged:2")] == [0, 2]
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from generators.model_profile import profile_of
 from generators.models import classifier
 from generators.models.classifier import classify, classify_model, classify_or_guess, kind_of, main
+from generators.models.size_tier import parameters_of, size_tier
 from hardware.errors import BrokenInput, ModelError, ModelMissing
 
 ARCHITECTURES = {
@@ -138,6 +139,23 @@ def test_a_broken_config_is_one_line_that_says_why(tmp_path: Path) -> None:
         assert caught.value.why or caught.value.fix
     with pytest.raises(BrokenInput, match=r"no config\.json"):
         classify(str(tmp_path))
+
+
+def test_the_size_tier_is_that_of_the_parameters_in_the_files(tmp_path: Path) -> None:
+    sizes = {None: "", 0: "tiny", 39 * 10**6: "tiny", 60 * 10**6: "small", 110 * 10**6: "base", 336 * 10**6: "large"}
+    assert {count: size_tier(count) for count in (*sizes, 1_558 * 10**6)} == {**sizes, 1_558 * 10**6: "xl"}
+    folder = checkpoint(tmp_path / "x", {"model_type": "bert"}, "model.safetensors")
+    tensor = {"dtype": "F16", "shape": [10_000, 11_000], "data_offsets": [0, 0]}
+    header = json.dumps({"__metadata__": {"format": "pt"}, "word.weight": tensor, "scale": {**tensor, "shape": []}})
+    file = folder / "model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    assert parameters_of([file]) == 110_000_001
+    found = classify(str(folder))
+    assert (found.size_tier, found.to_dict()["size_tier"]) == ("base", "base")
+    for broken in (b"", b"\xff" * 8, (5).to_bytes(8, "little") + b"[[]]]", (9).to_bytes(8, "little") + b'{"a": {}}'):
+        file.write_bytes(broken)
+        assert classify(str(folder)).size_tier == "", broken
+    assert classify("bert").size_tier == "", "a type has models of many sizes"
 
 
 def test_pickled_weights_are_refused_unless_there_are_safetensors(tmp_path: Path) -> None:

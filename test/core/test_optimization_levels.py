@@ -24,6 +24,7 @@ def test_levels_have_names_in_any_case_and_an_unknown_one_is_an_error() -> None:
         **{"default": "O2", "o3": "O3", "AGGRESSIVE": "O3", "2": "O2"},
     }
     assert {text: OptimizationLevel.from_string(text).value for text in levels} == levels
+    assert OptimizationLevel.from_string(None) is OptimizationLevel.O2
     for text in ("", "O4", "agressive", "-1"):
         with pytest.raises(UsageError, match="unknown optimization level"):
             OptimizationLevel.from_string(text)
@@ -191,6 +192,9 @@ def test_steps_that_do_not_pay_are_taken_back_with_the_reason(monkeypatch: pytes
         (found,) = result.warnings
         assert found.startswith(warning)
         assert not result.metrics
+    result, model, _ = optimized(monkeypatch, Step("first", 0.5), Step("raising", error=RuntimeError("no kernel")))
+    assert (result.optimizations_applied, result.success) == (("first",), True), "the step that failed is named"
+    assert result.warnings == ("raising: reverted, RuntimeError: no kernel",)
     result, model, _ = optimized(monkeypatch, Step("first", 0.5), slow_at_end=True)
     assert (result.left_alone, model.steps, result.steps[0].kept) == (True, [], True)
     assert result.warnings[0].startswith("all steps: reverted, a call takes 1000.00 ms, 1000.00 ms without it")

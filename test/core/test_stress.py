@@ -10,7 +10,9 @@ import jsonschema
 import numpy as np
 import pytest
 from made_stress import machine, report, summary
+from recorded_machines import machine as recorded
 
+from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.inventory.system.main_memory import MemoryInfo
 from hardware.inventory.system.processor import CPUInfo
@@ -126,7 +128,12 @@ def test_an_absent_device_is_skipped_and_one_without_a_load_is_refused() -> None
     assert not of_all["cuda"].named
     assert not of_all["cpu"].reason
     assert {one.target: one.named for one in chosen_devices(["all", "cuda"], without_cuda)}["cuda"]
-    for name in ("gpuu", "openvino", "qnn", "cpu:0", "ram:1", "cuda:x", "", "cuda:-1"):
+    for name in ("openvino", "qnn", "Groq", "cerebras"):
+        (without,) = chosen_devices([name], detect(recorded("groq/groqnode")))
+        assert without.reason.startswith("no load: a stress test computes with torch or JAX")
+        assert f"know no device {name.lower()}" in without.reason
+        assert rounds([without]) == []
+    for name in ("gpuu", "cpu:0", "ram:1", "cuda:x", "", "cuda:-1"):
         with pytest.raises(UsageError, match="Known: ram, cpu, cuda"):
             chosen_devices([name], machine())
 

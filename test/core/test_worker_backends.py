@@ -128,9 +128,12 @@ def test_a_runtime_that_starts_says_why_it_has_no_device(monkeypatch: pytest.Mon
     monkeypatch.setattr("hardware.backends.tpu.missing_tpu", lambda versions: "")
     tpu, torch = backend("tpu"), metadata.version("torch")
     here = {**DESCRIBED["tpu"], "devices": [{"platform": "tpu", "name": "TPU_0", "kind": "TPU v5e"}]}
+    here["devices"] = [{**here["devices"][0], "coords": [x, y, 0]} for x in (0, 1) for y in (0, 1, 2, 3)]
     tpu.described = {**here, "torch": torch}
     assert (tpu.unavailable(), tpu.device_count, tpu.device) == ("", 1, "TPU_0")
-    assert tpu.get_device_info().total_memory_bytes == 2**34
+    info = tpu.get_device_info()
+    assert (info.vendor, info.total_memory_bytes) == ("google", 2**34)
+    assert info.properties == {"version": "v5e", "topology": "2x4x1"}
     tpu.described = {**here, "torch": "1.0"}
     assert tpu.unavailable() == f"its environment has torch 1.0, but programs are exported with torch {torch}"
     host = backend("tpu:xla-cpu")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from benchmarks.documentation.__main__ import pages, ran
 from benchmarks.documentation.blocks import alike, blocks_of, difference
 from benchmarks.documentation.commands import commands_page
@@ -89,6 +91,14 @@ def test_each_measured_page_shows_a_picture_of_its_own_figures() -> None:
     for name, picture in pictures().items():
         text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
         assert with_picture(name, picture, text) == (text, (IMAGES / f"{name}.svg").read_text(encoding="utf-8")), name
+
+
+@pytest.mark.parametrize("name", ["inventory", "backends", "test-generation"])
+def test_the_calls_of_an_earlier_system_work(name: str) -> None:
+    page = (ROOT / "docs" / "coming-from" / f"{name}.md").read_text(encoding="utf-8")
+    found = [(block.line, why) for block, _, why in ran(page)]
+    assert len(found) >= 4
+    assert [one for one in found if one[1]] == []
 
 
 def test_every_page_has_its_place_on_the_site() -> None:

@@ -23,6 +23,7 @@ from hardware.optimization.strategies import (
     Compiled,
     CompiledForLong,
     FoldedBatchNorms,
+    FusedAttention,
     GradientCheckpointing,
     MixedPrecision,
     StrategySetting,
@@ -57,9 +58,46 @@ def test_level_zero_only_places_and_an_unknown_level_is_an_error():
     assert made.to_dict()["level"] == "O1"
     with pytest.raises(UsageError):
         CPUOptimizer(CPU).optimize(model, "O4")
-    _, result = CPUOptimizer(CPU).optimize(picture(), "O2")
-    assert result.left_alone
-    assert "no sample_input was given" in result.warnings[0]
+
+
+def test_without_a_sample_what_is_safe_unmeasured_is_applied(only, monkeypatch):
+    monkeypatch.setattr(strategies, "_half", lambda device: torch.bfloat16)
+    model, result = CPUOptimizer(CPU).optimize(picture(), None)
+    assert (result.level, result.success) == (OptimizationLevel.O2, True)
+    assert result.optimizations_applied == ("mixed_precision", "channels_last", "torch_compile")
+    assert "no sample_input was given: with one, folded_batch_norms would be tried too" in result.warnings[0]
+    torch.testing.assert_close(model(**sample())["out"].float(), picture()(**sample())["out"], rtol=0.1, atol=0.1)
+    text, result = CPUOptimizer(CPU).optimize(fill(Text()), "O3")
+    assert result.optimizations_applied == ("mixed_precision", "torch_compile")
+    assert all(name in result.warnings[0] for name in ("int8_kernels", "torch_compile_max_autotune"))
+    _, result = CPUOptimizer(CPU).optimize(picture(), "O1", object())
+    assert "sample_input is neither a tensor nor a mapping" in result.warnings[0]
+
+    class Uncompilable(Compiled):
+        def apply(self, setting):
+            monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx", None)
+            return super().apply(setting)
+
+    only(Uncompilable)
+    torch._dynamo.reset()
+    text, _ = CPUOptimizer(CPU).optimize(fill(Text()), "O2")
+    x = torch.ones(1, 64)
+    with pytest.warns(RuntimeWarning, match="torch_compile: reverted"):
+        found = text(x)["out"]
+    assert torch.equal(found, fill(Text())(x)["out"])
+    assert not Compiled().is_applied(text)
+
+
+def test_attention_in_steps_is_fused(only):
+    only(FusedAttention)
+    model = fill(bert(attn_implementation="eager"))
+    want = model(input_ids=torch.arange(4)[None]).last_hidden_state
+    change = FusedAttention().apply(StrategySetting(model=model, device=CPU))
+    assert FusedAttention().is_applied(model)
+    torch.testing.assert_close(model(input_ids=torch.arange(4)[None]).last_hidden_state, want, rtol=1e-4, atol=1e-4)
+    change.off()
+    assert not FusedAttention().is_applied(model)
+    assert FusedAttention().obstacle(StrategySetting(model=Text(), device=CPU)) == "its class has no fused attention"
 
 
 def test_listed_steps_are_in_the_module_with_what_was_measured(seconds, only):
@@ -349,7 +387,8 @@ def test_training_without_a_sample_is_told_to_be_unmeasured(only):
     _, result = CPUOptimizer(CPU).optimize(Plain(2, 2), "O2", training=True)
     assert result.optimizations_applied == ("gradient_checkpointing",)
     assert result.metrics == {}
-    assert result.warnings == ("not measured, because no sample_input was given",)
+    (warning,) = result.warnings
+    assert warning.startswith("not measured, because no sample_input was given")
 
 
 def test_training_in_float16_is_left_to_a_loop_that_scales_its_loss(monkeypatch):

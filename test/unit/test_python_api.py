@@ -17,6 +17,7 @@ from whole_runs import write_run
 
 import hwcompat
 from generators.compatibility.verdict import Basis, Level, Verdict
+from hardware import accelerators, backends
 from hardware.detection import detect
 from hardware.errors import HwCompatError
 from hardware.evidence.latest import Latest
@@ -43,7 +44,11 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_public_name_is_there_and_no_other_is_made_up():
-    assert all(getattr(hwcompat, name).__name__ == name for name in hwcompat.__all__)
+    assert all(getattr(getattr(hwcompat, name), "__name__", name) == name for name in hwcompat.__all__)
+    assert all(
+        name in dir(hwcompat) and getattr(backends, name) is getattr(hwcompat, name) for name in backends.__all__
+    )
+    assert all(getattr(accelerators, name) == getattr(hwcompat, name) for name in accelerators.__all__)
     assert {*hwcompat.__all__} <= {*dir(hwcompat)}
     with pytest.raises(AttributeError, match="detcet"):
         hwcompat.detcet  # noqa: B018

@@ -14,9 +14,10 @@ import torch
 from pool_watch import SPARE, pool_of
 from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
+from hardware.backends.factory import backend_class
 from hardware.errors import BackendUnavailable, BrokenInput, ModelError, OutOfMemory, UsageError
 from hardware.inventory.system.main_memory import MemoryInfo, cgroup_files_bytes, cgroup_memory
-from hwcompat.plugins.placement.pool import ResourcePool, device_memory
+from hwcompat.plugins.placement.pool import ResourcePool, device_memory, pool_models
 from hwcompat.plugins.placement.pool.device_memory import (
     MemoryReading,
     allocated_bytes,
@@ -24,7 +25,7 @@ from hwcompat.plugins.placement.pool.device_memory import (
     read_device,
     resident_bytes,
 )
-from hwcompat.plugins.placement.pool.pool_models import names_on
+from hwcompat.plugins.placement.pool.pool_models import names_on, place_for
 from hwcompat.plugins.placement.pool.resource_sizes import size_of
 
 MIB = 2**20
@@ -85,6 +86,19 @@ def test_a_model_is_built_on_or_moved_to_the_chosen_device():
         roomy().get_model("bert", "x", device="openvino")
     made = roomy().get_model("bert", "x", lambda device: {"on": device}, device="openvino")
     assert made == {"on": "openvino"}
+
+
+def test_without_a_wish_the_order_of_the_family_decides(monkeypatch):
+    here = {"mps", "tpu", "cpu", "openvino"}
+    for name in ("cuda", "rocm", "tpu", "xpu", "mps", "cpu"):
+        monkeypatch.setattr(backend_class(name), "unavailable", lambda self, n=name: "" if n in here else "missing")
+    monkeypatch.setattr(pool_models, "_usable", pool_models._usable.__wrapped__)
+    chosen = {
+        kind: place_for(None, kinds=(kind, "x")).device for kind in ("speech", "multimodal", "whisper", "other")
+    }
+    assert chosen == {"speech": "mps:0", "multimodal": "cpu", "whisper": "mps:0", "other": "tpu"}
+    assert place_for(None, {"priority_list": ["cpu"]}, kinds=("speech",)).device == "cpu"
+    assert place_for("cpu", kinds=("speech",)).device == "cpu"
 
 
 def test_a_model_that_stays_elsewhere_is_refused():

@@ -21,9 +21,10 @@ from hwcompat.generators.run import JobInterrupted, JobResult, WrittenSuite, rea
 from hwcompat.generators.suites.bundle import bundle_files, package_part, zipped
 from hwcompat.hardware.applied_fix import refuse_changes
 from hwcompat.hardware.command_line import note
-from hwcompat.hardware.detection import HardwareInfo, detect
+from hwcompat.hardware.detection import detect
 from hwcompat.hardware.errors import BrokenInput, UsageError
 from hwcompat.hardware.evidence.versions import versions_of
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.plain_text import one_line, size_text
 from hwcompat.hardware.recording import ReplayedMachine
 from hwcompat.hardware.safe_read import reason_of

@@ -21,12 +21,12 @@ from hwcompat.generators.run import (
 from hwcompat.generators.suites.bundle import packed
 from hwcompat.hardware.applied_fix import refuse_changes
 from hwcompat.hardware.command_line import note
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import BrokenInput, UsageError
 from hwcompat.hardware.evidence.record import CheckLine, RunLine
 from hwcompat.hardware.evidence.versions import versions_of
 from hwcompat.hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
 from hwcompat.hardware.expected_targets import node_resources
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.inventory.system.processor import usable_cores
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.testing.checkpoints import CHECKPOINTS_VARIABLE

@@ -231,7 +231,7 @@ def _table(accelerator: AcceleratorInfo, precision: str) -> Figure:
 
 
 def _unusable(inventory: HardwareInfo, target: str) -> str:
-    from hwcompat.hardware.detection import targets
+    from hwcompat.hardware.expected_targets import targets
 
     if not target:
         return "no target supports it"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hwcompat.hardware.hardware_commands import LOAD, OUTPUT, PERIOD, SECONDS, as_json, deliver, formats, say
 from hwcompat.hardware.plugins import plugins
 
@@ -63,7 +63,8 @@ def stress_command(
     \b
     cpu and ram run first, one after the other, then all accelerators at the same time.
     A target without an index means all its devices. Devices that don't exist are skipped.
-    Exit codes: 0 passed, 1 a wrong result, a failure, or a named target that doesn't exist.
+    Exit codes: 0 passed, 1 a wrong result, a failure, or a named target that doesn't exist, 5 nothing was loaded
+    because the named vendors have no load.
     """
     from hwcompat.hardware.detection import detect
     from hwcompat.hardware.inventory.telemetry import Sampler
@@ -72,7 +73,7 @@ def stress_command(
     from hwcompat.plugins.stress.stress_report import stress_text
     from hwcompat.plugins.stress.stress_result import StressEnding
     from hwcompat.plugins.stress.stress_run import run_stress
-    from hwcompat.plugins.stress.stress_targets import chosen_devices
+    from hwcompat.plugins.stress.stress_targets import NO_LOAD, chosen_devices
 
     for name in precisions:
         if name not in PRECISIONS:
@@ -99,6 +100,8 @@ def stress_command(
     if keep:
         kept = plugins().job("keep_rates")(run, inventory)
         say(f"saved the rates of {kept} device{'' if kept == 1 else 's'}")
+    if chosen and all(one.reason.startswith(NO_LOAD) for one in chosen):
+        return NothingMatched.exit_code
     named = {one.target for one in chosen if one.named}
     bad = [one for one in run.results if one.ending is not StressEnding.MEASURED]
     return int(any(one.ending is not StressEnding.SKIPPED or one.target in named for one in bad))

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, Any
 
-from hwcompat.hardware.detection import HardwareInfo
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.inventory.telemetry import Sample, Sampler
 from hwcompat.hardware.process import PIPED, ROOT, Child, end_of, ending_of
 from hwcompat.hardware.redaction import redact
@@ -142,15 +142,16 @@ def _start(options: StressOptions, stack: contextlib.ExitStack, note: Note) -> W
 
 def _read_events(watched: Watched, note: Note) -> None:
     assert watched.process.stdout is not None
-    for line in watched.process.stdout:
-        try:
-            event = json.loads(line)
-        except ValueError:  # cut off in the middle of a line
-            continue
-        watched.last_output_at = time.monotonic()
-        watched.events.append(event)
-        if event["event"] == "device":
-            watched.has_device = True
-            note(f"{watched.options.target}: {event['name']}")
-        elif event["event"] == "phase":
-            note(f"{watched.options.target}: {event['phase']} {event['load']}")
+    with watched.process.stdout as stdout:
+        for line in stdout:
+            try:
+                event = json.loads(line)
+            except ValueError:  # cut off in the middle of a line
+                continue
+            watched.last_output_at = time.monotonic()
+            watched.events.append(event)
+            if event["event"] == "device":
+                watched.has_device = True
+                note(f"{watched.options.target}: {event['name']}")
+            elif event["event"] == "phase":
+                note(f"{watched.options.target}: {event['phase']} {event['load']}")

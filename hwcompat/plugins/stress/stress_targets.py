@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from hwcompat.hardware.expected_targets import TargetStatus
 
 ALL = "all"
+NO_LOAD = "no load"
+"""How the reason begins if a vendor or a target has no load."""
+
 XLA_ON_HOST = f"{PJRT}:{XLA_CPU}"
 _HOST = ("cpu", RAM, XLA_ON_HOST)
 
@@ -47,9 +50,9 @@ def loadable_targets() -> tuple[str, ...]:
 def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chosen, ...]:
     """Return the named devices, each once; a target without an index means all its devices.
 
-    Raises `UsageError` for an unknown target or one without a load.
+    A vendor or a target without a load is skipped with its reason. Raises `UsageError` for an unknown target.
     """
-    from hwcompat.hardware.detection import targets
+    from hwcompat.hardware.expected_targets import targets
 
     statuses = {status.target: status for status in targets(inventory)}
     known = loadable_targets()
@@ -61,6 +64,8 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
         if text == ALL:
             every = [one for one in dict.fromkeys(("cpu", *known)) if not declarations_of(one).SIMULATED]
             chosen = [two for one in every for two in _devices(one, "", statuses, inventory, named=False)]
+        elif base not in known and (why := _without_load(base, inventory)):
+            chosen = [Chosen(target=text, named=True, reason=why)]
         elif text == XLA_ON_HOST:
             chosen = [Chosen(target=text, named=True, reason=environment_of(PJRT).reason)]
         elif base not in known or (index and not index.isdecimal()) or (index and is_on_host(base)):
@@ -71,6 +76,15 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
             chosen = _devices(base, index, statuses, inventory, named=True)
         found |= {one.target: one for one in chosen if one.target not in found or one.named}
     return tuple(found.values())
+
+
+def _without_load(name: str, inventory: HardwareInfo) -> str:
+    """Return why a known target or vendor has no load; an empty string for an unknown name."""
+    vendor = next((one for one in inventory.vendors if one.vendor.lower() == name), None)
+    if vendor is None and name not in known_targets():
+        return ""
+    here = f"; {vendor.reason}" if vendor is not None and vendor.reason else ""
+    return f"{NO_LOAD}: a stress test computes with torch or JAX, which know no device {name}{here}"
 
 
 def _devices(
@@ -87,7 +101,7 @@ def _devices(
 def _count(base: str, inventory: HardwareInfo) -> int:
     """Return how many devices of a target a driver lists; 1 if unknown. If torch finds fewer, the loads of the others
     report it."""
-    backend = declarations_of(base)
+    backend = backend_class(base)
     listed = [one for one in inventory.accelerators if one.vendor == backend.VENDOR]
     devices = [one for one in listed if one.device_type in backend.VENDOR_DEVICES]
     return max(1, sum(one.index is not None for one in devices))

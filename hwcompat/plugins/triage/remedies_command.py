@@ -14,11 +14,12 @@ from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import Cell, parsed
 from hwcompat.hardware.command_line import note
 from hwcompat.hardware.command_names import own_command
-from hwcompat.hardware.detection import detect, targets
+from hwcompat.hardware.detection import detect
 from hwcompat.hardware.errors import NothingMatched, echo
 from hwcompat.hardware.evidence.latest import read_latest
 from hwcompat.hardware.evidence.store import read_folder
 from hwcompat.hardware.evidence.writer import new_run_id, now
+from hwcompat.hardware.expected_targets import targets
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, OUTPUT
 from hwcompat.hardware.plain_text import json_text
 from hwcompat.hardware.plain_values import json_values

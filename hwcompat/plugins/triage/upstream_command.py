@@ -21,11 +21,11 @@ from hwcompat.hardware.backends.factory import backend_class, detect_best_backen
 from hwcompat.hardware.basic_detection import inventory_here
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.command_line import INTERRUPTED, terminal_width
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import BrokenInput, ModelError, NothingMatched, UsageError, echo
 from hwcompat.hardware.evidence.record import Origin, Outcome, RunLine, WeightsKind
 from hwcompat.hardware.evidence.versions import versions_of
 from hwcompat.hardware.evidence.writer import EvidenceWriter, machine_label, new_run_id, now
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.check_lines import line_for

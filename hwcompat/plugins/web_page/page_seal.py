@@ -28,7 +28,6 @@ from hwcompat.hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANG
 from hwcompat.hardware.backends.factory import backend_class, declarations_of, get_backend
 from hwcompat.hardware.backends.webgpu import NATIVE
 from hwcompat.hardware.cell import GRAPH_TASK, Cell
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import ModelError, UsageError
 from hwcompat.hardware.evidence.latest import read_latest
 from hwcompat.hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
@@ -38,6 +37,7 @@ from hwcompat.hardware.evidence.versions import recorded_versions
 from hwcompat.hardware.evidence.writer import now
 from hwcompat.hardware.export.exported import ONNX
 from hwcompat.hardware.export.onnx_export import output_name
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.redaction import redact_all
 from hwcompat.hardware.software import SOFTWARE_ADAPTERS
 from hwcompat.hardware.target import Target

@@ -154,7 +154,8 @@ class ResourcePool:
         device: str | Target | None = None,
         expected_bytes: int | None = None,
     ) -> Any:
-        """Return the model on the chosen device: `device`, the preferred one, or the best that is available.
+        """Return the model on the chosen device: `device`, the preferred one, or the first available in the order of
+        its family (`generators/compatibility/priorities.toml`).
 
         A constructor with a parameter `device` gets it, and a module is moved there; without a constructor
         transformers loads `model_name`, a local folder or a cached name. It stays as with `get_resource`. Raises
@@ -197,7 +198,7 @@ class ResourcePool:
         expected_bytes: int | None = None,
     ) -> Lease[Any]:
         """Return a lease on the model of `get_model`."""
-        place = place_for(device, hardware_preferences)
+        place = place_for(device, hardware_preferences, kinds=(model_type, model_name))
         key = Key(kind="model", type=model_type, id=model_name, device=place.device, precision=place.precision)
         if constructor is None:
             if not place.torch_type:

@@ -10,7 +10,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,11 @@ def names_on(device: str | Target) -> Names:
     return Names(device=name, torch_type=torch_type)
 
 
-def place_for(device: str | Target | None, preferences: Mapping[str, Any] | None = None) -> ModelPlace:
-    """Return the place of a model: on `device`, otherwise by the preferences, otherwise on the best available device.
+def place_for(
+    device: str | Target | None, preferences: Mapping[str, Any] | None = None, *, kinds: Sequence[str] = ()
+) -> ModelPlace:
+    """Return the place of a model: on `device`, otherwise by the preferences, otherwise on the first available target
+    of its family's list. `kinds` are names that may tell the family: a model type, a family, an architecture.
 
     Preferences are `device`, `priority_list` (the first that can be used), `preferred_index` and `precision`. Raises
     `UsageError` for unknown ones, `BackendUnavailable` if the named device can't be used.
@@ -92,10 +95,27 @@ def place_for(device: str | Target | None, preferences: Mapping[str, Any] | None
             )
     named = device if device is not None else wishes.get("device")
     index = wishes.get("preferred_index")
-    candidates = wishes.get("priority_list") if named is None else None
+    candidates = wishes.get("priority_list") or _targets_of(kinds) if named is None else None
     backend = _first_of(list(map(str, candidates or ["auto" if named is None else named])), index)
     precision = _precision(wishes.get("precision"))
     return ModelPlace(**vars(names_on(backend.target)), backend=backend, precision=precision)
+
+
+def _targets_of(kinds: Sequence[str]) -> list[str]:
+    """Return the torch devices in the list that `priorities.toml` has for the first kind; empty without a list. Other
+    targets need a constructor that makes the model for them, and are used only if they are named."""
+    from hwcompat.generators.compatibility.selection import priority_list
+    from hwcompat.generators.models.classifier import classify_type
+    from hwcompat.generators.models.model_libraries import is_known
+
+    for kind in kinds:
+        name, targets = priority_list(kind, kind, (kind,))
+        if name == "default" and is_known(kind):
+            found = classify_type(kind)
+            name, targets = priority_list(found.family, found.architecture, found.traits)
+        if name != "default":
+            return [one for one in targets if names_on(one).torch_type]
+    return []
 
 
 def _first_of(names: list[str], index: Any) -> BaseBackend:

@@ -9,11 +9,11 @@ from hwcompat.generators.compatibility.expiry import why_expired
 from hwcompat.generators.compatibility.judge import judge
 from hwcompat.generators.compatibility.verdict import Basis, Level, Reason
 from hwcompat.hardware.cell import GRAPH_TASK, Cell, parsed
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.latest import read_latest
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hwcompat.hardware.evidence.store import Evidence, lines_by_cell
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.redaction import redact
 from hwcompat.hardware.target import Target
 

@@ -20,9 +20,9 @@ from hwcompat.generators.models.recipe_store import refusal_of
 from hwcompat.generators.plan import PlanChoice, PlannedSuite, plan_suite
 from hwcompat.hardware.backends.factory import known_targets
 from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK, Cell, label_of, model_of_weights
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError, ModelError, echo
 from hwcompat.hardware.expected_targets import why_absent
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.checkpoints import weights_hash

@@ -15,9 +15,9 @@ from hwcompat.generators.project.project_plan import ProjectRun
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.cell_selection import Shard, choose_cells
-from hwcompat.hardware.detection import HardwareInfo
 from hwcompat.hardware.errors import HwCompatError, NothingMatched
 from hwcompat.hardware.evidence.store import Evidence
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.redaction import redact
 from hwcompat.hardware.target import Target
 
