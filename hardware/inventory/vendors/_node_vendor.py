@@ -137,7 +137,7 @@ class NodeAccelerators(ListedAccelerators):
         extra: Extra = {**seen.extra_info, "kernel_driver": driver, "device_node": node, **told.extra}
         may_open, every = self.machine.may_open(node), self.known["node"].format("*")  # one reason for all of them
         if may_open is None:
-            extra["reason"] = f"{every} isn't here: was it passed to this container?"
+            extra["reason"] = f"{every} doesn't exist: was it passed to this container?"
         elif not may_open:
             extra |= {"denied": True, "reason": f"{every} can't be opened by this user"}
         module = self.machine.text(f"/sys/module/{driver}/version")
