@@ -94,7 +94,7 @@ FUZZ_EXAMPLES ?= 50000
 fuzz: $(VENV)/.ready-dev
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(OWN) -m pytest test/fuzz -n 2 --dist loadfile $(ARGS)
 
-# Of these 2,000 broken outputs of tools for each of the eight vendors.
+# Of these 2,000 broken outputs of tools for each of eight vendors.
 fuzz-inventory: $(VENV)/.ready-dev
 	FUZZ_EXAMPLES=16000 $(OWN) -m pytest test/fuzz/test_tool_outputs.py -n 2 $(ARGS)
 

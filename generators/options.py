@@ -66,6 +66,7 @@ class Options:
     forbid: tuple[str, ...] = ()
     inventory: tuple[Path, ...] = ()
     in_turn: bool = False
+    costs: Path | None = None
     serve: bool = False
     format_: str = "table"
     remote: Address | None = None

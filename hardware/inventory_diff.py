@@ -132,7 +132,7 @@ def _listed(name: str, key: str) -> Callable[[Inventory], Rows]:
 
 _DEVICE = (
     *("model", "device_type", "seen_by", "compute_capability", "memory_bytes", "memory_type", "bus_type"),
-    *("pcie_gen", "bandwidth_gbps", "driver_version", "firmware_version", "simulated"),
+    *("pcie_gen", "bandwidth_gbps", "interconnect_gbps", "driver_version", "firmware_version", "simulated"),
 )
 _CPU = ("vendor", "model", "architecture", "sockets", "cores", "threads", "instruction_sets")
 _MEMORY = (

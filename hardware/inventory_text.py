@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError, did_you_mean, echo
@@ -210,19 +210,33 @@ def _vendor(facts: VendorFacts, inventory: HardwareInfo) -> list[Row]:
         rows.append(("Reason", facts.reason))
     if facts.on_bus is not None:
         rows.append(("On the PCI bus", str(facts.on_bus)))
-    return rows + [row for one in inventory.accelerators if one.vendor == facts.vendor for row in _device(one)]
+    own = [one for one in inventory.accelerators if one.vendor == facts.vendor]
+    equal: dict[str, list[AcceleratorInfo]] = {}
+    for one in own:
+        common = {name: value for name, value in one.extra_info.items() if name not in _OF_ONE_DEVICE}
+        equal.setdefault(repr(replace(one, index=None, extra_info=common)), []).append(one)
+    return rows + [row for devices in equal.values() for row in _device(*devices)]
 
 
-def _device(device: AcceleratorInfo) -> list[Row]:
-    label = "Bus only" if device.index is None else f"[{device.index}]"
+_OF_ONE_DEVICE = ("pci_address", "uuid", "device_node", "pcie_gen_now")
+"""Keys of `extra_info` in which equal devices differ."""
+
+
+def _device(device: AcceleratorInfo, *equal: AcceleratorInfo) -> list[Row]:
+    """Return the rows of a device, or of several that are equal but for their places."""
+    indexes = [str(one.index) for one in (device, *equal) if one.index is not None]
+    label = f"[{', '.join(indexes)}]" if indexes else "Bus only"
     rows: list[Row] = [(label, f"{device.model} ({device.device_type})")]
     if device.simulated:
         rows.append(("  Simulated", "yes; this is no real device"))
     rows.append(("  Memory", " ".join(filter(None, [size_text(device.memory_bytes), device.memory_type]))))
-    rows += _fields(device, {"  Bandwidth": "bandwidth_gbps"}, "GB/s")
+    rows += _fields(device, {"  Bandwidth": "bandwidth_gbps", "  PCIe link": "interconnect_gbps"}, "GB/s")
     rows += _fields(device, {"  Compute": "compute_capability", "  Bus": "bus_type", "  PCIe generation": "pcie_gen"})
     rows += _fields(device, {"  Driver version": "driver_version", "  Firmware": "firmware_version"})
-    return [*rows, *((f"  {key.replace('_', ' ')}", str(value)) for key, value in device.extra_info.items())]
+    for key in dict.fromkeys(key for one in (device, *equal) for key in one.extra_info):
+        values = dict.fromkeys(str(one.extra_info.get(key, UNKNOWN)) for one in (device, *equal))
+        rows.append((f"  {key.replace('_', ' ')}", ", ".join(values)))
+    return rows
 
 
 def _libraries(inventory: HardwareInfo) -> list[Row]:

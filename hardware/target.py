@@ -63,6 +63,12 @@ class HardwareVendor(StrEnum):
     GOOGLE = "google"
     GROQ = "groq"
     CEREBRAS = "cerebras"
+    HUAWEI = "huawei"
+    AWS = "aws"
+    HABANA = "habana"
+    TENSTORRENT = "tenstorrent"
+    REBELLIONS = "rebellions"
+    XDNA = "xdna"
     CUSTOM_ASIC = "custom_asic"
 
 

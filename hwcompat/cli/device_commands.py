@@ -57,7 +57,7 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
 @click.command("place", short_help="Choose a device for each of several models.")
 @takes(
     *("models", "priority", "architectures", "rules", "devices", "tasks", "dims", "precision", "evidence"),
-    *("pin", "forbid", "inventory", "in_turn"),
+    *("pin", "forbid", "inventory", "in_turn", "costs"),
     formats=("table", "text", "json"),
 )
 def place_command(asked: Options) -> int:

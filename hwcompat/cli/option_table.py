@@ -269,6 +269,12 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             help="Use the devices of this machine (`hwcompat devices list --format json`). Repeatable.",
         ),
         "in_turn": option("--in-turn", is_flag=True, help="Run models one after the other, not all at once."),
+        "costs": option(
+            "--costs",
+            type=FILE,
+            metavar="FILE.toml",
+            help="Prefer the lowest cost to the shortest time; [per_hour] has the cost of each device.",
+        ),
         "serve": option("--serve", is_flag=True, help="Serve the page on 127.0.0.1 until Ctrl-C."),
     }
 )

@@ -21,7 +21,7 @@ from hardware.inventory.vendors.amd import AmdAccelerators, _vram_type, violatio
 from hardware.inventory.vendors.intel import IntelAccelerators
 from hardware.inventory.vendors.intel import throttle_reasons as intel_throttle_reasons
 from hardware.inventory.vendors.nvidia import NvidiaAccelerators, _memory_type, throttle_reasons
-from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo
+from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo, NoSuchIndex
 from hardware.machine import Library, LiveMachine, Machine, SourceReading
 
 VENDORS = {"nvidia": NvidiaAccelerators, "amd": AmdAccelerators, "intel": IntelAccelerators}
@@ -101,8 +101,9 @@ def test_a_vendor_that_is_absent_starts_no_program():
 def test_a_vendor_without_a_library_has_no_metrics_and_says_why(tmp_path):
     unknown = NvidiaAccelerators(BusAlone(tmp_path))
     assert (unknown.facts().hardware, unknown.facts().state) == ("unknown", "library missing")
-    assert (unknown.is_available(), unknown.get_device_count(), unknown.get_memory_usage(0)) == (False, 0, None)
-    assert "libnvidia-ml" in unknown.reading(0, "memory").reason
+    assert (unknown.is_available(), unknown.get_device_count()) == (False, 0)
+    with pytest.raises(NoSuchIndex, match="libnvidia-ml"):
+        unknown.get_memory_usage(0)
 
 
 def test_throttle_reasons_have_names():

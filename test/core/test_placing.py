@@ -8,6 +8,7 @@ import math
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from hardware.errors import BrokenInput, UsageError
 from hardware.inventory_file import read_inventory
 from hwcompat.plugins.placement.place import place
 from hwcompat.plugins.placement.place_command import at_best
-from hwcompat.plugins.placement.placement_device import Device, Figure
+from hwcompat.plugins.placement.placement_device import Device, Estimate, Figure
+from hwcompat.plugins.placement.prices import read_prices
 from hwcompat.plugins.placement.solve import _without_output
 from hwcompat.plugins.placement.workloads import Placement, Workload, WorkloadMode
 
@@ -189,6 +191,43 @@ def test_unknown_speed_doubts_and_preferences_decide_in_this_order() -> None:
         one = workload("w", 1, {"a": 1.0, "b": 1.0}, rank={first: 0, other: 1})
         for small in (0, 400):
             assert where(place([one], devices, small=small)) == {"w": first}
+
+
+def test_an_estimated_speed_is_in_doubt_and_decides_among_doubts() -> None:
+    devices = [device("cpu"), device("gpu")]
+    guessed = Workload(
+        name="w", memory_bytes=1, seconds={"cpu": Estimate(value=1.0), "gpu": Figure(value=5.0)}, rank={"cpu": 0}
+    )
+    found = place([guessed], devices)
+    assert (where(found), found.assignments[0].reason.partition(":")[0]) == ({"w": "gpu"}, "the surest")
+    both = replace(guessed, doubtful={"gpu": "nobody tried it"})
+    for small in (0, 400):
+        assert where(place([both], devices, small=small)) == {"w": "cpu"}
+
+
+def test_with_prices_the_lowest_cost_comes_before_the_shortest_time(tmp_path: Path) -> None:
+    devices = [device("fast", 2), replace(device("slow", 9), device_name="Old GPU 7")]
+    work = [workload(name, 2, {"fast": 1.0, "slow": 3.0}) for name in ("v", "w")]
+    path = tmp_path / "costs.toml"
+    path.write_text('currency = "EUR"\n[per_hour]\n"fast" = 36\n"old gpu*" = 3.6\n')
+    prices, currency = read_prices(path, devices)
+    assert (prices, currency) == ({"fast": 36.0, "slow": 3.6}, "EUR")
+    assert where(place(work, devices)) == {"v": "slow", "w": "fast"}
+    for small in (0, 400):
+        found = place(work, devices, prices=prices, small=small)
+        assert where(found) == {"v": "slow", "w": "slow"}
+        assert (found.cost, found.makespan_s) == (pytest.approx(0.006), 6.0)
+        assert {one.reason for one in found.assignments} == {"lowest cost"}
+        assert found.bound_s < found.makespan_s, "the bound is that of all placements"
+    for text, reason in (
+        ('[per_hour]\n"fast" = 1\n', "no cost for slow"),
+        ('[per_hour]\n"fast" = -1\n', "isn't a cost: -1"),
+        ("per_hour = 3\n", "isn't a file of costs"),
+        ("[", "isn't a file of costs"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=reason):
+            read_prices(path, devices)
 
 
 def test_pins_hold_and_contradictions_are_refused() -> None:

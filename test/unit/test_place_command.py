@@ -58,8 +58,22 @@ def test_the_table_shows_bound_method_and_source_in_80_columns(place: Callable[.
     result = place("--inventory", folder / "board.json")
     assert result.code == 0
     assert "Placed 1 of 1 (all loaded at once), exact" in result.out
-    assert "not measured there" in result.out, "no speed is kept there, and none is invented"
+    assert "estimate: 0.112 10^12 operations at" in result.out, "and it is called an estimate"
     assert [line for line in result.out.splitlines() if len(line) > 80] == []
+
+
+def test_no_model_is_put_on_a_processor_of_unknown_speed_beside_idle_gpus(
+    place: Callable[..., Invoked], folder: Path
+) -> None:
+    for label in ("lab1", "lab2"):
+        result = place("--inventory", folder / f"{label}.json", "--format", "json")
+        (found,) = result.document["assignments"]
+        assert found["device"].partition(":")[0] in ("lab1/cuda", "lab2/rocm"), found
+    costs = folder / "costs.toml"
+    costs.write_text('[per_hour]\n"lab1/cpu" = 0.2\n"NVIDIA H100*" = 2.5\n')
+    result = place("--inventory", folder / "lab1.json", "--costs", costs)
+    assert "A pass of each costs 1.16e-06." in result.out
+    assert "no cost for lab2/cpu" in place("--inventory", folder / "lab2.json", "--costs", costs).err
 
 
 def test_words_that_make_no_sense_are_refused(place: Callable[..., Invoked]) -> None:

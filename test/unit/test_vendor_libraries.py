@@ -29,12 +29,14 @@ reasons = [backend.reading(0, metric).reason for metric in ("utilization", "powe
 facts = asdict(backend.facts())
 for name in ("hardware", "on_bus") if facts["library"] == "ok" else ("hardware", "on_bus", "driver"):
     del facts[name]  # these are of the machine on which the test runs
-try:
-    beyond = backend.get_temperature(99)
-except IndexError as error:
-    beyond = str(error)
+def asked(index):
+    try:
+        return backend.get_temperature(index)
+    except IndexError as error:
+        return str(error)
+beyond = asked(99)
 backend.shutdown(); backend.shutdown()
-again = backend.get_temperature(0) if metrics else None
+again = asked(0) if metrics else None
 print(json.dumps(dict(temperatures=sorted(set(temperatures)), devices=devices, metrics=metrics, reasons=reasons,
                       facts=facts, beyond=beyond, again=again)))
 """

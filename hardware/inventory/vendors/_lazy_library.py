@@ -33,6 +33,15 @@ def no_library(reason: str) -> StartResult:
     return StartResult(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
 
 
+def not_loaded(name: str, error: OSError, package: str) -> StartResult:
+    """Return the result for a shared library that the loader refuses: with its words, if the file is there (an
+    undefined symbol, another architecture, a library that it needs)."""
+    words = " ".join(str(error).split())
+    if f"{name}: cannot open shared object file: No such file" in words:
+        return no_library(f"{name} can't be loaded; it comes with {package}")
+    return no_library(f"{name} is installed, but can't be loaded: {words}")
+
+
 class LazyLibrary(Library):
     """A library that is started by the first call, whose result is kept until `close`.
 

@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 from ...machine import Library, Machine, SourceReading
 from ._lazy_library import STATUS, StartResult, no_library
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
-from ._tool_values import counted
+from ._tool_values import counted, link_gbps
 from .vendor import (
     AcceleratorBackend,
     AcceleratorInfo,
     DriverState,
     HardwareState,
     LibraryState,
+    NoSuchIndex,
     VendorFacts,
     bus_only,
     says_simulated,
@@ -266,7 +267,7 @@ class SourcedAccelerators(ListedAccelerators):
 
     def reading(self, index: int, what: str) -> SourceReading[Any]:
         if not self.driven():
-            return SourceReading(value=None, reason=self.status().reason or f"no {self.VENDOR_NAME} device is listed")
+            raise NoSuchIndex(f"{self.VENDOR_NAME} device {index} not found", why=self.facts().reason)
         return super().reading(index, what)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
@@ -296,4 +297,5 @@ class SourcedAccelerators(ListedAccelerators):
 def _described(source: Source, index: int) -> AcceleratorInfo:
     """Return a device of a source; one of a simulated library is marked."""
     info = source.describe(index)
-    return replace(info, simulated=says_simulated(info.model, info.driver_version))
+    rate = info.interconnect_gbps or link_gbps(info.pcie_gen, info.extra_info.get("pcie_width"))
+    return replace(info, simulated=says_simulated(info.model, info.driver_version), interconnect_gbps=rate)

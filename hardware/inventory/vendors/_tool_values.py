@@ -123,6 +123,16 @@ def generation_of(gigatransfers: Any) -> int | None:
     return None if speed is None else _GENERATIONS.get(round(speed, 1))
 
 
+def link_gbps(gen: int | None, lanes: object) -> float | None:
+    """Return the rate of a PCI Express link in one direction in 10^9 bytes per second: transfers x lanes, less the
+    line code (8b/10b, from generation 3 128b/130b). Source: the PCI Express base specifications."""
+    width = whole(lanes, least=1, most=32)
+    speed = next((rate for rate, one in _GENERATIONS.items() if one == gen), None)
+    if width is None or speed is None or gen is None or gen > 5:
+        return None
+    return round(speed * width / 8 * (0.8 if gen < 3 else 128 / 130), 2)
+
+
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 

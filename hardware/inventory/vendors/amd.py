@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import LazyLibrary, StartResult, no_library, one_line_of, plain
+from ._lazy_library import LazyLibrary, StartResult, no_library, not_loaded, one_line_of, plain
 from ._pci import AMD_VENDOR_ID
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import (
@@ -74,8 +74,8 @@ class Amdsmi(LazyLibrary):
         binding.amdsmi_shut_down()
 
     def _start(self) -> StartResult:
-        if not _has_library():
-            return no_library(f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)")
+        if (refused := _unloadable()) is not None:
+            return refused
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 self._binding = _binding()
@@ -95,17 +95,21 @@ def _roots() -> list[Path]:
     return [*(Path(one) for one in named if one), Path("/opt/rocm")]
 
 
-def _has_library() -> bool:
-    """Return whether the library can be loaded from one of the places where the binding searches."""
+def _unloadable() -> StartResult | None:
+    """Return None if the library can be loaded from one of the places where the binding searches, else why not: the
+    first refusal of a file that exists."""
+    refused: list[StartResult] = []
     spec = None
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("amdsmi")
     beside = [Path(spec.origin).with_name(_FILE)] if spec is not None and spec.origin else []
     for place in [_FILE, *(root / "lib" / _FILE for root in _roots()), *beside]:
-        with contextlib.suppress(OSError):
+        try:
             ctypes.CDLL(str(place))
-            return True
-    return False
+            return None
+        except OSError as error:
+            refused.append(not_loaded(_FILE, error, "ROCm (package amd-smi-lib)"))
+    return next((one for one in refused if "is installed" in one.reason), refused[0])
 
 
 def _binding() -> Any:

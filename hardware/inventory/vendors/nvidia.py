@@ -6,10 +6,12 @@ import ctypes
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ...machine import SourceReading
-from ._lazy_library import LazyLibrary, StartResult, no_library, one_line_of, plain
+from ...values import data_file
+from ._lazy_library import LazyLibrary, StartResult, no_library, not_loaded, one_line_of, plain
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, Source, SourcedAccelerators
 from ._tool_values import Extra, bits_named, celsius, generation, given, percent, positive, rates, size, watts
@@ -31,7 +33,9 @@ _EXTRA = {
     "memory_bus_bits": "nvmlDeviceGetMemoryBusWidth",
     "pcie_width": "nvmlDeviceGetMaxPcieLinkWidth",
     "pcie_gen_now": "nvmlDeviceGetCurrPcieLinkGeneration",
+    "cuda_cores": "nvmlDeviceGetNumGpuCores",
 }
+_CORES = Path(__file__).with_name("nvidia_cores.toml")
 
 _GPU_IDLE = 0x001
 
@@ -51,8 +55,10 @@ class Nvml(LazyLibrary):
         if sys.platform == "linux":
             try:
                 ctypes.CDLL("libnvidia-ml.so.1")
-            except OSError:
-                return _NO_LIBRARY  # before the binding, whose import takes longer than the rest of the list
+            except OSError as error:
+                return not_loaded(
+                    "libnvidia-ml.so.1", error, "the NVIDIA driver"
+                )  # before the binding, whose import takes longer than the rest of the list
         try:
             import pynvml
         except ImportError as error:
@@ -172,6 +178,7 @@ class NvmlSource(LibrarySource):
         name = self.read(index, "nvmlDeviceGetName")
         extra = self._extra(index)
         capability = self.read(index, "nvmlDeviceGetCudaComputeCapability").value
+        extra |= _cores(capability, extra.get("cuda_cores"))
         memory = self.read(index, "nvmlDeviceGetMemoryInfo")
         if name.reason or memory.reason:
             extra["reason"] = name.reason or memory.reason
@@ -264,6 +271,16 @@ class NvidiaAccelerators(SourcedAccelerators):
         # Without that order CUDA counts the fastest first; equal ones keep the order of the bus.
         numbered = by_bus or len({one.model for one in devices}) == 1
         return with_visibility(devices, self.machine, ("CUDA_VISIBLE_DEVICES",), names, numbered=numbered)
+
+
+def _cores(capability: Any, cuda_cores: Any) -> Extra:
+    """Return the numbers of multiprocessors and tensor cores, by those of one (`nvidia_cores.toml`)."""
+    known = data_file(_CORES)["of_a_multiprocessor"]
+    one = known.get(f"{capability[0]}.{capability[1]}") if capability else None
+    if one is None or not isinstance(cuda_cores, int) or cuda_cores % one["cuda"]:
+        return {}
+    count = cuda_cores // one["cuda"]
+    return {"sm_count": count, **({"tensor_cores": count * one["tensor"]} if one["tensor"] else {})}
 
 
 def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:

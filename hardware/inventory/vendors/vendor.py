@@ -5,6 +5,7 @@ An unknown value is a `SourceReading` with a reason, never an exception and neve
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -104,12 +105,24 @@ class VendorFacts:
         return "library missing" if self.library is LibraryState.MISSING else "unknown"
 
 
+_TEXT, _WHOLE, _REAL = (str, type(None)), (int, type(None)), (int, float, type(None))
+_FIELD_TYPES: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("vendor", "device_type", "model", "seen_by"), (str,)),
+    **dict.fromkeys(("compute_capability", "memory_type", "bus_type", "driver_version", "firmware_version"), _TEXT),
+    **dict.fromkeys(("index", "memory_bytes", "pcie_gen"), _WHOLE),
+    **dict.fromkeys(("bandwidth_gbps", "interconnect_gbps"), _REAL),
+    "simulated": (bool,),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorInfo:
     """One device; None for values that neither driver nor bus reports.
 
-    `index` is the driver's, None for a device that only the bus shows (`seen_by` is `bus`). `bandwidth_gbps` is the
-    peak bandwidth of its memory in 10^9 bytes per second.
+    `index` is the driver's, None for a device that only the bus shows (`seen_by` is `bus`). Its memory may be
+    given as `memory_gb` too, in units of 2^30 bytes; if both are given, the bytes count.
+    `bandwidth_gbps` is the peak bandwidth of its memory, `interconnect_gbps` that of its PCI Express link in one
+    direction, both in 10^9 bytes per second. Raises `UsageError` for a value of a wrong type.
     """
 
     vendor: str
@@ -123,15 +136,42 @@ class AcceleratorInfo:
     bus_type: str | None = None
     pcie_gen: int | None = None
     bandwidth_gbps: float | None = None
+    interconnect_gbps: float | None = None
     driver_version: str | None = None
     firmware_version: str | None = None
     simulated: bool = False
     extra_info: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name, kinds in _FIELD_TYPES.items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                wanted = " or ".join("None" if one is type(None) else one.__name__ for one in kinds)
+                raise UsageError(f"AcceleratorInfo.{name} must be {wanted}, not {value!r}")
+        if self.device_type not in DEVICE_TYPES:
+            known = ", ".join(DEVICE_TYPES)
+            raise UsageError(f"AcceleratorInfo.device_type must be one of {known}, not {self.device_type!r}")
+
     @property
     def memory_gb(self) -> float | None:
         """Return the memory in units of 2^30 bytes, with two decimals."""
         return None if self.memory_bytes is None else round(self.memory_bytes / 2**30, 2)
+
+
+_init = AcceleratorInfo.__init__
+
+
+@functools.wraps(_init)
+def _init_with_gigabytes(self: AcceleratorInfo, *, memory_gb: float | None = None, **fields: Any) -> None:
+    if isinstance(memory_gb, bool) or not isinstance(memory_gb, int | float | None):
+        raise UsageError(f"AcceleratorInfo.memory_gb must be float or None, not {memory_gb!r}")
+    if memory_gb is not None and fields.get("memory_bytes") is None:
+        fields["memory_bytes"] = round(memory_gb * 2**30)
+    _init(self, **fields)
+
+
+# Not a field: `dataclasses.replace` would pass the old value beside new bytes.
+AcceleratorInfo.__init__ = _init_with_gigabytes  # type: ignore[method-assign]
 
 
 class AcceleratorBackend(ABC):
@@ -209,9 +249,10 @@ class AcceleratorBackend(ABC):
         return memory
 
     def get_utilization(self, index: int) -> dict[str, float | None] | None:
-        """Return `compute` and `memory` in percent of the last sampling period; None for unknown ones."""
+        """Return `compute` and `memory` in percent of the last sampling period; None for unknown ones. Without a
+        value at all the answer is None."""
         rates: dict[str, float | None] | None = self.reading(index, "utilization").value
-        return rates
+        return None if rates is None else {"compute": None, "memory": None, **rates}
 
     def get_power_usage(self, index: int) -> float | None:
         """Return the power in W."""

@@ -90,9 +90,9 @@ class HardwareAdapter:
     ) -> OptimalDevice:
         """Return the fastest device with this much free memory (2^30 bytes) and this many TFLOPS in a precision.
 
-        Preferred vendors come first, in their order, and others after them; of one vendor the accelerators before the
-        processor. An unknown speed only meets the requirement 0, and the reason says how to measure it. Raises
-        `UsageError`.
+        Accelerators come before the processor, which isn't its maker's accelerator; of them those of preferred
+        vendors first, in their order. An unknown speed only meets the requirement 0, and the reason says how to
+        measure it. Raises `UsageError`.
         """
         wanted = [vendor_named(one) for one in preferred_vendors or ()]
         devices = self.discover_devices()
@@ -201,23 +201,33 @@ def _torch_name(device: Device) -> str:
     return torch_calls_it + device.selector.removeprefix(device.target)
 
 
-def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> tuple[int, bool, float, float, str]:
-    vendor = _vendor(device)
-    place = wanted.index(vendor) if vendor in wanted else len(wanted)
+def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> tuple[bool, int, float, float, str]:
     speed = device.tflops.get(precision, Figure()).value
-    return place, device.target == "cpu", -(speed or 0.0), -(device.room or 0), device.name
+    return (
+        device.target == "cpu",
+        _place_among(device, wanted),
+        -(speed or 0.0),
+        -(device.room or 0),
+        device.name,
+    )
 
 
-def _reason_for(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
+def _place_among(device: Device, wanted: Sequence[HardwareVendor]) -> int:
+    """Return the place of an accelerator's vendor among those that are preferred; the last for any other device."""
+    vendor = _vendor(device) if device.target != "cpu" else None
+    return wanted.index(vendor) if vendor in wanted else len(wanted)
+
+
+def _reason_for(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> str:
     speed = device.tflops.get(precision, Figure())
     fast = f"{speed.value:.3g} TFLOPS in {precision} ({speed.source})" if speed.value else "speed unknown"
-    liked = "of a preferred vendor; " if _vendor(device) in set(wanted) else ""
+    liked = "of a preferred vendor; " if _place_among(device, wanted) < len(wanted) else ""
     return f"{liked}{(device.room or 0) / GB:.1f} GiB free, {fast}"
 
 
 def _absent(wanted: Iterable[HardwareVendor], devices: Iterable[Device]) -> str:
     """Return the preferred vendors without a device here."""
-    here = {_vendor(one) for one in devices}
+    here = {_vendor(one) for one in devices if one.target != "cpu"}
     missing = [str(one) for one in wanted if one not in here]
     return f"no device of the preferred vendor {' or '.join(missing)} found; " if missing else ""
 
@@ -226,8 +236,8 @@ def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], 
     """Return why a device that fits wasn't chosen: the first criterion in which the two differ."""
     before, after = _order(chosen, wanted, precision), _order(other, wanted, precision)
     reasons = (
-        f"{chosen.name} is of a preferred vendor",
         f"{chosen.name} is an accelerator",
+        f"{chosen.name} is of a preferred vendor",
         f"{chosen.name} is faster" if other.tflops.get(precision, Figure()).value else "speed unknown",
         f"{chosen.name} has more memory",
         f"{chosen.name} is equal and comes first",

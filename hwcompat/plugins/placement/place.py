@@ -31,18 +31,19 @@ def place(
     mode: WorkloadMode = WorkloadMode.TOGETHER,
     pinned: Mapping[str, str] | None = None,
     forbidden: Sequence[tuple[str, str]] = (),
+    prices: Mapping[str, float] | None = None,
     small: int = SMALL,
     limit_s: float = LIMIT_S,
 ) -> Placement:
     """Place as many workloads as possible on devices, in as short a time as possible.
 
-    Criteria, in this order: the number that is placed; the fewest in doubt (unknown speed, or unknown whether it
-    works); the makespan; preferred devices. `pinned` maps a workload to its device, `forbidden` lists pairs of
-    workload and device. Problems of at most `small` pairs are solved exactly. The result is deterministic. Raises
-    `UsageError`.
+    Criteria, in this order: the number that is placed; the fewest in doubt (unknown or estimated speed, or unknown
+    whether it works); with `prices` (the cost of an hour by device) the cost of a pass of each; the makespan;
+    preferred devices. `pinned` maps a workload to its device, `forbidden` lists pairs of workload and device.
+    Problems of at most `small` pairs are solved exactly. The result is deterministic. Raises `UsageError`.
     """
     pins = pinned or {}
-    problem = problem_of(workloads, devices, mode=mode, pinned=pins, forbidden=forbidden)
+    problem = problem_of(workloads, devices, mode=mode, pinned=pins, forbidden=forbidden, prices=prices)
     has_solver = is_installed("scipy")
     solved = exact(problem, limit_s=limit_s) if has_solver and 0 < problem.allowed.sum() <= small else None
     column, method, remarks, bound = greedy(problem), "greedy", list[str](), 0.0
@@ -106,6 +107,7 @@ def _placement(
         makespan_s=makespan,
         bound_s=min(bound, makespan),
         remarks=tuple(remarks),
+        cost=None if problem.price is None else problem.cost_of(column),
     )
 
 
@@ -147,7 +149,15 @@ def _reason_for(problem: PlacementProblem, column: Array, row: int) -> str:
         return "no other device is eligible"
     if device in workload.doubtful:
         return f"in doubt: {workload.doubtful[device]}"
+    others = [number for number in others if problem.doubts[row, number] <= problem.doubts[row, chosen]]
+    if not others:
+        return "the surest: other devices are in doubt, or of unknown speed"
     own = problem.seconds[row, chosen]
+    if problem.price is not None and own == own:
+        paid = problem.seconds[row, others] * problem.price[others]
+        known = [one for one in paid if one == one]
+        cheapest = all(own * problem.price[chosen] <= one for one in known)
+        return "lowest cost" if cheapest else "a cheaper device has no room"
     if own != own:
         return "by memory and rules only: speed unknown"
     known = [one for one in problem.seconds[row, others] if one == one]

@@ -31,8 +31,9 @@ from hwcompat.hardware.target import Target
 from hwcompat.reports.reason_text import reason_text
 
 from .place import place
-from .placement_device import Device, Figure, PlacementMachine, machines_of
+from .placement_device import Device, Estimate, Figure, PlacementMachine, machines_of
 from .placement_text import placement_text
+from .prices import read_prices
 from .workloads import Workload, WorkloadMode
 
 _OPERATIONS = 2
@@ -45,6 +46,7 @@ def report_placement(options: Options) -> int:
     """Print where each model goes; return 1 if one has no device. Raises `UsageError`."""
     machines = machines_of(inventory_here(), options.inventory)
     devices = _devices(machines, options.devices)
+    prices, currency = read_prices(options.costs, devices) if options.costs else (None, "")
     workloads = _workloads(options, machines)
     started = time.perf_counter()
     found = place(
@@ -53,12 +55,13 @@ def report_placement(options: Options) -> int:
         mode=WorkloadMode.IN_TURN if options.in_turn else WorkloadMode.TOGETHER,
         pinned=dict(_pairs(options.pin, "--pin")),
         forbidden=_pairs(options.forbid, "--forbid"),
+        prices=prices,
     )
     taken = time.perf_counter() - started
     if options.format_ == "json":
         click.echo(json_text({"schema_version": 1, **found.to_dict(), "planned_in_s": round(taken, 4)}))
     else:
-        click.echo(placement_text(found, devices, taken), nl=False)
+        click.echo(placement_text(found, devices, taken, currency), nl=False)
     return int(bool(found.misfits))
 
 
@@ -176,9 +179,12 @@ def _forbids(verdict: Verdict) -> str:
 
 
 def _doubts(verdict: Verdict) -> str:
-    """Return why it is unknown whether a model works on a device; a family's assumed level doesn't count."""
+    """Return why it is unknown whether a model works on a device. A level `high` that is assumed for the family is no
+    doubt: otherwise a processor is surer than every accelerator that nobody has tried."""
     if verdict.level is Level.UNKNOWN:
         return "no rule or evidence for it"
+    if verdict.level is Level.HIGH and verdict.basis is Basis.ASSUMED:
+        return ""
     if verdict.basis in (Basis.ASSUMED, Basis.EXPIRED):
         return f"{verdict.level} is only {verdict.basis}"
     if verdict.level is Level.LOW:
@@ -217,12 +223,16 @@ def _seconds(
 def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: str) -> Figure:
     """Return the shortest possible duration of a pass by the limits of the device: its operations at the rate of
     matrix products, or its weights read once at the memory bandwidth, whichever is longer (the roofline model:
-    Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785). For text models only: elsewhere
-    the number of operations doesn't follow from the parameters."""
+    Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785). Where the rate is unknown, a
+    conservative estimate takes its place, and the duration's source begins with `estimate`. For text models only:
+    elsewhere the number of operations doesn't follow from the parameters."""
     request = estimate.request
     rate, bandwidth = device.tflops.get(request.precision, Figure()), device.bandwidth_gbps
     if family not in _WITH_TOKENS:
         return Figure(reason="not measured there; operation count can't be estimated")
+    figure, kind = Figure, "lower bound"
+    if rate.value is None:
+        rate, figure, kind = device.estimated_tflops, Estimate, "estimate"
     if rate.value is None:
         machine = device.name.rpartition("/")[0]
         fix = f"hwcompat devices stress {device.selector} --keep"
@@ -234,4 +244,4 @@ def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: s
     if bandwidth.value is not None and (reading := estimate.weights / (bandwidth.value * 1e9)) > found:
         found = reading
         basis = f"reads its weights at {bandwidth.value:.3g} GB/s ({bandwidth.source})"
-    return Figure(value=found, source=f"lower bound: {basis}")
+    return figure(value=found, source=f"{kind}: {basis}")

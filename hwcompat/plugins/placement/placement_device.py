@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 from hwcompat.hardware.backends.factory import backend_class, built_in_targets
 from hwcompat.hardware.errors import UsageError, echo
 from hwcompat.hardware.inventory_file import read_inventory
-from hwcompat.plugins.stress.limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
+from hwcompat.plugins.stress.limits import (
+    accelerator_bandwidth,
+    accelerator_limit,
+    estimated_limit,
+    estimated_processor_limit,
+    memory_limit,
+    processor_limit,
+)
 from hwcompat.plugins.stress.stress_result import Figure as Figure
 
 from .saved_rates import measured_rate
@@ -24,6 +31,11 @@ from .saved_rates import measured_rate
 if TYPE_CHECKING:
     from hwcompat.hardware.detection import HardwareInfo
     from hwcompat.hardware.inventory.vendors.vendor import AcceleratorInfo
+
+
+class Estimate(Figure):
+    """A figure that takes the place of an unknown one."""
+
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 
@@ -50,6 +62,9 @@ class Device:
     memory_free: Figure = field(default_factory=Figure)
     tflops: Mapping[str, Figure] = field(default_factory=dict)
     bandwidth_gbps: Figure = field(default_factory=Figure)
+    estimated_tflops: Figure = field(default_factory=Figure)
+    """A rate that it exceeds in every precision, for placement where the rate is unknown: its float32 rate, else a
+    conservative estimate."""
     unusable: str = ""
     """Why no model can run on it now; empty if one may (only a probe proves it)."""
 
@@ -177,6 +192,7 @@ def _processor(inventory: HardwareInfo, *, here: bool) -> Device:
     available = memory.available_bytes
     if available is not None and memory.cgroup_limit_bytes is not None:
         available = min(available, memory.cgroup_limit_bytes - (memory.cgroup_used_bytes or 0))
+    tflops = {name: _first(rates[name], processor_limit(cpu, name)) for name in PRECISIONS}
     return Device(
         name="cpu",
         target="cpu",
@@ -184,8 +200,9 @@ def _processor(inventory: HardwareInfo, *, here: bool) -> Device:
         device_name=cpu.model,
         memory_total=_bytes(memory.usable_bytes, "the system, and its control group's limit", memory.reason),
         memory_free=_bytes(available, "the system, now", memory.reason) if here else _not_here(),
-        tflops={name: _first(rates[name], processor_limit(cpu, name)) for name in PRECISIONS},
+        tflops=tflops,
         bandwidth_gbps=_first(bandwidth, memory_limit(memory)),
+        estimated_tflops=_estimate(tflops, estimated_processor_limit(cpu)),
         unusable=_unusable(inventory, "cpu"),
     )
 
@@ -203,6 +220,8 @@ def _accelerator(
     no_free = "its driver doesn't report its free memory"
     hidden = accelerator.extra_info.get("hidden_by")
     seen = "" if accelerator.seen_by != "bus" else "found on the bus only: no driver lists it"
+    tflops = {each: _first(rates[each], _table(accelerator, each)) for each in PRECISIONS}
+    gbps = _first(bandwidth, accelerator_bandwidth(model, accelerator))
     return Device(
         name=name,
         target=target,
@@ -210,8 +229,9 @@ def _accelerator(
         device_name=model,
         memory_total=_bytes(total, "its driver", no_total),
         memory_free=_bytes(free(accelerator), "its driver, now", no_free) if free is not None else _not_here(),
-        tflops={each: _first(rates[each], _table(accelerator, each)) for each in PRECISIONS},
-        bandwidth_gbps=_first(bandwidth, accelerator_bandwidth(model, accelerator)),
+        tflops=tflops,
+        bandwidth_gbps=gbps,
+        estimated_tflops=Figure() if accelerator.simulated else _estimate(tflops, estimated_limit(gbps)),
         unusable=seen or (f"{hidden} hides it" if hidden else "") or _unusable(inventory, target),
     )
 
@@ -227,7 +247,14 @@ def _kept_figures(
 def _table(accelerator: AcceleratorInfo, precision: str) -> Figure:
     if accelerator.simulated:
         return Figure(reason="a simulated device has no limit")
-    return accelerator_limit(accelerator.model, precision)
+    return accelerator_limit(accelerator.model, precision, accelerator)
+
+
+def _estimate(tflops: Mapping[str, Figure], otherwise: Figure) -> Figure:
+    known = tflops["float32"]
+    if known.value is None:
+        return otherwise
+    return Figure(value=known.value, source=f"conservative estimate: its float32 rate, {known.source}")
 
 
 def _unusable(inventory: HardwareInfo, target: str) -> str:

@@ -61,7 +61,7 @@ def choice_text(found: OptimalDevice) -> str:
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: float) -> str:
+def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: float, currency: str = "") -> str:
     """Return two tables, workloads without a device with the reasons, and totals; ends in a newline."""
     names = {device.name: device.device_name for device in devices}
     lines: list[str] = []
@@ -90,7 +90,8 @@ def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: fl
         for device, why in misfit.reasons.items():
             lines += folded(f"  {device}: ", why, indent=4)
     lines.append("")
-    for remark in (_totals_text(found, planned_in_s), *found.remarks):
+    cost = [] if found.cost is None else [f"A pass of each costs {found.cost:.3g} {currency}".strip() + "."]
+    for remark in (_totals_text(found, planned_in_s), *cost, *found.remarks):
         lines += folded("", remark)
     return "".join(f"{printable(line)}\n" for line in lines)
 

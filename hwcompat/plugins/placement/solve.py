@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.plain_text import size_text
 
-from .placement_device import Device
+from .placement_device import Device, Estimate
 from .workloads import Workload, WorkloadMode
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ class PlacementProblem:
     """Rows are workloads, columns devices.
 
     `seconds` is NaN for an unknown speed, `allowed` says which pairs are possible, `doubts` counts the unknowns of
-    each pair (its speed, whether it works), which are minimized. `memory` is by workload, `room` by device, both in
-    bytes. `reasons` has the reason against each impossible pair, by the two names.
+    each pair (its speed, also if it is estimated, whether it works), which are minimized. `memory` is by workload,
+    `room` by device, both in bytes. `price` is the cost of a second by device, or None if only time counts.
+    `reasons` has the reason against each impossible pair, by the two names.
     """
 
     mode: WorkloadMode
@@ -48,6 +49,13 @@ class PlacementProblem:
     memory: Array
     room: Array
     reasons: Mapping[tuple[str, str], str]
+    price: Array | None = None
+
+    def cost_of(self, column: Array) -> float:
+        """Return the cost of one pass of each placed workload with a known time; 0 without prices."""
+        if self.price is None:
+            return 0.0
+        return sum(self.load_of(column, number) * float(price) for number, price in enumerate(self.price))
 
     def load_of(self, column: Array, device: int) -> float:
         """Return the known seconds of work on a device; `column` has the device of each workload."""
@@ -55,12 +63,12 @@ class PlacementProblem:
 
         return float(np.nansum(self.seconds[column == device, device]))
 
-    def worth(self, column: Array) -> tuple[int, int, float]:
-        """Return the cost of a placement, less is better: unplaced workloads (`UNPLACED`), doubts, makespan."""
+    def worth(self, column: Array) -> tuple[int, int, float, float]:
+        """Return how good a placement is, less is better: unplaced workloads (`UNPLACED`), doubts, cost, makespan."""
         placed = (column >= 0).nonzero()[0]
         doubts = int(self.doubts[placed, column[placed]].sum())
         makespan = max((self.load_of(column, number) for number in range(len(self.devices))), default=0.0)
-        return len(column) - len(placed), doubts, makespan
+        return len(column) - len(placed), doubts, self.cost_of(column), makespan
 
     def has_room(self, column: Array) -> bool:
         """Whether the memory of all workloads fits, in whole bytes."""
@@ -76,8 +84,10 @@ def problem_of(
     mode: WorkloadMode,
     pinned: Mapping[str, str],
     forbidden: Sequence[tuple[str, str]],
+    prices: Mapping[str, float] | None = None,
 ) -> PlacementProblem:
-    """Return the arrays of a problem. Raises `UsageError` for unknown or repeated names, and for a forbidden pin."""
+    """Return the arrays of a problem; `prices` are costs of an hour by device. Raises `UsageError` for unknown or
+    repeated names, and for a forbidden pin."""
     import numpy as np
 
     _check(workloads, devices, pinned, forbidden)
@@ -96,7 +106,8 @@ def problem_of(
             figure = workload.seconds.get(device.name)
             if figure is not None and figure.value is not None:
                 seconds[row, column] = figure.value
-            doubts[row, column] = (device.name in workload.doubtful) + bool(np.isnan(seconds[row, column]))
+            is_unsure = isinstance(figure, Estimate) or bool(np.isnan(seconds[row, column]))
+            doubts[row, column] = (device.name in workload.doubtful) + is_unsure
     return PlacementProblem(
         mode=mode,
         workloads=tuple(workloads),
@@ -108,6 +119,7 @@ def problem_of(
         memory=np.array([float(one.memory_bytes or 0) for one in workloads]),
         room=np.array([float(one.room or 0) for one in devices]),
         reasons=reasons,
+        price=np.array([prices[one.name] / 3600 for one in devices]) if prices is not None else None,
     )
 
 
@@ -163,8 +175,9 @@ class Solved:
 
 
 def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
-    """Solve in three steps, each keeping the results before: most workloads and fewest doubts, then the shortest
-    makespan, then preferred devices. Return None if the solver found no solution within its time limit."""
+    """Solve in steps, each keeping the results before: most workloads and fewest doubts, then (with prices) the
+    lowest cost, then the shortest makespan, then preferred devices. Return None if the solver found no solution
+    within its time limit."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -175,11 +188,15 @@ def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
     unit = float(known.max(initial=0.0)) or 1.0
     constraints = _limits(problem, known / unit)
     doubts = problem.doubts[rows, columns]
-    steps = (
+    steps = [
         np.r_[doubts, np.full(count, 2 * count + 1.0), 0.0],
         np.r_[np.zeros(pairs + count), 1.0],
         np.r_[problem.rank[rows, columns], np.zeros(count + 1)],
-    )
+    ]
+    if problem.price is not None:
+        paid = known * problem.price[columns]
+        steps.insert(1, np.r_[paid / (paid.max(initial=0.0) or 1.0), np.zeros(count + 1)])
+    judged = len(steps) - 1
     answers: list[Any] = []
     for costs in steps:
         with _without_output():
@@ -200,8 +217,9 @@ def exact(problem: PlacementProblem, *, limit_s: float) -> Solved | None:
     column = np.full(count, UNPLACED)
     chosen = answers[-1].x[:pairs] > 0.5
     column[rows[chosen]] = columns[chosen]
-    bound = (answers[1].mip_dual_bound or 0.0) * unit if len(answers) > 1 else 0.0
-    proved = len(answers) > 1 and all(one.status == 0 for one in answers[:2])
+    # A bound under the condition of the lowest cost isn't one for all placements.
+    bound = (answers[1].mip_dual_bound or 0.0) * unit if len(answers) > 1 and problem.price is None else 0.0
+    proved = len(answers) >= judged and all(one.status == 0 for one in answers[:judged])
     return Solved(column=column, bound_s=max(0.0, bound), proved=proved)
 
 
@@ -298,7 +316,7 @@ def greedy(problem: PlacementProblem) -> Array:
 
 def _place_in_order(problem: PlacementProblem, order: Array, seconds: Array, prices: Array, bound: float) -> Array:
     """Place workloads in an order, among the devices with the fewest doubts: on the cheapest that ends before the
-    bound, otherwise on the one that ends earliest."""
+    bound, otherwise on the one that ends earliest; with prices, on the one with the lowest cost."""
     import numpy as np
 
     column = np.full(len(problem.workloads), UNPLACED)
@@ -311,6 +329,9 @@ def _place_in_order(problem: PlacementProblem, order: Array, seconds: Array, pri
         worth = ends = np.where(may, loads + seconds[row], np.inf)
         if (early := ends <= bound).any():
             worth = np.where(early, np.where(early, seconds[row], 0.0) * prices, np.inf)
+        if problem.price is not None:
+            worth = np.where(may, seconds[row] * problem.price, np.inf)
+            worth = np.where(worth <= worth.min() * (1 + 1e-12), ends, np.inf)
         ties = np.flatnonzero(worth <= worth.min() * (1 + 1e-12))
         chosen = int(ties[problem.rank[row, ties].argmin()])
         column[row] = chosen

@@ -72,7 +72,7 @@ class Placement:
 
     `makespan_s` is the longest known time of a device; `bound_s` is a lower bound for every placement of the same
     workloads. `method` is `exact` (optimal by branch and bound, or within the gap to the bound), or `greedy`.
-    `remarks` are sentences.
+    `cost` is that of one pass of each workload with a known time, None without prices. `remarks` are sentences.
     """
 
     mode: WorkloadMode
@@ -83,6 +83,7 @@ class Placement:
     makespan_s: float
     bound_s: float
     remarks: tuple[str, ...] = ()
+    cost: float | None = None
 
     @property
     def gap(self) -> float | None:
@@ -102,6 +103,7 @@ class Placement:
             "makespan_s": self.makespan_s,
             "bound_s": self.bound_s,
             "gap": self.gap,
+            "cost": self.cost,
             "unknown_speeds": self.unknown_speeds,
             "assignments": [
                 vars(one) | {"seconds": one.seconds.value, "seconds_source": one.seconds.source or one.seconds.reason}

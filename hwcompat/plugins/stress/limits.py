@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +21,27 @@ FILE = Path(__file__).with_name("limits.toml")
 _BYTES_OF_CHANNEL = 8  # a channel of DDR memory is 64 bits wide (JEDEC JESD79)
 
 
-def accelerator_limit(name: str, precision: str) -> Figure:
+_MARKS = re.compile(
+    r"\((?:r|tm)\)|\bcorporation\b|\badvanced micro devices, inc\.|\[amd/ati\]|\b(?:nvidia|amd|intel)\b",
+    re.IGNORECASE,
+)
+"""Marks and makers, which drivers, frameworks and pci.ids write differently."""
+
+
+def accelerator_limit(name: str, precision: str, device: AcceleratorInfo | None = None) -> Figure:
     """Return the TFLOPS of a device in a precision."""
     entry = _entry(name)
     if entry is None:
         return Figure(reason=f"the table of limits has no {name or 'unnamed device'}")
     if precision not in entry:
         return Figure(reason=f"its vendor publishes no figure for {precision}")
-    return Figure(value=float(entry[precision]), source=entry["source"])
+    rate = float(entry[precision])
+    if (part := entry.get("per")) is None:
+        return Figure(value=rate, source=entry["source"])
+    count = device.extra_info.get(part) if device is not None else None
+    if not isinstance(count, int):
+        return Figure(reason=f"the table has its figure for each of its {part}, whose number isn't reported")
+    return Figure(value=round(rate * count, 2), source=entry["source"])
 
 
 def accelerator_bandwidth(name: str, device: AcceleratorInfo | None) -> Figure:
@@ -39,8 +54,39 @@ def accelerator_bandwidth(name: str, device: AcceleratorInfo | None) -> Figure:
     return Figure(reason=f"neither the table of limits nor the driver has one for {name or 'this device'}")
 
 
+def estimated_limit(bandwidth: Figure) -> Figure:
+    """Return a TFLOPS rate that an accelerator exceeds, by its bandwidth in 10^9 bytes a second if that is known."""
+    facts = data_file(FILE)["estimate"]
+    if bandwidth.value is not None:
+        rate = bandwidth.value * facts["operations_per_byte"] / 1000
+        why = f"{facts['operations_per_byte']} operations for each byte of {bandwidth.value:.0f} GB/s"
+        return Figure(value=round(rate, 3), source=f"conservative estimate: {why}")
+    return Figure(
+        value=facts["accelerator_tflops"], source=f"conservative estimate: {facts['accelerator_tflops_why']}"
+    )
+
+
+def estimated_processor_limit(cpu: CPUInfo) -> Figure:
+    """Return a TFLOPS rate that a processor exceeds."""
+    facts = data_file(FILE)["estimate"]
+    cores = min(one for one in (cpu.cores or 1, cpu.usable_threads) if one)
+    rate = facts["processor_per_cycle"] * facts["processor_mhz"] * cores / 1e6
+    return Figure(value=round(rate, 6), source=f"conservative estimate: {facts['processor_why']}, {cores} cores")
+
+
 def _entry(name: str) -> dict[str, Any] | None:
-    return next((entry for entry in data_file(FILE)["accelerator"] if name in entry["names"]), None)
+    plain = _plain(name)
+    return next(
+        (one for one in data_file(FILE)["accelerator"] if any(_plain(known) == plain for known in one["names"])), None
+    )
+
+
+@functools.cache
+def _plain(name: str) -> str:
+    """Return a name without marks and makers, and only what is in the last bracket of pci.ids."""
+    words = " ".join(_MARKS.sub(" ", name).lower().split())
+    inside = re.search(r"\[([^\]]+)\]$", words)
+    return inside[1] if inside else words
 
 
 def processor_limit(cpu: CPUInfo, precision: str) -> Figure:

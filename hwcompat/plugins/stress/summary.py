@@ -123,7 +123,9 @@ def _limit(event: Event, target: str, inventory: HardwareInfo, info: Event, devi
     if event["event"] == "bandwidth":
         return accelerator_bandwidth(name, device)
     precision = str(event["precision"])
-    return processor_limit(inventory.cpu, precision) if target == "cpu" else accelerator_limit(name, precision)
+    if target == "cpu":
+        return processor_limit(inventory.cpu, precision)
+    return accelerator_limit(name, precision, device)
 
 
 def _rate(event: Event, limit: Figure) -> Rate:
