@@ -31,7 +31,8 @@ def _found(name: str) -> ast.AST:
 def _path(module: str) -> Path:
     """The file of a module in the checkout, where the packages lie beside `hwcompat`."""
     beside = re.sub(r"^hwcompat\.(?=(hardware|generators|reports)\.)", "", module)
-    return ROOT / f"{beside.replace('.', '/')}.py"
+    path = ROOT / beside.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_name(f"{path.name}.py")
 
 
 def _lacking(one: ast.AST, name: str) -> Iterator[str]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from hwcompat.hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hwcompat.hardware.hardware_commands import LOAD, OUTPUT, PERIOD, SECONDS, as_json, deliver, formats, say
 from hwcompat.hardware.plugins import plugins
+
+if TYPE_CHECKING:
+    from .stress_result import StressRun
+    from .stress_targets import Chosen
 
 
 @click.command("monitor", short_help="Show temperature, use, memory and power of every device.")
@@ -71,9 +77,8 @@ def stress_command(
     from hwcompat.plugins.stress.loads import PRECISIONS
     from hwcompat.plugins.stress.stress_child import StressOptions
     from hwcompat.plugins.stress.stress_report import stress_text
-    from hwcompat.plugins.stress.stress_result import StressEnding
     from hwcompat.plugins.stress.stress_run import run_stress
-    from hwcompat.plugins.stress.stress_targets import NO_LOAD, chosen_devices
+    from hwcompat.plugins.stress.stress_targets import chosen_devices
 
     for name in precisions:
         if name not in PRECISIONS:
@@ -100,6 +105,13 @@ def stress_command(
     if keep:
         kept = plugins().job("keep_rates")(run, inventory)
         say(f"saved the rates of {kept} device{'' if kept == 1 else 's'}")
+    return _exit_code(chosen, run)
+
+
+def _exit_code(chosen: Sequence[Chosen], run: StressRun) -> int:
+    from hwcompat.plugins.stress.stress_result import StressEnding
+    from hwcompat.plugins.stress.stress_targets import NO_LOAD
+
     if chosen and all(one.reason.startswith(NO_LOAD) for one in chosen):
         return NothingMatched.exit_code
     named = {one.target for one in chosen if one.named}
