@@ -8,6 +8,7 @@ Python has a `driver`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -54,12 +55,13 @@ class CustomDeviceBackend(ABC):
         self.reason = ""
 
     @abstractmethod
-    def initialize_device(self) -> bool:
-        """Initialize the device; return False if it doesn't exist."""
+    def initialize_device(self, device_id: int = 0) -> bool:
+        """Initialize a device; return False if it doesn't exist. Called once for each index; a method without the
+        parameter is called without it."""
 
     @abstractmethod
     def get_device_count(self) -> int:
-        """Return the number of devices."""
+        """Return the number of devices: 1 for a driver, whose tensors have no other index."""
 
     @abstractmethod
     def get_device_properties(self, device_id: int = 0) -> Mapping[str, Any]:
@@ -104,10 +106,23 @@ def _failure(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
 def _check_presence(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
     if not config.device_name.isidentifier() or config.device_name != config.device_name.lower():
         return f"{config.device_name!r} is not a valid device name: use a lower-case identifier"
-    if not backend.initialize_device():
+    if not _initialize(backend, 0):
         return "the device can't be initialized"
     count = backend.get_device_count()
-    return "" if count > 0 else f"get_device_count returned {count}"
+    if count < 1:
+        return f"get_device_count returned {count}"
+    if count > 1 and backend.driver is not None:
+        return (
+            f"get_device_count returned {count}, but only one index is supported for a device with kernels in "
+            "Python: return 1, or provide the kernels in a backend_library"
+        )
+    failed = next((index for index in range(1, count) if not _initialize(backend, index)), None)
+    return "" if failed is None else f"device {failed} of {count} can't be initialized"
+
+
+def _initialize(backend: CustomDeviceBackend, device_id: int) -> bool:
+    parameters = inspect.signature(backend.initialize_device).parameters
+    return backend.initialize_device(device_id) if parameters else backend.initialize_device()
 
 
 def _register(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
@@ -121,6 +136,9 @@ def _register(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
         return f"nothing was registered with torch under this name: PrivateUse1 is called {installed_name()}"
     if not hasattr(torch, config.device_name):
         return f"torch.{config.device_name} doesn't exist: the device's module was not registered"
+    told, counted = backend.get_device_count(), getattr(torch, config.device_name).device_count()
+    if told != counted:
+        return f"get_device_count returned {told}, but torch.{config.device_name}.device_count() is {counted}"
     return ""
 
 
@@ -134,16 +152,24 @@ def _load(library: str) -> None:
 
 
 def _check_copy(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+    """Check memory and copies of every index: each must be on the device that was asked for."""
+    count = backend.get_device_count()
+    return next((why for index in range(count) if (why := _copy_problem(backend, config, index))), "")
+
+
+def _copy_problem(backend: CustomDeviceBackend, config: PrivateUse1Config, index: int) -> str:
     import torch
 
-    memory = backend.allocate_memory(64)
-    if memory.device.type != config.device_name:
-        return f"allocate_memory returned memory on {memory.device}"
+    memory = backend.allocate_memory(64, index)
+    if memory.device.type != config.device_name or (memory.device.index or 0) != index:
+        return f"allocate_memory for device {index} returned memory on {memory.device}"
     sent = torch.arange(8, dtype=torch.float32)
-    there = backend.copy_to_device(sent)
+    there = backend.copy_to_device(sent, index)
     if not isinstance(there, torch.Tensor) or there.device.type != config.device_name:
         where = there.device if isinstance(there, torch.Tensor) else f"a {type(there).__name__}"
         return f"copy_to_device did nothing: its result is on {where}"
+    if (there.device.index or 0) != index:
+        return f"copy_to_device for device {index} returned a tensor on {there.device}"
     if not torch.equal((there + 1).cpu(), sent + 1):
         return "a tensor that was copied to the device, incremented and copied back has wrong values"
     return ""

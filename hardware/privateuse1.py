@@ -133,7 +133,11 @@ class _Device:
             self._kernels.impl(short, self._kernel(getattr(torch.ops.aten, short).default), "PrivateUse1")
 
     def _factory(self, operator: Any) -> Any:
-        return lambda *args, **kwargs: self.run(operator, args, {**kwargs, "device": self.place})
+        def create(*args: Any, **kwargs: Any) -> Any:
+            self._refuse_index(kwargs.get("device"))
+            return self.run(operator, args, {**kwargs, "device": self.place})
+
+        return create
 
     def _kernel(self, operator: Any) -> Any:
         return lambda *args, **kwargs: self.run(operator, args, kwargs)
@@ -152,6 +156,7 @@ class _Device:
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._refuse(name, args, tensors)
         wished = kwargs.get("device")
+        self._refuse_index(wished)
         stays = any(map(self._is_here, tensors)) if wished is None else torch.device(wished).type == self.name
         wrapped = {id(tensor.raw): tensor for tensor in tensors if self._is_here(tensor)}
 
@@ -176,6 +181,14 @@ class _Device:
             return known if known is not None else self.tensor(value) if stays else value
 
         return tree_map(again, result)
+
+    def _refuse_index(self, wished: Any) -> None:
+        """Refuse another index of this device: its driver has one."""
+        import torch
+
+        place = None if wished is None else torch.device(wished)
+        if place is not None and place.type == self.name and place.index not in (None, self.place.index):
+            raise RuntimeError(f"there is no {place}: the only {self.name} device is {self.place}")
 
     def _refuse(self, name: str, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> None:
         if name in _CHANGING_SHAPE or not self.driver.has_kernel(name):

@@ -55,7 +55,7 @@ def _collected(request: Request) -> int:
         _collect_all(reporter)
     if request.test_hardware:
         note("computing on every target that is here …")
-        reporter.test_full_hardware_stack()
+        reporter.test_full_hardware_stack(asked=[request.device] if request.device else ())
     report = _report(request, reporter, answers)
     matrix = reporter.matrix() if request.matrix else None
     names = _pseudonyms(request) if request.anonymise_models else None

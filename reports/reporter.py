@@ -37,11 +37,6 @@ if TYPE_CHECKING:
     from hwcompat.hardware.detection import HardwareInfo
     from hwcompat.hardware.evidence.record import CheckLine
 
-_UNASKED = {
-    "missing_dependency": Severity.WARNING,
-    "wrong_build": Severity.WARNING,
-    "not_implemented": Severity.INFO,
-}
 _ERROR_TYPE_OF_DRIVER = {"missing": "driver_missing", "denied": "permission_denied"}
 """What an unusable device lacks, by the state of its driver."""
 
@@ -284,27 +279,28 @@ class HardwareCompatibilityReporter:
         return found
 
     def test_full_hardware_stack(
-        self, *, timeout_s: float = DEFAULT_TIMEOUT_S, command: Sequence[str] = ()
+        self, *, timeout_s: float = DEFAULT_TIMEOUT_S, asked: Sequence[str] = (), command: Sequence[str] = ()
     ) -> dict[str, StackResult]:
         """Compute on every target that may be here, each in its own child process; absent ones get graded findings.
 
-        `timeout_s` is for one target. `command` replaces the probe in tests.
+        `timeout_s` is for one target. The absence of a target in `asked` has the grade of its cause, that of any
+        other is information. `command` replaces the probe in tests.
         """
         from hwcompat.hardware.expected_targets import targets
 
         self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
         for result in self.stack:
             if result.state != "computed":
-                self._stack_finding(result)
+                self._stack_finding(result, is_asked=result.target in asked)
         return {result.target: result for result in self.stack}
 
-    def _stack_finding(self, result: StackResult) -> Finding:
+    def _stack_finding(self, result: StackResult, *, is_asked: bool = False) -> Finding:
         absent = result.state == "absent"
         diagnosis = identify(result.reason, recorded=result.recorded or ("device_absent" if absent else ""))
         severity = diagnosis.severity
-        # Every target is tried, requested or not, so that an installation for other hardware is no error.
-        if absent and result.target != "cpu":
-            severity = _UNASKED.get(diagnosis.error_type, severity)
+        # Every target is tried, so the absence of one that nobody asked for is no error, unless its device is here.
+        if absent and not is_asked and result.target != "cpu" and not self._has_device(result.target):
+            severity = Severity.INFO
         return self.add_error(
             result.target,
             diagnosis.error_type,
@@ -314,6 +310,15 @@ class HardwareCompatibilityReporter:
             traceback=result.log,
             cause=diagnosis.cause,
         )
+
+    def _has_device(self, target: str) -> bool:
+        """Return whether the bus or a driver shows a device of a target's vendor."""
+        from hwcompat.hardware.backends.factory import declarations_of
+        from hwcompat.hardware.inventory.vendors.vendor import HardwareState
+
+        maker = declarations_of(target).VENDOR
+        vendors = self.inventory().vendors
+        return any(one.vendor == maker and one.hardware is HardwareState.PRESENT for one in vendors)
 
     def _failed(self, component: str, error: Exception, *, model: str | None = None) -> Finding:
         import traceback

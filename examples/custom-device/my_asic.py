@@ -45,7 +45,7 @@ class MyAsic(CustomDeviceBackend):
         super().__init__(NAME, HardwareVendor.CUSTOM_ASIC)
         self.driver = driver
 
-    def initialize_device(self) -> bool:
+    def initialize_device(self, device_id: int = 0) -> bool:
         return True
 
     def get_device_count(self) -> int:

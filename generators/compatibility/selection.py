@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.expected_targets import TargetStatus
 from hwcompat.hardware.plain_text import size_text
 from hwcompat.hardware.target import Target
@@ -20,6 +21,7 @@ from .verdict import Basis, Level, Verdict
 from .vocabulary import not_computed, vocabulary
 
 _FILE = Path(__file__).with_name("priorities.toml")
+_CLASSES = Path(__file__).parents[1] / "models" / "architectures.toml"
 LAST_RESORT = "cpu"
 
 
@@ -72,6 +74,29 @@ def priority_list(family: str, architecture: str, traits: Sequence[str]) -> tupl
         if name in data[kind]:
             return name, tuple(data[kind][name]["targets"])
     return "default", tuple(data["default"]["targets"])
+
+
+def recommended_lists(name: str = "") -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return the targets in the order in which they are tried, and why, by architecture, trait or family: of one, or
+    of all. Raises `UsageError` for an unknown one, and for one without a list of its own the default list counts."""
+    data = data_file(_FILE)
+    kinds = ("architecture", "trait", "family")
+    every = {one: entry for kind in kinds for one, entry in data[kind].items()} | {"default": data["default"]}
+    by_architecture: dict[str, str] = {}
+    for family, architecture in data_file(_CLASSES)["task"].values():
+        by_architecture.setdefault(architecture, family)
+    wanted = list(every)
+    if name:
+        known = sorted({*every, *by_architecture})
+        if name.lower() not in known:
+            fix = did_you_mean(name, known) or f"Known: {', '.join(known)}."
+            raise UsageError(f"{echo(name)} is no architecture, trait or family", fix=fix)
+        wanted = [name.lower()]
+    found = {}
+    for one in wanted:
+        entry = every.get(one) or every.get(by_architecture.get(one, "")) or every["default"]
+        found[one] = (tuple(entry["targets"]), str(entry["reason"]))
+    return found
 
 
 def select(
@@ -145,6 +170,11 @@ def _consider(
             target=status.target, result=StepResult.PREDICTED_TO_FAIL, reason=f"predicted unsupported: {why}"
         )
     return SelectionStep(target=status.target, result=StepResult.TAKEN, reason=reason)
+
+
+def is_eligible(status: TargetStatus) -> bool:
+    """Return whether a target may be here, on a device that makes it preferable to the processor."""
+    return status.expected and not _not_preferred(status)
 
 
 def _not_preferred(status: TargetStatus) -> str:

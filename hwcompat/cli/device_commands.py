@@ -54,6 +54,39 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
     return 0
 
 
+@devices_group.command("recommend", short_help="Print the targets to prefer for an architecture.")
+@click.option("--architecture", default="", metavar="NAME", help="Architecture, trait or family. Default: all.")
+@takes(formats=("table", "json"))
+def recommend_command(asked: Options, architecture: str) -> int:
+    """Print the targets to prefer for an architecture, best first, and which of them may be on this machine.
+
+    \b
+    Examples:
+      hwcompat devices recommend --architecture speech
+      hwcompat devices recommend --format json
+    """
+    from hwcompat.generators.compatibility.selection import is_eligible, recommended_lists
+    from hwcompat.hardware.basic_detection import inventory_here
+    from hwcompat.hardware.detection import targets
+    from hwcompat.hardware.plain_text import columns, json_text
+
+    here = {one.target for one in targets(inventory_here()) if is_eligible(one)}
+    lists = recommended_lists(architecture)
+    if asked.format_ == "json":
+        rows = [
+            {"name": name, "targets": wanted, "here": [one for one in wanted if one in here], "reason": reason}
+            for name, (wanted, reason) in lists.items()
+        ]
+        click.echo(json_text({"schema_version": 1, "recommended": rows}))
+        return 0
+    table = [
+        [name, " > ".join(wanted), next((one for one in wanted if one in here), "none")]
+        for name, (wanted, _) in lists.items()
+    ]
+    click.echo("\n".join(columns(["for", "prefer", "first here"], table)))
+    return 0
+
+
 @click.command("place", short_help="Choose a device for each of several models.")
 @takes(
     *("models", "priority", "architectures", "rules", "devices", "tasks", "dims", "precision", "evidence"),

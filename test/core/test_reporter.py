@@ -8,8 +8,10 @@ from dataclasses import replace
 import jsonschema
 import pytest
 from evidence_lines import BERT, check_line, planned_cell, run_line
+from recorded_machines import machine
 
 from hardware.command_names import command_of
+from hardware.detection import detect
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine
@@ -118,7 +120,7 @@ def test_parts_that_are_missing_or_fail_are_findings_and_the_others_are_tried(mo
     def broken() -> object:
         raise RuntimeError("no such folder")
 
-    gone = {"torch": Severity.ERROR, "transformers": Severity.ERROR, "openvino": Severity.WARNING}
+    gone = {"torch": Severity.CRITICAL, "transformers": Severity.CRITICAL, "openvino": Severity.WARNING}
     monkeypatch.setattr(components, "is_installed", lambda module: module not in gone)
     monkeypatch.setattr(components, "_rules", broken)
     one = HardwareCompatibilityReporter()
@@ -154,14 +156,13 @@ def test_an_unknown_model_and_a_failed_detection_are_findings(monkeypatch):
 
 
 def test_each_target_that_did_not_compute_is_graded(monkeypatch):
-    unloaded = "no NVIDIA GPU is seen by a driver (present but unusable): Driver Not Loaded"
     requests: list[str] = []
     for target, state, reason, error_type, severity in (
         ("cuda", "absent", "no NVIDIA GPU is on the bus", "device_absent", "info"),
         ("webgpu", "absent", "needs a browser: no Chromium is installed", "browser_required", "info"),
-        ("cuda", "absent", unloaded, "device_unusable", "error"),
-        ("cuda", "absent", "torch 2.13.0+cpu is built for cpu, not for cuda", "wrong_build", "warning"),
-        ("openvino", "absent", "openvino isn't installed: pip install openvino", "missing_dependency", "warning"),
+        ("cuda", "absent", "torch 2.13.0+cpu is built for cpu, not for cuda", "wrong_build", "info"),
+        ("openvino", "absent", "openvino isn't installed: pip install openvino", "missing_dependency", "info"),
+        ("tpu", "absent", "no TPU is on the bus", "device_absent", "info"),
         ("cpu", "absent", "torch isn't installed: pip install torch", "missing_dependency", "error"),
         ("cuda", "failed", "ended by SIGSEGV", "crash", "critical"),
         ("mps", "failed", "it computed something else (got [0.0])", "numerical_mismatch", "error"),
@@ -180,6 +181,16 @@ def test_each_target_that_did_not_compute_is_graded(monkeypatch):
         (finding,) = one.findings
         assert (finding.hardware_type, finding.error_type, finding.severity) == (target, error_type, severity)
         assert finding.recommendations
+    unloaded = "no NVIDIA GPU is seen by a driver (present but unusable): Driver Not Loaded"
+    broken = StackResult(target="cuda", state="absent", reason=unloaded)
+    monkeypatch.setattr(reporter, "run_stack", lambda _statuses, **_options: (broken,))
+    for here, asked, severity in (("nvidia/h100-x8", (), "error"), ("amd/mi300x-x2", (), "info"),
+                                  ("amd/mi300x-x2", ("cuda",), "error")):  # fmt: skip
+        one = HardwareCompatibilityReporter()
+        inventory = detect(machine(here))
+        monkeypatch.setattr(one, "inventory", lambda inventory=inventory: inventory)
+        one.test_full_hardware_stack(asked=asked)
+        assert [(finding.error_type, finding.severity) for finding in one.findings] == [("device_unusable", severity)]
     named = {"cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu", "simulated"}
     assert named <= set(requests)
 

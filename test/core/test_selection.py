@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from generators.compatibility.rule_facts import Facts
 from generators.compatibility.rules import RuleSet, load_rules, predict
-from generators.compatibility.selection import StepResult, select, suggest
+from generators.compatibility.selection import StepResult, recommended_lists, select, suggest
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.cell import Cell
+from hardware.errors import UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
 
@@ -186,3 +189,14 @@ def test_a_measured_failure_is_answered_though_a_rule_had_predicted_better():
     suggestion = suggest(failed, facts, rules, predicted_for("vit", facts, rules))
     assert suggestion.hardware
     assert all("/mps/" not in verdict.cell for verdict in suggestion.hardware)
+
+
+def test_recommended_targets_are_told_for_an_architecture_a_trait_and_a_family():
+    assert recommended_lists("speech")["speech"][0] == ("cuda", "rocm", "openvino", "qnn", "mps", "cpu")
+    assert recommended_lists("Mixture-of-Experts")["mixture-of-experts"][0] == ("cuda", "rocm", "cpu")
+    assert recommended_lists("encoder-only") == {"encoder-only": recommended_lists("embedding")["embedding"]}
+    every = recommended_lists()
+    assert {"speech", "diffusion", "vision", "multimodal", "default"} <= set(every)
+    assert all(targets[-1] == "cpu" and reason for targets, reason in every.values())
+    with pytest.raises(UsageError, match="Did you mean 'speech'"):
+        recommended_lists("speach")

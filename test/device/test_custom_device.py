@@ -75,13 +75,18 @@ SCRIPTS = {
                 return 0
 
         class Broken(MyAsic):
-            def initialize_device(self):
-                raise OSError("no such device")
+            def initialize_device(self, device_id):
+                raise OSError(f"no such device {device_id}")
+
+        class Four(MyAsic):
+            def get_device_count(self):
+                return 4
 
         register(Nobody())
         register(Absent(HostDriver()))
         register(Without(HostDriver()))
         register(Broken(HostDriver()))
+        register(Four(HostDriver()))
         register(MyAsic(HostDriver()), device_name="My Asic")
         register(Nobody(), backend_library="no_such_module_of_a_vendor")
         register(Nobody(), backend_library="json")
@@ -91,6 +96,31 @@ SCRIPTS = {
         register(MyAsic(HostDriver()), device_name="another")
         register(MyAsic(HostDriver(frozenset({"aten::tanh"}))))
         register(MyAsic(HostDriver()))
+    """,
+    "indexes": """
+        register(MyAsic(HostDriver()))
+        one = torch.ones(2, device=f"{NAME}:0")
+        for call in (lambda: torch.empty(2, device=f"{NAME}:1"), lambda: torch.ones(2).to(f"{NAME}:3"),
+                     lambda: torch.tensor([1.0], device=f"{NAME}:2"), lambda: one.to(f"{NAME}:1"),
+                     lambda: torch.zeros_like(one, device=f"{NAME}:1"),
+                     lambda: torch.nn.Linear(2, 2).to(f"{NAME}:1")):
+            try:
+                print("landed on", call())
+            except RuntimeError as error:
+                print(error)
+        print(one.to(NAME).device, torch.ones(1, device=torch.device(NAME, 0)).device)
+
+        class Four(MyAsic):
+            asked = []
+            def initialize_device(self, device_id):
+                self.asked.append(device_id)
+                return device_id < 3
+            def get_device_count(self):
+                return 4
+        register(Four(None))
+        print(Four.asked)
+        Four.initialize_device = lambda self: True
+        register(Four(None))
     """,
     "gradients": """
         class Blind(HostDriver):
@@ -175,14 +205,15 @@ def test_a_kernel_that_is_missing_and_mixed_devices_are_refused_by_name(folder: 
 
 def test_a_device_that_was_never_registered_is_not_there(folder: Path):
     out = said(folder, "absent")
-    assert [line.partition(" ")[0] for line in out.splitlines()] == ["False"] * 7
+    assert [line.partition(" ")[0] for line in out.splitlines()] == ["False"] * 8
     for line, words in zip(
         out.splitlines(),
         (
             "PrivateUse1 is called privateuseone",
             "can't be initialized",
             "get_device_count returned 0",
-            "OSError: no such device",
+            "OSError: no such device 0",
+            "get_device_count returned 4, but only one index is supported",
             "not a valid device name",
             "ModuleNotFoundError",
             "nothing was registered",
@@ -190,6 +221,16 @@ def test_a_device_that_was_never_registered_is_not_there(folder: Path):
         strict=True,
     ):
         assert words in line
+
+
+def test_another_index_never_lands_on_the_first_device(folder: Path):
+    registered, *refused, places, four, asked, without = said(folder, "indexes").splitlines()
+    assert registered == "True "
+    assert [line for line in refused if not line.startswith("there is no my_asic:")] == []
+    assert len(refused) == 6
+    assert places == "my_asic:0 my_asic:0"
+    assert (four, asked) == ("False device 3 of 4 can't be initialized", "[0, 1, 2, 3]")
+    assert "torch.my_asic.device_count() is 1" in without, "a vendor's older method without an id is still called"
 
 
 def test_a_device_that_does_not_compute_is_not_registered(folder: Path):

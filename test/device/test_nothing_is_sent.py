@@ -79,6 +79,7 @@ ASKED: dict[str, dict[str, int]] = {
         "evidence check {}/evidence --signers {}/signers --identity me": 4,
         "capabilities": 0,
         "fit --memory-gb 0.1": 0,
+        "recommend --architecture speech": 0,
     },
     PROGRAM: {
         "doctor --no-check": 0,
