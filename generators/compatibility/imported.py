@@ -28,6 +28,9 @@ _REFERENCE_ORIGINS = (Origin.TRANSFORMERS,)
 UNDECIDED = "undecided"
 """The condition of a published result that decides nothing, with why: the model's type isn't certain."""
 
+_NAMED_FIRST = "Snapdragon X"
+"""How the names of devices begin that come first of many: those that most people can have."""
+
 _VERBS = {Level.MEDIUM: "works", Level.LOW: "works in part", Level.UNSUPPORTED: "fails"}
 
 
@@ -125,7 +128,7 @@ def _reasons(
         yield Reason.of(
             "published",
             verb=_VERBS[level],
-            devices=tuple(sorted(names)),
+            devices=tuple(sorted(names, key=lambda name: (not name.startswith(_NAMED_FIRST), name))),
             route=route if "." in route else route.replace("_", "-"),
             precision=precision,
             source=source,

@@ -14,6 +14,7 @@ from front_doors import invoke
 
 from generators.compatibility.import_published import import_published
 from generators.compatibility.imported import contradicted, imported_verdicts
+from generators.compatibility.matrix import beside_published
 from generators.compatibility.published_rows import (
     SHIPPED,
     Given,
@@ -23,7 +24,7 @@ from generators.compatibility.published_rows import (
     source_of,
     type_of,
 )
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.errors import BrokenInput, NothingMatched, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
@@ -344,3 +345,28 @@ def test_shipped_results_of_one_type_agree_with_those_of_all() -> None:
     assert shipped_verdicts("albert") == {
         cell: one for cell, one in shipped_verdicts().items() if cell.startswith("albert/")
     }
+
+
+def test_the_matrix_and_explain_show_what_others_measured_and_own_levels_stay(tmp_path: Path) -> None:
+    cell = "albert/fill-mask/qnn/float32"
+    published = shipped_verdicts("albert")[cell]
+    assert (published.level, published.basis) == (Level.MEDIUM, Basis.IMPORTED)
+    asked = ("--model", "albert", "--targets", "qnn,xpu,tt", "--precision", "bfloat16", "--format", "json")
+    row = invoke("matrix", *asked).document["models"]["albert/fill-mask/bfloat16"]["compatibility"]
+    assert {target: (one["level"], one["basis"]) for target, one in row.items()} == {
+        "qnn": ("unknown", "predicted"),
+        "xpu": ("medium", "imported"),
+        "tt": ("medium", "imported"),
+    }
+    explained = invoke("explain", cell).out
+    assert "Imported medium (imported)" in " ".join(explained.split())
+    assert "(qnn-dlc, float; AI Hub 0.65.0)" in " ".join(explained.split())
+    assert "works on n150, p150 (tt-xla-" in " ".join(invoke("explain", "albert/fill-mask/tt/bfloat16").out.split())
+    for basis in (Basis.MEASURED, Basis.EXPIRED):
+        own = Verdict(cell=cell, level=Level.UNSUPPORTED, basis=basis, evidence_ids=("r/c/x",))
+        beside = beside_published(own, published, None)
+        assert (beside.level, beside.basis, beside.reasons[-1].code) == (own.level, basis, "contradicted")
+    unknown = Verdict(cell=cell, level=Level.UNKNOWN, basis=Basis.MEASURED)
+    assert beside_published(unknown, published, None).basis is Basis.IMPORTED
+    flaky = replace(unknown, reasons=(Reason.of("flaky", runs=("r",)),))
+    assert beside_published(flaky, published, None) is flaky
