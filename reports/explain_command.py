@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hwcompat.generators.compatibility.explanation import Chain, explain
+from hwcompat.generators.compatibility.imported import contradicted
 from hwcompat.generators.compatibility.judge import judge
+from hwcompat.generators.compatibility.published_rows import shipped_verdicts
 from hwcompat.generators.compatibility.rule_facts import Facts, facts_here
 from hwcompat.generators.compatibility.rules import load_rules, predict
 from hwcompat.generators.compatibility.verdict import Level, Verdict, is_final
@@ -40,9 +42,13 @@ def report_explanation(asked: Options, text: str) -> int:
         measured = measured_verdict(asked, cell, inventory)
     if measured is None:
         _refuse_unknown(cell)
-    recipe = load_recipe(cell.model, cell.task) if is_known(cell.model) else None
+    imported = shipped_verdicts(cell.model).get(cell.id)
+    if measured and imported:
+        measured = contradicted(measured, imported)
+    has_backend = cell.target.name in vocabulary().targets
+    recipe = load_recipe(cell.model, cell.task) if has_backend and is_known(cell.model) else None
     exercised = None if recipe is None else Exercised.by(cell, recipe)
-    facts = _facts(cell, inventory)
+    facts = _facts(cell, inventory) if has_backend else Facts(task=cell.task, precision=cell.precision)
     rules = load_rules()
     predicted = predict(cell, facts, rules)
     chain = explain(cell.target, facts, rules)
@@ -52,23 +58,24 @@ def report_explanation(asked: Options, text: str) -> int:
             "cell": cell.id,
             "predicted": predicted.to_dict(),
             "measured": measured and measured.to_dict(),
+            "imported": imported and imported.to_dict(),
             "chain": chain.to_dict(),
             "exercised": exercised and exercised.to_dict(),
         }
         click.echo(json_text(with_texts(answer)))
     else:
-        text = chain_text(cell, predicted, measured, chain, exercised, width=terminal_width())
+        text = chain_text(cell, predicted, measured, chain, exercised, imported, width=terminal_width())
         click.echo(printable(text, keep="\n"))
     return 0
 
 
 def _cell(text: str) -> Cell:
     cell = Cell.parse(text)
-    known = vocabulary().targets
+    known = (*vocabulary().targets, *{Cell.parse(one).target.name for one in shipped_verdicts(cell.model)})
     if cell.target.name not in known:
         raise UsageError(
             f"unknown device {echo(cell.target.name)}",
-            fix=did_you_mean(cell.target.name, known) or f"Known: {', '.join(known)}.",
+            fix=did_you_mean(cell.target.name, known) or f"Known: {', '.join(vocabulary().targets)}.",
         )
     return cell
 
@@ -113,17 +120,23 @@ def chain_text(
     measured: Verdict | None,
     chain: Chain,
     exercised: Exercised | None = None,
+    imported: Verdict | None = None,
     *,
     width: int = WIDTH,
 ) -> str:
-    """Return the chain behind a cell's prediction as indented lines, with what was measured, and what its suite
-    exercises."""
+    """Return the chain behind a cell's prediction as indented lines, with what was measured here and by others, and
+    what its suite exercises."""
     said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
     if measured:
         cleared = [one for one in measured.reasons if one.code == "cleared"]
         shown = "; ".join(texts([one for one in measured.reasons if one not in cleared][:2]))
+        against = texts([one for one in measured.reasons if one.code == "contradicted"])
         said.append(("Measured", f"{measured.level} ({measured.basis}): {shown}"))
+        said += [("", text) for text in against if text not in shown]
         said += [("Flaky", text) for text in texts(cleared)]
+    if imported:
+        said.append(("Imported", f"{imported.level} ({imported.basis})"))
+        said += [("", text) for text in texts(imported.reasons)]
     if (refusal := refusal_of(cell.model, cell.task)) is not None:
         said.append(("No recipe", refusal.cause))
     for link in chain.links:

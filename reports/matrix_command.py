@@ -38,7 +38,9 @@ def report_matrix(asked: Options) -> int:
     with not_collecting(), working_on("judging the evidence"):
         limits = read_project(asked.config).limits_of if asked.config else None
         concluded = judged_in(asked.evidence, inventory, limits) if asked.has_evidence else None
-        matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
+        matrix = current_matrix(
+            concluded, inventory, timestamp=now(), precision=asked.precision, targets=asked.targets
+        )
     if asked.targets:
         matrix = matrix.only(asked.targets)
     # As in cells: a type by its name, a folder or Hub id by its slug.

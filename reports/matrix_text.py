@@ -30,8 +30,8 @@ MARKS = {
 _SIGNS = [f"{sign} {BASIS_WORDS[basis]}" for basis, sign in MARKS.items()]
 LEGEND = ("   ".join(_SIGNS[:2]), "   ".join(_SIGNS[2:]))
 COUNTS = (
-    "n/m: n of m measured models are high or medium; (n/m): n of m models without measurements are expected to be, "
-    "by rules (~) or by the assumption for their family (*)"
+    "n/m: n of m measured or imported models are high or medium; (n/m): n of m models without measurements are "
+    "expected to be, by rules (~) or by the assumption for their family (*)"
 )
 FORMATS = ("table", "markdown", "json", "csv")
 NOTES = "Notes on the assumed (*) levels of each family:"
@@ -109,6 +109,9 @@ def _group_text(cell: GroupCell) -> str:
         expected = f" ({counts.said_supported}/{counts.said})" if counts.said else ""
         return f"{counts.supported}/{counts.measured}{MARKS[Basis.MEASURED]}{expected}"
     works = sum(number for level, number in cell.levels.items() if level in (Level.HIGH, Level.MEDIUM))
+    if basis is Basis.IMPORTED:
+        expected = f" ({counts.said_supported}/{counts.said})" if counts.said else ""
+        return f"{works}/{sum(cell.levels.values())}{MARKS[basis]}{expected}"
     return f"({works}/{sum(cell.levels.values())}){MARKS[basis]}"
 
 

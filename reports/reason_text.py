@@ -140,13 +140,23 @@ def _rests_on_float32(reason: Reason) -> str:
     return f"small faults of the model are left to float32 on this target ({level}, {basis})"
 
 
+def _published(reason: Reason) -> str:
+    """Return a published result: `works on Snapdragon X Elite CRD (qnn-dlc, w8a16; AI Hub 0.65.0)`."""
+    how = ", ".join(filter(None, (reason.text("route"), reason.text("precision"))))
+    where = "; ".join(filter(None, (how, reason.text("source"))))
+    message = f": {reason.text('message')}" if reason.text("message") else ""
+    return f"{reason.text('verb')} on {listed(_names(reason, 'devices'), 3)} ({where}){message}"
+
+
 _BY_CODE: Mapping[str, Callable[[Reason], str]] = {
     "check": _check,
+    "contradicted": lambda one: f"contradicts what others measured: {_published(one)}",
     "flaky": _flaky,
     "later_checks": _later_checks,
     "rests_on_float32": _rests_on_float32,
     "not_planned": _not_planned,
     "other_tests": _other_tests,
+    "published": _published,
     "ran_elsewhere": _ran_elsewhere,
     "run_condition": lambda one: level_rules().condition_text(one.text("key"), one.text("value")),
     "suite_edited": lambda _one: str(facts_of_error_types()["suite_edited"]["says"]),

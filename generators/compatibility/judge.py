@@ -24,7 +24,7 @@ from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of
 from .grade import Grade, check_reason, grade, is_on_target, level_rules, ran_elsewhere
-from .imported import imported_verdicts, reference_tests, with_reference_tests
+from .imported import contradicted, imported_verdicts, reference_tests, with_reference_tests
 from .required_checks import later_checks, recipe_of, required_checks
 from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, strongest, worst
 
@@ -73,7 +73,7 @@ def strongest_of(own: Verdict, other: Verdict | None) -> Verdict:
     if is_final(own):
         return own
     if own.level is not Level.UNKNOWN:
-        return strongest([own, other])
+        return contradicted(strongest([own, other]), other)
     return replace(other, reasons=once([*other.reasons, *own.reasons]))
 
 

@@ -20,9 +20,10 @@ from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.plain_values import json_values
 from hwcompat.hardware.target import Target
 
-from .imported import with_reference_tests
+from .imported import contradicted, with_reference_tests
 from .judge import strongest_of
 from .matrix_groups import GROUPS, GroupCell, Measured, device_group, group_cell
+from .published_rows import shipped_verdicts
 from .rule import Rule
 from .rule_facts import Facts, facts_here
 from .rules import RuleSet, load_rules, predict
@@ -298,9 +299,17 @@ def _unmeasured(predicted: Verdict | None, own: Verdict | None, assumed: Callabl
 
 
 def current_matrix(
-    judged: Judged | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
+    judged: Judged | None,
+    inventory: HardwareInfo,
+    *,
+    timestamp: str,
+    precision: str = "float32",
+    targets: Sequence[str] = (),
 ) -> Matrix:
-    """Return the matrix of all stored recipes and of what was measured."""
+    """Return the matrix of all stored recipes, of what was measured, and of what others measured.
+
+    `targets` names columns of targets without a backend, of which others published results.
+    """
     rules = load_rules()
     recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
     predicted = {
@@ -310,20 +319,42 @@ def current_matrix(
         for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
     }
     measured = judged.measured if judged else ()
-    by_cell = predicted | {one.cell: strongest_of(one, predicted.get(one.cell)) for one in measured}
+    published = shipped_verdicts()
+    known = {
+        id_: one
+        for id_, one in published.items()
+        if (cell := Cell.parse(id_)).precision == precision and is_shown(cell, recipes, targets)
+    }
+    by_cell = predicted | known
+    by_cell |= {one.cell: beside_published(one, published.get(one.cell), predicted.get(one.cell)) for one in measured}
     verdicts = list(with_reference_tests(list(by_cell.values()), judged.opinions if judged else ()))
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
-    known = _classified(models, recipes)
+    types = _classified(models, recipes)
     return build_matrix(
         rules,
         verdicts,
-        {model: one.family for model, one in known.items()},
+        {model: one.family for model, one in types.items()},
         timestamp=timestamp,
         precision=precision,
-        architecture_of={model: one.architecture for model, one in known.items() if one.architecture != UNKNOWN},
+        architecture_of={model: one.architecture for model, one in types.items() if one.architecture != UNKNOWN},
         devices=judged.devices if judged else None,
-        predicted=lambda cell: predicted.get(cell.id) or _of_another(cell, rules, inventory),
+        predicted=lambda cell: by_cell.get(cell.id) or published.get(cell.id) or _of_another(cell, rules, inventory),
     )
+
+
+def is_shown(cell: Cell, recipes: Mapping[str, Recipe], targets: Sequence[str]) -> bool:
+    """Whether a published cell is in the matrix: of a type with a recipe, and of a target with a backend or one that
+    is asked for."""
+    is_asked = str(cell.target) in targets or cell.target.name in vocabulary().hardware_types
+    return cell.model in recipes and recipes[cell.model].task == cell.task and is_asked
+
+
+def beside_published(own: Verdict, published: Verdict | None, predicted: Verdict | None) -> Verdict:
+    """Return what counts for a cell that own results name: a level of theirs is never replaced by what others
+    measured on their devices, and names it if it contradicts."""
+    if published is None:
+        return strongest_of(own, predicted)
+    return contradicted(own, published) if own.level is not Level.UNKNOWN else strongest_of(own, published)
 
 
 def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:

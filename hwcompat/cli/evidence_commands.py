@@ -1,8 +1,9 @@
-"""`hwcompat evidence`: merge, compact, publish, sign, check, refresh and clear-flaky."""
+"""`hwcompat evidence`: merge, import, compact, publish, sign, check, refresh and clear-flaky."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
@@ -28,9 +29,9 @@ from hwcompat.hardware.plugins import plugins
 from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, redact_unless_asked, takes
 
 
-@click.group("evidence", short_help="Merge, compact, publish, sign and refresh evidence.")
+@click.group("evidence", short_help="Merge, import, compact, publish, sign and refresh evidence.")
 def evidence_group() -> None:
-    """Merge, compact, publish, sign and refresh folders of evidence: one JSON object per line."""
+    """Merge, import, compact, publish, sign and refresh folders of evidence: one JSON object per line."""
 
 
 @evidence_group.command("merge", short_help="Check evidence from elsewhere and add it to the folder.")
@@ -45,6 +46,52 @@ def merge_command(asked: Options, sources: tuple[Path | Address, ...]) -> int:
         for one in merge_evidence(fetch_remote(source) if isinstance(source, Address) else source, asked.evidence):
             cut = "; its last line was cut off and is left out" if one.cut else ""
             note(f"{one.name}: {one.state}, {one.lines} line(s){cut}")
+    return 0
+
+
+@evidence_group.command("import", short_help="Add results that others published to the folder.")
+@click.argument("format", metavar="SOURCE")
+@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
+@click.option("--source-version", default="", metavar="TEXT", help="Version or commit of the source.")
+@click.option("--license", "license_", default="", metavar="NAME", help="License of the results.")
+@click.option("--published", type=click.DateTime(["%Y-%m-%d"]), metavar="YYYY-MM-DD", help="Day of the results.")
+@click.option("--target", default="", metavar="NAME", help="Target of results that name none.")
+@click.option("--precision", default="", metavar="NAME", help="Precision of results that name none.")
+@takes("evidence", formats=(), writes=True)
+def import_command(asked: Options, format: str, path: Path, **given: Any) -> int:
+    """Add results that others published to the folder, all of PATH or none of it.
+
+    SOURCE is a format: aihub, ctrf, dynamo, habana, hf_ci, junit_xml, llama_cpp, mlperf, openvino_hub, table,
+    torch_xpu, tt_xla, vllm_tpu, or one of a plugin. PATH is a file, or a folder with files of the format.
+
+    \b
+    Examples:
+      hwcompat evidence import aihub site-packages/qai_hub_models --source-version 0.65.0
+      hwcompat evidence import junit_xml report.xml --target cuda
+    """
+    from hwcompat.generators.compatibility.import_published import import_published
+    from hwcompat.generators.compatibility.published_rows import Given
+
+    day = given.pop("published")
+    known = Given(
+        version=given["source_version"],
+        license=given["license_"],
+        day=f"{day:%Y-%m-%d}" if day else "",
+        target=given["target"],
+        precision=given["precision"],
+    )
+    done = import_published(format, path, asked.evidence, known, own_command())
+    lines, unmapped = done.mapped.lines, done.mapped.unmapped
+    types = len({line.model for line in lines})
+    click.echo(f"{asked.evidence}: {len(lines)} of {done.rows} results imported, of {types} model types")
+    if done.undecided:
+        note(f"{done.undecided} decide no level: their type isn't certain, or they are about training")
+    if done.mapped.harness:
+        note(f"{done.mapped.harness} are dropped: their set-up or a download failed")
+    if unmapped:
+        note(
+            f"{sum(unmapped.values())} are dropped: no known type is in {one_line(', '.join(unmapped), longest=120)}"
+        )
     return 0
 
 
