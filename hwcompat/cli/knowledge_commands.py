@@ -83,10 +83,14 @@ def explain_command(asked: Options, cell: str | None) -> int:
 
 
 @click.command("calibration", short_help="Show how often predictions were right.")
+@click.option("--external", is_flag=True, help="Score predictions against what others measured and published.")
 @takes("evidence", "config", formats=("table", "text", "json", "markdown"))
-def calibration_command(asked: Options) -> int:
-    """Show how often the predictions that were stored before runs were right, by target and by rule."""
-    code: int = plugins().job("calibration")(asked)
+def calibration_command(asked: Options, external: bool) -> int:
+    """Show how often the predictions that were stored before runs were right, by target and by rule.
+
+    With --external, score predictions of rules against imported results instead, beside two baselines.
+    """
+    code: int = plugins().job("external" if external else "calibration")(asked)
     return code
 
 

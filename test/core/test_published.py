@@ -370,3 +370,31 @@ def test_the_matrix_and_explain_show_what_others_measured_and_own_levels_stay(tm
     assert beside_published(unknown, published, None).basis is Basis.IMPORTED
     flaky = replace(unknown, reasons=(Reason.of("flaky", runs=("r",)),))
     assert beside_published(flaky, published, None) is flaky
+
+
+def test_predictions_are_scored_against_others_results_and_successes_by_recall_alone(tmp_path: Path) -> None:
+    (tmp_path / "evidence").mkdir()
+    where = ("--evidence", tmp_path / "evidence")
+    scores = invoke("calibration", "--external", "--format", "json", *where).document["scores"]
+    shown = {(one["target"], one["only_successes"]): one for one in scores}
+    successes, openvino = shown["qnn", True], shown["openvino", False]
+    assert [name for name in ("agreement", "balanced", "false_works", "always_works") if successes[name]] == []
+    assert 0 < successes["recall"] < 1
+    assert openvino["cells"] > 80
+    assert 0 < openvino["balanced"] < openvino["recall"]
+    assert 0.7 < openvino["always_works"] < 0.9
+    failing = {one["cell"] for one in openvino["wrong"] if not one["works"]}
+    assert "canine/text-classification/openvino/float32" in failing
+    page = invoke("calibration", "--external", "--format", "markdown", *where).out
+    assert page.startswith("# What others measured\n\nOf ")
+    assert all(word in page for word in ("Survivorship: ", "| always works", "| by family", "(AI Hub 0.65.0)\\*"))
+    text = invoke("calibration", "--external", *where).out
+    assert "Predicted to work, but fails there (15)" in text
+
+
+def test_others_results_that_were_imported_are_scored_too(tmp_path: Path) -> None:
+    put(tmp_path, "rocm/inductor_huggingface_inference.csv", DYNAMO)
+    invoke("evidence", "import", "dynamo", tmp_path / "rocm", "--evidence", tmp_path / "evidence")
+    asked = ("calibration", "--external", "--format", "json", "--evidence", tmp_path / "evidence")
+    (rocm,) = [one for one in invoke(*asked).document["scores"] if one["target"] == "rocm"]
+    assert (rocm["source"], rocm["cells"], rocm["always_works"]) == ("pytorch/pytorch", 2, 0.5)

@@ -14,6 +14,7 @@ import pytest
 from command_line import REPOSITORY, CommandLine, Ran
 from front_doors import commands
 
+from generators.compatibility.published_rows import SHIPPED
 from hardware.backends.factory import get_backend
 from hardware.export.onnx_export import missing_packages
 from hwcompat.cli.earlier_scripts import GENERATION, REPORTER, commands_of
@@ -86,6 +87,9 @@ ASKED: dict[str, dict[str, int]] = {
         "classify bert --json": 0,
         "completion bash": 0,
         "fit bert --memory 8GiB": 0,
+        "calibration --external": 0,
+        f"evidence import table {SHIPPED} --source-version 1 --license MIT --published 2026-11-01 --target cpu "
+        "--evidence {}/merged": 0,
         "evidence clear-flaky bert/fill-mask/cpu/float32 --reason x --evidence {}/evidence": 4,
     },
 }

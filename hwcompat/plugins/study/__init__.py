@@ -9,6 +9,7 @@ PLUGIN = Plugin(
     package=__name__,
     jobs={
         "calibration": ".calibration:report_calibration",
+        "external": ".external:report_external",
         "backlog": ".backlog_command:report_backlog",
         "refresh": ".refresh_command:refresh",
     },
