@@ -51,7 +51,10 @@ def test_matrix_shows_assumed_levels_and_what_was_measured():
     jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
     assumed = data["compatibility"]["multimodal"]["mps"]
     assert (assumed["level"], assumed["basis"]) == ("low", "assumed")
-    predicted = data["compatibility"]["vision"]["openvino"]
+    imported = data["compatibility"]["vision"]["openvino"]
+    assert (imported["level"], imported["basis"]) == (None, "imported")
+    assert sum(imported["levels"].values()) + imported["counts"]["said"] > imported["counts"]["said"] > 0
+    predicted = data["compatibility"]["vision"]["cpu"]
     assert (predicted["level"], predicted["basis"]) == (None, "predicted")
     assert 0 < sum(predicted["levels"].values()) == predicted["counts"]["said"]
     assert "bert/fill-mask/float32" in data["models"]
