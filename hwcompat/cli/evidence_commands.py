@@ -61,8 +61,8 @@ def merge_command(asked: Options, sources: tuple[Path | Address, ...]) -> int:
 def import_command(asked: Options, format: str, path: Path, **given: Any) -> int:
     """Add results that others published to the folder, all of PATH or none of it.
 
-    SOURCE is a format: aihub, ctrf, dynamo, habana, hf_ci, junit_xml, llama_cpp, mlperf, openvino_hub, table,
-    torch_xpu, tt_xla, vllm_tpu, or one of a plugin. PATH is a file, or a folder with files of the format.
+    SOURCE is a format: aihub, ctrf, dynamo, hf_ci, junit_xml, llama_cpp, mlperf, openvino_hub, optimum_habana,
+    table, torch_xpu, tt_xla, vllm_tpu, or one of a plugin. PATH is a file, or a folder with files of the format.
 
     \b
     Examples:

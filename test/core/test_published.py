@@ -114,11 +114,11 @@ FORMATS = {
         "google/bert,Text,✅ Passing,not enough HBM,❓ Untested\n",
         "tpu/bfloat16 v6e vllm-vllm pass|tpu/bfloat16 v6e vllm-vllm does_not_fit|tpu/bfloat16 v6e vllm-vllm untested",
     ),
-    "habana tests/baselines/bert.json": (
+    "optimum_habana tests/baselines/bert.json": (
         json.dumps({"gaudi2": {"squad": {"eval_f1": 9}}, "note": {}}),
         "hpu/bfloat16 gaudi2 optimum-habana pass",
     ),
-    "habana fixture/tests/test_x.json": (
+    "optimum_habana fixture/tests/test_x.json": (
         json.dumps({"tests/test_x.py::test_y[google/bert-fp8]": {"gaudi3": {"output": "x"}}}),
         "hpu/float8 gaudi3 optimum-habana pass",
     ),
@@ -178,7 +178,7 @@ BROKEN = {
     "tt_xla test_config_x.yaml": (TT.replace("expected_passing", "great"), "it isn't a test configuration"),
     "openvino_hub hf_transformers_models": ("bert,bert,maybe,x\n", "line 1 isn't name,type"),
     "vllm_tpu model_support_matrix.csv": ("Model\nx\n", "no column 'UnitTest'"),
-    "habana a.json": ("[1]", "it isn't an object of results"),
+    "optimum_habana a.json": ("[1]", "it isn't an object of results"),
     "dynamo inductor_timm_training.csv": ("name,accuracy\nx\n", "line 2 has 1 values"),
     "hf_ci model_results.json": ('{"models_bert": {}}', "KeyError"),
     "mlperf summary_results.json": ('{"a": ', "can't be imported"),

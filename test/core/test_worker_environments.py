@@ -272,7 +272,7 @@ def test_scripts_of_workers_import_nothing_of_the_product() -> None:
         assert not [line for line in lines if line.startswith(("from .", "import hardware", "from hardware"))], name
 
 
-def test_only_an_emulator_is_called_one() -> None:
+def test_only_an_emulator_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for machine, kinds, name in (
         ("x86_64", ["CPU"], "htp (emulator)"),
         ("AMD64", [], "htp (emulator)"),
@@ -281,6 +281,7 @@ def test_only_an_emulator_is_called_one() -> None:
         ("ARM64", ["CPU"], "htp"),
     ):
         backend: Any = get_backend("qnn")
+        monkeypatch.setattr(backend, "unavailable", lambda: "")
         versions = {"qnn": "2.40", "onnxruntime": "1.31", "onnxruntime_qnn": "2.7"}
         backend.described = {**versions, "machine": machine, "devices": [{"kind": kind} for kind in kinds]}
         assert backend.device == name

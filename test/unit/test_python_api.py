@@ -29,7 +29,12 @@ LINES = (
     *("devices doctor --no-check", "devices monitor --count 1", "devices show-stress s.json", "doctor --no-check"),
     *("generate --model bert --list", "generate --model bert --output-dir s", "check s", "update s", "matrix"),
     *("coverage", f"explain {BERT}", "explain --model bert", "calibration", "backlog qnn", "report"),
-    *(f"compare {EVIDENCE} {EVIDENCE}", "diagnose a.log", "evidence refresh --dry-run"),
+    *(
+        f"compare {EVIDENCE} {EVIDENCE}",
+        "diagnose a.log",
+        "evidence refresh --dry-run",
+        "devices recommend --architecture speech",
+    ),
 )
 SLOW = {"run", "verify", "localize", "fix", "fit", "place", "mesh", "devices stress"}
 """Commands that build or run a model, or load devices."""
