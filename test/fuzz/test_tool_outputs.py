@@ -215,7 +215,7 @@ def test_every_mutation_changes_a_text() -> None:
 
 def machines_of(vendor: str) -> list[Path]:
     found = sorted(path.parent for path in (FIXTURES / vendor).glob(f"*/{INDEX}"))
-    assert len(found) >= 2
+    assert found
     return found
 
 
