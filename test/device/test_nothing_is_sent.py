@@ -100,8 +100,8 @@ BEFORE = (
 """What `python -m hardware` makes for the others."""
 
 ELSEWHERE = "--dims --config --update-expected --upstream --serve --address --host --host-python --host-patience "
-ELSEWHERE += "--host-checkpoint --rules"
-"""Options of jobs that other files of this folder run, which `conftest.py` watches as it does this one."""
+ELSEWHERE += "--host-checkpoint --rules --costs"
+"""Options of jobs that other files run, which `conftest.py` watches as it does this one."""
 
 TAKES_LONG = (
     "--repro",
