@@ -298,7 +298,7 @@ class HardwareCompatibilityReporter:
         absent = result.state == "absent"
         diagnosis = identify(result.reason, recorded=result.recorded or ("device_absent" if absent else ""))
         severity = diagnosis.severity
-        # Every target is tried, so the absence of one that nobody asked for is no error, unless its device is here.
+        # Every target is tried, so the absence of one that was not asked for is no error, unless its device is here.
         if absent and not is_asked and result.target != "cpu" and not self._has_device(result.target):
             severity = Severity.INFO
         return self.add_error(

@@ -200,7 +200,7 @@ def test_an_estimated_speed_is_in_doubt_and_decides_among_doubts() -> None:
     )
     found = place([guessed], devices)
     assert (where(found), found.assignments[0].reason.partition(":")[0]) == ({"w": "gpu"}, "the surest")
-    both = replace(guessed, doubtful={"gpu": "nobody tried it"})
+    both = replace(guessed, doubtful={"gpu": "it was never tried"})
     for small in (0, 400):
         assert where(place([both], devices, small=small)) == {"w": "cpu"}
 

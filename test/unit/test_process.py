@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import sys
@@ -209,3 +210,24 @@ def test_a_forked_child_that_says_too_much_or_nothing_is_ended():
     silent = Answering(lambda: time.sleep(600) or b"")
     assert silent.answer_in(0.2, longest=100) == b""
     assert silent.returncode == -9
+
+
+class _Garbage:
+    """A cycle that leaves a file when it is collected in another process than its own."""
+
+    def __init__(self, left: Path) -> None:
+        self.left, self.pid, self.cycle = left, os.getpid(), self
+
+    def __del__(self) -> None:
+        if os.getpid() != self.pid:
+            self.left.touch()
+
+
+def test_a_forked_child_does_not_collect_the_garbage_of_its_parent(tmp_path: Path) -> None:
+    gc.disable()
+    try:
+        _Garbage(tmp_path / "left")
+        assert Forked(lambda: gc.collect() * 0).wait() == 0
+    finally:
+        gc.enable()
+    assert not (tmp_path / "left").exists()

@@ -180,7 +180,7 @@ def _forbids(verdict: Verdict) -> str:
 
 def _doubts(verdict: Verdict) -> str:
     """Return why it is unknown whether a model works on a device. A level `high` that is assumed for the family is no
-    doubt: otherwise a processor is surer than every accelerator that nobody has tried."""
+    doubt: otherwise a processor is surer than every accelerator that was never tried."""
     if verdict.level is Level.UNKNOWN:
         return "no rule or evidence for it"
     if verdict.level is Level.HIGH and verdict.basis is Basis.ASSUMED:
