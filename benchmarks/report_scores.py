@@ -1,23 +1,26 @@
 """Print docs/measured/reports.md: how often the diagnosis of public reports is right.
 
-`python -m benchmarks.report_scores --originals FOLDER > docs/measured/reports.md`. `test/fixtures/reports` explains
-reports and labels. The test half is scored once for each version: the looks are counted there. Of it only counts
-are printed.
+`python -m benchmarks.report_scores --originals FOLDER > docs/measured/reports.md`, then once more with `--examples`
+and `>>`. `test/fixtures/reports` explains reports and labels. The test half is scored once for each version: the
+looks are counted there. Of it only counts and drawn examples are printed.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import click
 
 from benchmarks.diagnosis import last_class, names_operators
 from benchmarks.report_model import Report, reports
+from hardware.plain_text import printable
 from reports.diagnose_text import diagnose_text, pattern_types
 from reports.finding import Finding
 from reports.report_reading import NO_FAILURE, fix_kinds, read_report
@@ -27,6 +30,7 @@ _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 _KINDS = ("message", "prose", "negative")
 _BANDS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.01)
 _MOST_CONFUSED = 15
+_EXAMPLES, _SEED, _LONGEST_EXAMPLE = 20, 38, 160
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,10 +161,32 @@ def confusion(rows: Sequence[tuple[Report, Answer]]) -> Iterator[str]:
         yield f"| {label} | {said} | {number} |"
 
 
+def examples(rows: Sequence[tuple[Report, Answer]]) -> Iterator[str]:
+    """Yield reports with their links: the beginning of the restated text, the label and the answer."""
+    yield "\n## Examples\n"
+    yield f"{len(rows)} reports, drawn by a seed from the test half; {_tally(rows)} are right."
+    yield "The texts are the restated ones.\n"
+    yield "| report | text | label | answer | stated probability |\n|---|---|---|---|---|"
+    for one, said in rows:
+        text = shorten(printable(one["text"]).replace("|", "\\|"), _LONGEST_EXAMPLE, placeholder=" …")
+        mark = "" if _right(one, said) else " (wrong)"
+        link = f"[{one['repository']}]({one['url']})"
+        yield f"| {link} | {text} | {one['error_type']} | {said.error_type}{mark} | {said.probability:.0%} |"
+
+
+def _tally(rows: Sequence[tuple[Report, Answer]]) -> int:
+    return sum(_right(*row) for row in rows)
+
+
 @click.command()
 @click.option("--originals", type=click.Path(exists=True, path_type=Path), help="Folder of original texts, by id.")
-def main(originals: Path | None) -> None:
+@click.option("--examples", "only_examples", is_flag=True, help="Print only drawn examples.")
+def main(originals: Path | None, only_examples: bool) -> None:
     """Print the page."""
+    if only_examples:
+        drawn = random.Random(_SEED).sample(list(reports("test")), _EXAMPLES)
+        click.echo("\n".join(examples([(one, answer(one["text"])) for one in drawn])))
+        return
     rows = []
     replaced = 0
     for one in reports("test"):
@@ -170,7 +196,7 @@ def main(originals: Path | None) -> None:
             kept["text"] = file.read_text(encoding="utf-8")
             replaced += 1
         rows.append((kept, answer(kept["text"])))
-    right = sum(_right(*row) for row in rows)
+    right = _tally(rows)
     click.echo(_HEAD.format(right=right, number=len(rows), originals=replaced))
     for part in (totals(rows, reports("train")), reliability(rows), confusion(rows)):
         click.echo("\n".join(part))

@@ -199,6 +199,7 @@ def _poor(finding: Finding, by_cell: Mapping[str, Verdict]) -> Verdict | None:
 
 
 def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:
+    from hwcompat.generators.compatibility.judge import published_or
     from hwcompat.generators.compatibility.rule_facts import facts_here
     from hwcompat.generators.compatibility.rules import load_rules, predict
     from hwcompat.generators.compatibility.selection import suggest
@@ -215,7 +216,7 @@ def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:
 
     def predicted(target: Target) -> Verdict:
         asked = replace(cell, target=target)
-        return predict(asked, facts_here(recipe, asked, inventory), rules)
+        return published_or(predict(asked, facts_here(recipe, asked, inventory), rules))
 
     family = [one for one in stored_recipes() if one.family == recipe.family and one.model_type != recipe.model_type]
     family.sort(key=lambda one: (one.architecture != recipe.architecture, one.model_type))

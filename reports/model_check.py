@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwcompat.generators.compatibility.imported import reference_tests
-from hwcompat.generators.compatibility.judge import judge, strongest_of
+from hwcompat.generators.compatibility.judge import judge, published_or, strongest_of
+from hwcompat.generators.compatibility.matrix import beside_published
+from hwcompat.generators.compatibility.published_rows import shipped_verdicts
 from hwcompat.generators.compatibility.rule_facts import facts_here
 from hwcompat.generators.compatibility.rules import load_rules, predict
 from hwcompat.generators.compatibility.selection import Suggestion, select, suggest
@@ -50,7 +52,7 @@ REFUSED = "the model: its files can't be run"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCheck:
-    """The answer for one model on one target: what was measured, and what rules predict.
+    """The answer for one model on one target: what was measured, here or by others, and what rules predict.
 
     `cause` says why the level is what it is, `change` what to do next, `command` what measures it. `absent` is the
     reason why the target isn't on this machine, empty if it may be, and `absence` its error type. `suggestion` is
@@ -99,7 +101,7 @@ class ModelCheck:
             if verdict.fault
             else []
         )
-        if verdict.level is Level.UNKNOWN and not refused:
+        if (verdict.level is Level.UNKNOWN or verdict.basis is Basis.IMPORTED) and not refused:
             said = str(predicted.level)
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"
             lines.append(f"prediction: {said}: {'; '.join(texts(predicted.reasons))}")
@@ -136,6 +138,9 @@ def check_model(
             return _refused_verdict(asked, files.refused)
         return predict(asked, facts_here(files.known, asked, inventory), rules)
 
+    def known_on(target: Target) -> Verdict:
+        return published_or(predicted_on(target))
+
     needed = memory.estimate.total if memory and memory.estimate else None
     target, notes = _target(device, found, statuses, needed, predicted_on)
     cell, predicted = cell_on(target), predicted_on(target)
@@ -143,11 +148,14 @@ def check_model(
     asked = {cell.id: CHECKPOINT if files.is_checkpoint else ""}  # a type has the weights of its newest plan
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
+    planned = bool(own) or cell.id in latest.plans
+    published = None if files.refused else shipped_verdicts(cell.model).get(cell.id)
+    if published is not None:
+        measured = beside_published(measured if planned else replace(measured, reasons=()), published, None)
     found_out = diagnose(own, latest.versions, {cell.id: predicted.to_dict()})
     findings = _most_relevant_first(measured, target.name, found_out)
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
     command = measuring_command(name, device or str(target))
-    planned = bool(own) or cell.id in latest.plans
     refusal = None if files.is_checkpoint or planned else refusal_of(found.model_type)
     explained = bool(refusal or findings or (planned and measured.reasons))
     nothing = measured.level is Level.UNKNOWN and not explained
@@ -167,7 +175,7 @@ def check_model(
         absent=absent,
         absence=_absence(absent).error_type if absent else "",
         command=command,
-        suggestion=suggest(present, facts, rules, predicted_on, stored_recipes()) if poor else None,
+        suggestion=suggest(present, facts, rules, known_on, stored_recipes()) if poor else None,
         notes=(*notes, *_notes(name, found, others), *files.remarks, *_opinions(latest, inventory, cell)),
         memory=memory,
         refused=_error_type_of(refused) if refused else "",
@@ -344,9 +352,10 @@ def _cause_and_change(
         advice = recommend(found.error_type, str(cell.target), cause=found.cause, command=command)
     if measured.level is Level.HIGH and measured.basis is Basis.MEASURED:
         change = "nothing."
-    elif measured.basis is Basis.EXPIRED:
+    elif measured.basis in (Basis.EXPIRED, Basis.IMPORTED) and not unknown:
+        again = " again with these versions" if measured.basis is Basis.EXPIRED else ""
         where = " on a machine that has the device" if absent else ""
-        change = f"measure it again with these versions{where}: {command}"
+        change = f"measure it{again}{where}: {command}"
     elif advice:
         change = advice[0]
     elif unknown:

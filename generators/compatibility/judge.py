@@ -25,6 +25,7 @@ from .expiry import Expiry, Moved, flaky_cells, outdated
 from .fault import fault_of, reference_cells, route_of
 from .grade import Grade, check_reason, grade, is_on_target, level_rules, ran_elsewhere
 from .imported import contradicted, imported_verdicts, reference_tests, with_reference_tests
+from .published_rows import shipped_verdicts
 from .required_checks import later_checks, recipe_of, required_checks
 from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, strongest, worst
 
@@ -75,6 +76,11 @@ def strongest_of(own: Verdict, other: Verdict | None) -> Verdict:
     if own.level is not Level.UNKNOWN:
         return contradicted(strongest([own, other]), other)
     return replace(other, reasons=once([*other.reasons, *own.reasons]))
+
+
+def published_or(predicted: Verdict) -> Verdict:
+    """Return what others measured of a predicted cell by the shipped results, else the prediction."""
+    return strongest_of(predicted, shipped_verdicts(Cell.parse(predicted.cell).model).get(predicted.cell))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -279,8 +279,11 @@ def _deciding(rows: Iterable[Row]) -> tuple[CheckLine, ...]:
 
 def shipped_verdicts(model: str = "") -> Mapping[str, Verdict]:
     """Return the verdict of each cell that the shipped results decide, by id; of one model type if it is named."""
-    if not model:
-        return _all_verdicts()
+    return _verdicts_of(model) if model else _all_verdicts()
+
+
+@functools.lru_cache(maxsize=4096)
+def _verdicts_of(model: str) -> Mapping[str, Verdict]:
     return imported_verdicts(
         _deciding(row for row in shipped_rows() if (known := type_of(row)) and known.model_type == model)
     )

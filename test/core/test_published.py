@@ -14,6 +14,7 @@ from front_doors import invoke
 
 from generators.compatibility.import_published import import_published
 from generators.compatibility.imported import contradicted, imported_verdicts
+from generators.compatibility.judge import published_or
 from generators.compatibility.matrix import beside_published
 from generators.compatibility.published_rows import (
     SHIPPED,
@@ -25,11 +26,13 @@ from generators.compatibility.published_rows import (
     type_of,
 )
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
+from hardware.basic_detection import inventory_here
 from hardware.errors import BrokenInput, NothingMatched, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.published import IMPORTERS, Importer, Row, read_rows
 from hardware.evidence.record import Origin, Outcome
+from reports.model_check import check_model
 from reports.reason_text import reason_text, texts
 
 PERF = """
@@ -362,6 +365,15 @@ def test_the_matrix_and_explain_show_what_others_measured_and_own_levels_stay(tm
     assert "Imported medium (imported)" in " ".join(explained.split())
     assert "(qnn-dlc, float; AI Hub 0.65.0)" in " ".join(explained.split())
     assert "works on n150, p150 (tt-xla-" in " ".join(invoke("explain", "albert/fill-mask/tt/bfloat16").out.split())
+    answer = check_model("albert", "qnn", read_latest(tmp_path), inventory_here())
+    assert (answer.measured.level, answer.measured.basis) == (Level.MEDIUM, Basis.IMPORTED)
+    assert "AI Hub 0.65.0" in answer.cause
+    assert answer.change.startswith("measure it: ")
+    assert "nothing was planned" not in answer.text
+    predicted = Verdict(cell=cell, level=Level.UNSUPPORTED, basis=Basis.PREDICTED, rule_ids=("rule",))
+    assert published_or(predicted) == published
+    elsewhere = replace(predicted, cell=cell.replace("albert", "none"))
+    assert published_or(elsewhere) is elsewhere
     for basis in (Basis.MEASURED, Basis.EXPIRED):
         own = Verdict(cell=cell, level=Level.UNSUPPORTED, basis=basis, evidence_ids=("r/c/x",))
         beside = beside_published(own, published, None)

@@ -20,6 +20,7 @@ from generators.chosen_models import choose_models, profiles_of
 from generators.compatibility import matrix
 from generators.compatibility.judge import judge
 from generators.compatibility.matrix import current_matrix
+from generators.compatibility.published_rows import shipped_verdicts
 from generators.compatibility.verdict import Basis, Level, Verdict, is_final
 from generators.compatibility.verdict_cache import judged_in
 from generators.models.recipe_store import stored_recipes
@@ -237,7 +238,10 @@ def check_folder(folder: Path, draw: Random, monkeypatch: pytest.MonkeyPatch) ->
         assert explained is None or says(explained) == says(verdict)
         assert explained is not None or verdict.level is Level.UNKNOWN
         answer = check_model(*cell.split("/")[0:3:2], latest, inventory())
-        assert says(answer.measured) == says(verdict)
+        if answer.measured.basis is Basis.IMPORTED and verdict.level is Level.UNKNOWN and not is_final(verdict):
+            assert answer.measured.level is shipped_verdicts(answer.model)[cell].level
+        else:
+            assert says(answer.measured) == says(verdict)
 
     own = [one for one in suites if newest[one.planned.cell.id]]
     if own:

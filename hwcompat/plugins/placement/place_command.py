@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from hwcompat.generators.chosen_models import choose_models, profiles_of
-from hwcompat.generators.compatibility.judge import judge
+from hwcompat.generators.compatibility.judge import judge, published_or
 from hwcompat.generators.compatibility.memory_fit import MemoryEstimate
 from hwcompat.generators.compatibility.rules import RuleSet, load_rules
 from hwcompat.generators.compatibility.selection import priority_list
@@ -156,7 +156,7 @@ def workload_of(
                 target=Target(name=device.target),
                 precision=precision,
             )
-            verdict = measured.get(cell.id, predicted(cell.target))
+            verdict = measured.get(cell.id) or published_or(predicted(cell.target))
             if why := _forbids(verdict):
                 forbidden[device.name] = why
             elif why := _doubts(verdict):

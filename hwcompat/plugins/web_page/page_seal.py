@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hwcompat.generators.compatibility.grade import level_rules
-from hwcompat.generators.compatibility.judge import judge, strongest_of
+from hwcompat.generators.compatibility.judge import judge, published_or, strongest_of
 from hwcompat.generators.compatibility.rules import load_rules
 from hwcompat.generators.compatibility.verdict import Verdict
 from hwcompat.generators.compatibility.vocabulary import vocabulary
@@ -106,7 +106,9 @@ def known_of(planned: PlannedSuite, inventory: HardwareInfo, evidence: Evidence)
     """Return a verdict for each target: measured if there is evidence, otherwise predicted by rules."""
     predicted = predicted_for(planned.profile, planned.cell.precision, load_rules(), inventory)
     targets = [Target(name=name) for name in vocabulary().hardware_types if not declarations_of(name).SIMULATED]
-    verdicts = [planned.verdict if target == planned.cell.target else predicted(target) for target in targets]
+    verdicts = [
+        planned.verdict if target == planned.cell.target else published_or(predicted(target)) for target in targets
+    ]
     if planned.cell.target not in targets:
         verdicts.append(planned.verdict)
     own = tuple(line for line in evidence.checks if line.model == planned.cell.model)
