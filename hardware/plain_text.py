@@ -43,6 +43,11 @@ def one_line(text: str, *, longest: int = 300) -> str:
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
 
 
+def ends_of(text: str, longest: int) -> str:
+    """Return the beginning and the end of a text that has more than `longest` characters, each half of them."""
+    return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
+
+
 def wrapped(
     text: str,
     *,

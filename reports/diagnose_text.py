@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hwcompat.generators.compatibility.operators.operator_names import operators_named
-from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.plain_text import ends_of, one_line
 
 from .advice import other_targets, remedies, remedies_for
 from .diagnose import diagnose
@@ -104,7 +104,7 @@ def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
         versions=versions,
         not_understood=tuple(
             dict.fromkeys(
-                f"{source}:{one.failure.line}: {one_line(one.failure.quoted, longest=_LONGEST_QUOTE)}"
+                f"{source}:{one.failure.line}: {_quote(one.failure.quoted)}"
                 for one in (sightings if by_words or known or reading is None else ())
                 if one.diagnosis.error_type == UNKNOWN
             )
@@ -131,6 +131,11 @@ def pattern_types(text: str) -> list[str]:
 def _types_of(sightings: Iterable[_TextSighting]) -> list[str]:
     named = (one.diagnosis.error_type for one in sightings)
     return list(dict.fromkeys(name for name in named if name != UNKNOWN))
+
+
+def _quote(text: str) -> str:
+    """Return the line that a finding rests on; of a long one the beginning and the end."""
+    return one_line(ends_of(text.strip(), _LONGEST_QUOTE), longest=2 * _LONGEST_QUOTE)
 
 
 def _sightings(text: str, found: Found, versions: Mapping[str, str]) -> list[_TextSighting]:
@@ -170,7 +175,7 @@ def _by_words(
             error_type=name,
             severity=Severity(severity) if severity in set(Severity) and is_known else kind.severity,
             confidence=reading.confidence if name == first else Confidence.LOW,
-            message=f"{kind.says} ({likely}): {one_line(quoted, longest=_LONGEST_QUOTE)}",
+            message=f"{kind.says} ({likely}): {_quote(quoted)}",
             component=COMPONENT,
             timestamp=timestamp,
             cause=listed(tuple(sorted(operators_named(text[:_LONGEST_SEARCHED]))), _MOST_OPERATORS),
@@ -215,7 +220,7 @@ def _finding(group: Sequence[_TextSighting], source: str, timestamp: str) -> Fin
     severity = max(diagnosis.severity, error_types()[diagnosis.error_type].severity, key=lambda one: one.rank)
     named = f" ({diagnosis.cause})" if diagnosis.cause else ""
     again = f", {len(group)} times in total" if len(group) > 1 else ""
-    quote = one_line(first.failure.quoted, longest=_LONGEST_QUOTE)
+    quote = _quote(first.failure.quoted)
     finding = Finding(
         hardware_type=first.target,
         error_type=diagnosis.error_type,

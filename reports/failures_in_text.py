@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from hwcompat.hardware.errors import BrokenInput
 from hwcompat.hardware.evidence.record import CheckLine, RunLine, from_dict
+from hwcompat.hardware.plain_text import ends_of
 
 from .error_patterns import failure_signs
 
@@ -60,7 +61,8 @@ class Found:
 
 
 def failures_in(text: str) -> Found:
-    """Return all failures of a text. Pure and bounded: long lines are cut, and of equal failures the first counts."""
+    """Return all failures of a text. Pure and bounded: long lines are shortened in the middle, and of equal failures
+    the first counts."""
     reader = _Reader(lines=[_line(one) for one in text.splitlines()])
     reader.read()
     sure = reader.raised[:MOST_FAILURES]
@@ -77,8 +79,10 @@ def failures_in(text: str) -> Found:
 
 
 def _line(text: str) -> str:
-    """Return a line without colors, cut unless it is a line of evidence."""
-    return text.rstrip() if text.startswith("{") else _ESCAPES.sub("", text[:_LONGEST_LINE]).rstrip()
+    """Return a line without colors; of a long one, unless it is a line of evidence, the beginning and the end."""
+    if text.startswith("{"):
+        return text.rstrip()
+    return _ESCAPES.sub("", ends_of(text, _LONGEST_LINE)).rstrip()
 
 
 @dataclass(kw_only=True)

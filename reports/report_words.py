@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwcompat.hardware.plain_text import ends_of
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -70,7 +72,7 @@ def terms_of(text: str, patterns: Iterable[str] = ()) -> Counter[str]:
 
     Numbers are `#`, names in CamelCase are split.
     """
-    plain = _ADDRESS.sub(" ", text[:_LONGEST])
+    plain = _ADDRESS.sub(" ", ends_of(text, _LONGEST))
     plain = _NUMBER.sub(" # ", _CAMEL.sub(" ", plain)).lower().replace("_", " ")
     words = _WORD.findall(plain)
     found = Counter(words)

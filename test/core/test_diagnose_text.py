@@ -113,6 +113,9 @@ def test_long_and_broken_texts_end():
     assert len(kinds(deep)) == 1, "no message, so that the words decide"
     assert len(set(kinds(many))) == 1
     assert kinds("{" * 100_000 + "\n") == []
+    (found,) = diagnosed("x" * 1_000_000 + " RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB").findings
+    assert found.error_type == "out_of_memory"
+    assert found.message.endswith("Tried to allocate 2.00 GiB")
 
 
 def test_the_command_reads_a_file_and_returns_the_requested_exit_code(tmp_path):
