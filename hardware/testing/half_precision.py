@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..backends._torch import loss_gradients
@@ -184,7 +185,7 @@ class HalfPrecision:
             if explained.changed and exact.shape == wanted.shape:
                 wanted = exact if is_whole(wanted) else wanted + (exact - natural[name])
             pairs[name] = got.arrays[name], wanted
-        return self._settle_arrays([explained], pairs, want.masks)
+        return self._settle_arrays([explained], pairs, want.masks, want.scales)
 
     def settle_recorded(
         self, got: Outputs, output: str, recorded: Mapping[tuple[int, ...], float], scale: float
@@ -232,11 +233,12 @@ class HalfPrecision:
         passes: Sequence[Explained],
         pairs: Mapping[str, tuple[Array, Array]],
         masks: Mapping[str, Array],
+        scales: Mapping[str, float] = MappingProxyType({}),
     ) -> HalfPrecisionResult | None:
         found = {}
         for name, (got, want) in pairs.items():
-            one = compare({name: got}, {name: want}, masks=masks)
-            radius = passes[0].radius(_of_one(name, masks))
+            one = compare({name: got}, {name: want}, masks=masks, scales=scales)
+            radius = passes[0].radius(_of_one(name, masks, scales))
             found[name] = one.max_rel_error, one.max_abs_error, radius
         return self._settle(passes, found)
 
@@ -295,6 +297,6 @@ class HalfPrecision:
 
 
 def _of_one(
-    name: str, masks: Mapping[str, Array]
+    name: str, masks: Mapping[str, Array], scales: Mapping[str, float] = MappingProxyType({})
 ) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Comparison]:
-    return lambda got, want: compare({name: got[name]}, {name: want[name]}, masks=masks)
+    return lambda got, want: compare({name: got[name]}, {name: want[name]}, masks=masks, scales=scales)

@@ -28,7 +28,7 @@ from hardware.target import Target
 from hardware.testing import graph_ladder, measurement
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.graph_files import GraphTest, open_reference
-from hardware.testing.graph_ladder import AGREED, EXACT, agree
+from hardware.testing.graph_ladder import AGREED, ALONE, EXACT, agree
 from hardware.testing.graph_operators import torch_operators
 from hardware.testing.measurement import Ambiguous
 from hardware.testing.tolerances import file_rule
@@ -281,6 +281,10 @@ def test_what_rounding_explains_is_undecided_beyond_the_limit(tmp_path: Path) ->
             if cost == 1e-3:
                 with pytest.raises(Ambiguous, match="too sensitive to judge"):
                     case.error(changed, want)
+                assert case.error(got, want) <= case.tolerance, "two implementations agree"
+                case._evaluator.method = ALONE.format("float32 by ONNX Runtime")
+                with pytest.raises(Ambiguous, match="no other implementation confirms"):
+                    case.error(got, want)
             else:
                 assert case.error(changed, want) > case.tolerance
 

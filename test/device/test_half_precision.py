@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from suites_of_recipes import outcomes
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardware.backends.factory import get_backend
-from hardware.testing.half_precision import CHOICES, ROUNDING
+from hardware.testing.half_precision import CHOICES, ROUNDING, Explained, HalfPrecision
 from hardware.testing.rounded_operators import rounded_products
 
 NUMBERS = ("matches_reference", "matches_recorded", "honours_mask")
@@ -94,6 +95,16 @@ KERNELS = [
     ("falcon_mamba", "exp", scaled_result(0.5)),
     ("detr", ATTENTION, scaled_attention(2.0)),
 ]
+
+
+def test_given_scales_hold_for_what_rounding_leaves_too() -> None:
+    exact, moved = {"y": np.array([1.0, -1.0])}, {"y": np.array([1.5, -1.0])}
+    rounded = Explained(exact=exact, narrow=exact, wide=exact, changed=False)
+    half = HalfPrecision(precision="bfloat16", limit=0.01, exact=torch.nn.ReLU, build=torch.nn.ReLU, natural=dict)
+    for scales, error in (({}, 0.5), ({"y": 10.0}, 0.05)):
+        settled = half._settle_arrays([rounded], {"y": (moved["y"], exact["y"])}, {}, scales)
+        assert settled is not None
+        assert settled.comparison.max_rel_error == pytest.approx(error)
 
 
 def test_a_wrong_kernel_fails(tmp_path: Path) -> None:
