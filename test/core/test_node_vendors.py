@@ -50,6 +50,32 @@ def test_devices_are_numbered_as_their_nodes_and_metrics_are_of_the_same_device(
     assert ascend.get_memory_usage(1)["used"] == 60211 * 2**20
 
 
+def test_two_chips_of_an_npu_are_two_devices_with_their_own_nodes(tmp_path: Path) -> None:
+    copy = changed("huawei/ascend-910b-x2", tmp_path)
+    next((copy.folder / "commands").iterdir()).write_text(
+        "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|\n"
+        "| Chip  Phy-ID              | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |\n"
+        "| 0     Ascend910           | OK            | 178.7       37                0    / 0             |\n"
+        "| 0     0                   | 0000:C2:00.0  | 0           0    / 0          3419 / 65536         |\n"
+        "| 0     Ascend910           | OK            | -           36                0    / 0             |\n"
+        "| 1     1                   | 0000:C1:00.0  | 12          0    / 0          3196 / 65536         |\n"
+    )
+    found = vendor("huawei", copy)
+    nodes = [(one.model, one.extra_info["device_node"]) for one in found.list_devices()]
+    assert nodes == [("Ascend 910", "/dev/davinci0"), ("Ascend 910", "/dev/davinci1")]
+    assert (found.get_power_usage(1), found.get_temperature(1)) == (None, 36.0)
+
+
+def test_a_driver_whose_entries_have_no_parent_names_the_address_in_a_file(tmp_path: Path) -> None:
+    def unlinked(index: dict[str, Any]) -> None:
+        index["links"] = {path: link for path, link in index["links"].items() if "/class/" not in path}
+        index["commands"] = []
+
+    places = {f"/sys/class/accel/accel{n}/device/pci_addr": f"0000:{bus}:00.0\n" for n, bus in ((0, "33"), (1, "19"))}
+    found = vendor("habana", changed("habana/gaudi2-x2", tmp_path, index=unlinked, files=places))
+    assert [one.extra_info["pci_address"] for one in found.list_devices()] == ["0000:33:00.0", "0000:19:00.0"]
+
+
 @pytest.mark.parametrize(
     "output", ["", "garbage", "|" * 500, '[{"bdf": 7}, 3]', "0000:33:00.0, x, , , -1, nan, 900, -400, 1e99"]
 )

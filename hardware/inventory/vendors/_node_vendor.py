@@ -121,7 +121,9 @@ class NodeAccelerators(ListedAccelerators):
         folder, entry = self.known.get("class", ""), self.known.get("entry", "")
         found: dict[str, int] = {}
         for name in (self.machine.names(folder) or ()) if folder else ():
-            address = pci_address((self.machine.link(f"{folder}/{name}/device") or "").rpartition("/")[2])
+            device = f"{folder}/{name}/device"  # a link, or a folder if the driver makes its entries without a parent
+            link = (self.machine.link(device) or "").rpartition("/")[2]
+            address = pci_address(link) or pci_address(self.machine.text(f"{device}/pci_addr"))
             number = whole(name.removeprefix(entry)) if name.startswith(entry) else None
             if address is not None and number is not None:
                 found[address] = number
@@ -130,7 +132,7 @@ class NodeAccelerators(ListedAccelerators):
     def _describe(self, device: PciDevice, told: ToolDevice | None, number: int) -> AcceleratorInfo:
         seen = bus_only(device, vendor=self.VENDOR_NAME, device_type=self.DEVICE_TYPE)
         told, driver = told or ToolDevice(), bound_driver(self.machine, device.address)
-        if driver not in self.known["driver"]:
+        if driver != self.known["driver"]:
             why = f"bound to {driver}" if driver else "without a kernel driver"
             return replace(seen, extra_info={**seen.extra_info, "reason": f"{why}: {self.known['install']}"})
         node = self.known["node"].format(number)
@@ -140,7 +142,7 @@ class NodeAccelerators(ListedAccelerators):
             extra["reason"] = f"{every} doesn't exist: was it passed to this container?"
         elif not may_open:
             extra |= {"denied": True, "reason": f"{every} can't be opened by this user"}
-        module = self.machine.text(f"/sys/module/{driver}/version")
+        module = self.machine.text(f"/sys/module/{self.known.get('module', driver)}/version")
         return replace(
             seen,
             model=told.model or seen.model,

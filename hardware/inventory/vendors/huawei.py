@@ -14,9 +14,11 @@ from ._tool_values import celsius, pci_address, percent, size, watts
 _FIRST = re.compile(r"\|\s*(\d+)\s+(\S+)\s*\|\s*(\S+)\s*\|\s*(\S+)\s+(\S+)")
 """NPU and name, health, power and temperature."""
 _SECOND = re.compile(
-    r"\|[\s\d]+\|\s*([0-9A-Fa-f:.]{10,12})\s*\|\s*(\S+)\s+(\d+)\s*/\s*(\d+)(?:\s+(\d+)\s*/\s*(\d+))?"
+    r"\|\s*\d+(?:\s+(\d+))?\s*\|\s*([0-9A-Fa-f:.]{10,12})\s*\|"
+    r"\s*(\S+)\s+(\d+)\s*/\s*(\d+)(?:\s+(\d+)\s*/\s*(\d+))?"
 )
-"""Bus id, load of the AI cores in percent, memory and (not on inference cards) HBM in MB, used and total."""
+"""Number of a chip's node if an NPU has two chips, bus id, load of the AI cores in percent, memory and (not on
+inference cards) HBM in MB, used and total."""
 
 
 class HuaweiAccelerators(NodeAccelerators):
@@ -35,20 +37,21 @@ class HuaweiAccelerators(NodeAccelerators):
             if second is None:
                 first = _FIRST.match(line) or first
                 continue
-            address = pci_address(second[1])
+            chip, bus_id, load, *sizes = second.groups()
+            address = pci_address(bus_id)
             if first is None or address is None:
                 continue
-            own = second[5] is None or not whole(second[6])
-            used, total = (second[3], second[4]) if own else (second[5], second[6])
+            own = not whole(sizes[3])
+            used, total = sizes[:2] if own else sizes[2:]
             found[address] = ToolDevice(
-                number=whole(first[1]),
-                model=f"Ascend {first[2]}",
+                number=whole(chip or first[1]),
+                model=f"Ascend {first[2].removeprefix('Ascend')}",
                 memory_total=size(total, 2**20),
                 memory_used=None if (mib := whole(used)) is None else mib * 2**20,
                 memory_type=None if own else "HBM",
                 power=watts(first[4]),
                 temperature=celsius(first[5]),
-                compute=percent(second[2]),
+                compute=percent(load),
                 extra={"health": first[3]},
             )
             first = None

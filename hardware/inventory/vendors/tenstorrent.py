@@ -17,14 +17,15 @@ class TenstorrentAccelerators(NodeAccelerators):
 
     def told(self) -> SourceReading[Mapping[str, ToolDevice]]:
         found: dict[str, ToolDevice] = {}
-        for address, number, card in self.of_class("device/tt_card_type"):
-            place = f"{self.known['class']}/{self.known['entry']}{number}/device"
-            monitor = next(iter(self.machine.names(f"{place}/hwmon") or ()), "none")
+        for address, number, card in self.of_class("tt_card_type"):
+            place = f"{self.known['class']}/{self.known['entry']}{number}"
+            monitors = f"{place}/device/hwmon"
+            monitor = f"{monitors}/{next(iter(self.machine.names(monitors) or ()), 'none')}"
             found[address] = ToolDevice(
                 number=number,
                 model=f"Tenstorrent {card}" if text(card) else "",
                 firmware_version=text(self.machine.text(f"{place}/tt_fw_bundle_ver")),
-                temperature=celsius(self.machine.text(f"{place}/hwmon/{monitor}/temp1_input"), per=1000),
-                power=watts(self.machine.text(f"{place}/hwmon/{monitor}/power1_input"), per=1e6),
+                temperature=celsius(self.machine.text(f"{monitor}/temp1_input"), per=1000),
+                power=watts(self.machine.text(f"{monitor}/power1_input"), per=1e6),
             )
         return SourceReading(value=found, reason="" if found else "tt-kmd lists no device")
