@@ -65,10 +65,26 @@ test_config:
     status: expected_passing
     assert_pcc: false
 """
-HF = {"failed": {"PyTorch": {"single": 1, "multi": 0}, "Tokenizers": {"single": 0, "multi": 0}}, "success": 90}
-HF["failures"] = {"single": [{"line": "tests/models/bert/test_x.py::t", "trace": "AssertionError: close"}]}
-MLPERF = [{"Model": "bert-99", "Scenario": "Offline", "Result": 9.0, "Result_Units": "Samples/s", "Platform": "S"}]
-SYSTEM = {"accelerator_model_name": "NVIDIA H100-SXM-80GB", "framework": "TensorRT 10", "weight_data_types": "fp8"}
+HF = {
+    "failed": {"PyTorch": {"unclassified": 0, "single": 1, "multi": 0}},
+    "errors": 0,
+    "success": 90,
+    "skipped": 12,
+    "time_spent": [61.2],
+    "error": False,
+    "failures": {"single": [{"line": "tests/models/bert/test_x.py::t", "trace": "(line 9)  AssertionError: close"}]},
+    "job_link": {"single": "https://example.org/1", "multi": "https://example.org/2"},
+    "captured_info": {},
+}
+TPU = {**HF, "failed": {"PyTorch": {"unclassified": 0, "single": 0, "multi": 0}}, "failures": {}, "job_link": {}}
+MLPERF = {
+    **{"ID": "5.1-0001", "Submitter": "me", "Category": "closed", "Suite": "datacenter", "System": "Box (2x H100)"},
+    **{"Platform": "S", "UsedModel": "bert-99", "Model": "bert-99", "Scenario": "Offline", "Accuracy": "F1: 90.9"},
+    **{"Processor": "AMD EPYC 9575F", "Accelerator": "NVIDIA H100-SXM-80GB", "a#": 2, "Software": "TensorRT 10"},
+    **{"version": "v5.1", "inferred": 0, "has_power": False, "weight_data_types": "fp8"},
+    **{"Performance_Result": 9.0, "Performance_Units": "Samples/s"},
+}
+PARTS = "{'clip1': 'fp32', 'unet': 'fp8'}"
 OPS = '"backend_name","op_name","op_params","test_mode","supported","error_message","backend_reg_name"\n'
 OPS += '"CUDA0","ABS","type=f16,ne=[1]","support","1","yes","CUDA"\n'
 OPS += '"CUDA0","ABS","type=f16,ne=[2]","support","0","no","CUDA"\n'
@@ -108,9 +124,17 @@ FORMATS = {
         "# a comment\ngoogle-bert/bert-base-uncased,bert\nx/bert,bert,xfail,Unsupported op\n",
         "openvino/float32 None openvino.convert_model pass|openvino/float32 None openvino.convert_model fail",
     ),
-    "openvino_hub supported.csv": (
-        "Model Name,CPU,NPU\nbert-base,Yes,No\n",
-        "openvino/float32 None openvino declared|openvino:NPU/float32 None openvino excluded",
+    "openvino_hub supported_models.csv": (
+        "Model,Category,Framework,Precision,AI PC CPU,AI PC GPU,AI PC NPU\n"
+        "bert-base-NER,Natural Language Processing,pytorch,intel-optimum default,,+,\n",
+        "openvino/float32 Intel Core Ultra optimum-intel untested|openvino:GPU/float32 Intel Core Ultra "
+        "optimum-intel ran_numbers_not_checked|openvino:NPU/float32 Intel Core Ultra optimum-intel untested",
+    ),
+    "openvino_hub supported_models_263.csv": (
+        "Category,Topology,Source Framework,Precision,Inferred With,CPU,NPU,Last Verified\n"
+        "Large Language Model,Bert,pytorch,INT4-MIXED,torch.compile,passed,,OpenVINO 2026.2\n",
+        "openvino/int4 Intel Core Ultra torch.compile ran_numbers_not_checked|"
+        "openvino:NPU/int4 Intel Core Ultra torch.compile untested",
     ),
     "vllm_tpu support_matrices/release/v6e/vllm/model_support_matrix.csv": (
         "Model,Type,UnitTest,Accuracy/Correctness,Benchmark\n"
@@ -133,13 +157,25 @@ FORMATS = {
         DYNAMO,
         "cuda/float16 None torch-aot_eager pass|cuda/float16 None torch-aot_eager wrong_numbers",
     ),
-    "hf_ci amd-mi325/model_results.json": (
+    "hf_ci 2026-11-01/amd-mi325/model_results.json": (
         json.dumps({"models_bert": HF}),
         "rocm/float32 MI325 eager some_tests_failed|rocm/float32 MI325 eager pass",
     ),
+    "hf_ci tpu/model_results.json": (
+        json.dumps({"models_bert": TPU, "models_albert": {**TPU, "errors": 2}}),
+        "tpu/float32 None eager pass|tpu/float32 None eager some_tests_failed",
+    ),
     "mlperf closed/summary_results.json": (
-        json.dumps([{**MLPERF[0], **SYSTEM}]),
-        "cuda/float8 NVIDIA H100-SXM-80GB TensorRT 10 pass",
+        json.dumps(
+            [
+                MLPERF,
+                {**MLPERF, "Accelerator": "", "weight_data_types": "INT8"},
+                {**MLPERF, "Accelerator": "Tesla T4", "weight_data_types": PARTS},
+                {**MLPERF, "inferred": 1},
+            ]
+        ),
+        "cuda/float8 NVIDIA H100-SXM-80GB TensorRT 10 pass|cpu/int8 AMD EPYC 9575F TensorRT 10 pass|"
+        "cuda/float32 Tesla T4 TensorRT 10 precision_not_stated",
     ),
     "llama_cpp docs/ops/CUDA.csv": (OPS, "cuda/float16 CUDA0 ggml some_tests_failed"),
     "ctrf report.json": (json.dumps({"reportFormat": "CTRF", "results": CTRF}), "cuda/float16 None None fail"),
@@ -180,6 +216,7 @@ BROKEN = {
     "torch_xpu a.csv": ("name,float32\nx,pass\n", "its name isn't like"),
     "tt_xla test_config_x.yaml": (TT.replace("expected_passing", "great"), "it isn't a test configuration"),
     "openvino_hub hf_transformers_models": ("bert,bert,maybe,x\n", "line 1 isn't name,type"),
+    "openvino_hub t.csv": ("Topology,Precision,CPU\nbert,FP32,maybe\n", "'maybe' is neither empty nor one of"),
     "vllm_tpu model_support_matrix.csv": ("Model\nx\n", "no column 'UnitTest'"),
     "optimum_habana a.json": ("[1]", "it isn't an object of results"),
     "dynamo inductor_timm_training.csv": ("name,accuracy\nx\n", "line 2 has 1 values"),
