@@ -21,6 +21,12 @@ MACHINES = {
     "apple/m3-max": "An M3 Max",
     "qualcomm/snapdragon-x-elite": "A Snapdragon X Elite",
     "google/v5e-8": "A TPU v5e machine",
+    "habana/gaudi2-x2": "Two Gaudi 2",
+    "aws/trn1-2xlarge": "A Trainium instance",
+    "huawei/ascend-910b-x2": "Two Ascend 910B",
+    "tenstorrent/n300": "A Tenstorrent n300",
+    "rebellions/atom-x2": "Two Rebellions cards",
+    "xdna/strix-laptop": "A laptop with an AMD XDNA NPU",
 }
 _ALWAYS = ("CPU", "Memory", "Targets")
 _DEVICES_SHOWN = 2
