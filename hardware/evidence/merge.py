@@ -218,19 +218,13 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def check_lines(read: Read) -> None:
     """Check every line against the schema and its run. Raises `BrokenInput` for lines that no run writes."""
-    import jsonschema
-
-    schema = data_file(_SCHEMA)
-    validators = {
-        kind: jsonschema.Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]})
-        for kind in ("run", "check", "end")
-    }
+    schemas = {kind: _LineSchema(kind) for kind in ("run", "check", "end")}
     runs: dict[str, RunLine] = {}
     lines: list[tuple[str, RunLine | CheckLine | EndLine]] = []
     for name, (_, objects, _) in read.items():
         for number, plain in enumerate(objects, start=1):
             where = f"line {number} of {name}"
-            wrong = _reason(validators, plain)
+            wrong = _reason(schemas, plain)
             if wrong:
                 raise BrokenInput(f"{where} doesn't match the evidence schema", why=wrong)
             try:
@@ -268,15 +262,39 @@ def _check_planned(where: str, line: CheckLine, cell: PlannedCell | None, run: R
         raise BrokenInput(f"{where} contradicts itself or its run", why=contradicts)
 
 
-def _reason(validators: Mapping[str, Any], plain: Any) -> str:
+class _LineSchema:
+    """The published schema of one kind of line. Short values, which many lines share, are checked once each."""
+
+    def __init__(self, kind: str) -> None:
+        from jsonschema import Draft202012Validator
+
+        definitions = data_file(_SCHEMA)["$defs"]
+        outer = {name: rule for name, rule in definitions[kind].items() if name != "properties"}
+        self._outer = Draft202012Validator(outer)
+        self._values = Draft202012Validator({"properties": definitions[kind]["properties"], "$defs": definitions})
+        self._valid: set[tuple[str, type, Any]] = set()
+
+    def reason(self, plain: Mapping[str, Any]) -> str:
+        """Return why a line doesn't match, or an empty text."""
+        unchecked, short = dict(plain), set()
+        for name, value in plain.items():
+            if not isinstance(value, dict | list) and len(str(value)) < 80:
+                if (key := (name, type(value), value)) in self._valid:
+                    del unchecked[name]
+                short.add(key)
+        for error in itertools.chain(self._outer.iter_errors(plain), self._values.iter_errors(unchecked)):
+            place = ".".join(str(part) for part in error.absolute_path) or "the line"
+            return f"{place}: {error.message[:160]}"
+        self._valid |= short
+        return ""
+
+
+def _reason(schemas: Mapping[str, _LineSchema], plain: Any) -> str:
     """Return why an object isn't a line of evidence, or an empty text."""
     kind = plain.get("kind") if isinstance(plain, dict) else None
-    if not isinstance(kind, str) or kind not in validators:
-        return f"its kind must be one of {', '.join(validators)}"
-    for error in validators[kind].iter_errors(plain):
-        place = ".".join(str(part) for part in error.absolute_path) or "the line"
-        return f"{place}: {error.message[:160]}"
-    return ""
+    if not isinstance(kind, str) or kind not in schemas:
+        return f"its kind must be one of {', '.join(schemas)}"
+    return schemas[kind].reason(plain)
 
 
 def _take(name: str, data: bytes, cut: bool, folder: Path, before: bytes | None) -> Merged:
