@@ -240,6 +240,13 @@ def test_a_broken_file_is_refused_whole_with_one_error(name: str, tmp_path: Path
     assert not list(tmp_path.glob("evidence/*"))
 
 
+def test_what_a_test_report_says_about_its_machine_is_not_written(tmp_path: Path) -> None:
+    report = put(tmp_path, "report.xml", JUNIT.replace('message="NaN"', 'message="NaN in /home/ann/run.py"'))
+    invoke("evidence", "import", "junit_xml", report, "--evidence", tmp_path / "e")
+    (written,) = (path.read_text() for path in (tmp_path / "e").glob("*.jsonl"))
+    assert "NaN in /home/<user>/run.py" in written
+
+
 def test_all_shipped_rows_are_imported_and_read_again(tmp_path: Path) -> None:
     done = invoke("evidence", "import", "table", SHIPPED, "--evidence", tmp_path / "a", "--published", "2026-11-01")
     rows = shipped_rows()

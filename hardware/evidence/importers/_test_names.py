@@ -24,7 +24,7 @@ def row_of_test(source: str, name: str, outcome: str, text: str, known: Mapping[
         "target": next((word for word in words if word in _TARGETS), ""),
         "precision": next((word for word in words if word in _PRECISIONS), ""),
     }
-    left = [word for word in re.split(r"-", parameters) if word.lower() not in (*_TARGETS, *_PRECISIONS)]
+    left = [word for word in parameters.split("-") if word.lower() not in (*_TARGETS, *_PRECISIONS)]
     return Row(
         source=source,
         model=values["model"] or "-".join(left) or name,
