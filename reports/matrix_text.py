@@ -6,15 +6,16 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
-from hwcompat.generators.compatibility.matrix import Matrix
+from hwcompat.generators.compatibility.matrix import Matrix, ModelRow
 from hwcompat.generators.compatibility.matrix_groups import GROUPS, GroupCell
 from hwcompat.generators.compatibility.rules import own_files
-from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
+from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Verdict, is_fault_of_model
+from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.plain_text import json_text, one_line, printable, wrapped
 
-from .reason_text import BASIS_WORDS, texts, with_texts
+from .reason_text import AT_FAULT, BASIS_WORDS, texts, with_texts
 from .text import markdown, text_table
 
 CONSOLE_WIDTH = 100
@@ -34,6 +35,7 @@ COUNTS = (
     "expected to be, by rules (~) or by the assumption for their family (*)"
 )
 FORMATS = ("table", "markdown", "json", "csv")
+FAULTS = f"{AT_FAULT}: the model's own code fails, on the CPU too, and doesn't count against a target:"
 NOTES = "Notes on the assumed (*) levels of each family:"
 SPLIT = "Cells whose level differs between devices:"
 
@@ -78,7 +80,7 @@ def matrix_text(
     notes = _notes(matrix, by)
     if format == "markdown" and by in matrix.groups:  # names of machines and accelerators are untrusted
         table = [table[0], *([markdown(row[0]), *row[1:]] for row in rows)]
-        notes = [*notes[:1], *map(markdown, notes[1:])]
+        notes = [[*part[:1], *map(markdown, part[1:])] for part in notes]
     parts = (
         _table(table, max(width, NARROWEST), whole_names=whole_names)
         if format == "table"
@@ -98,6 +100,13 @@ def _unknown(name: str, known: tuple[str, ...], noun: str) -> UsageError:
 def mark(level: Level, basis: Basis | None) -> str:
     """Return a level with its mark: `high+`; `unknown` has none."""
     return str(level) if basis is None or level is Level.UNKNOWN else f"{level}{MARKS[basis]}"
+
+
+def cell_text(verdict: Verdict) -> str:
+    """Return a verdict with its mark; `model` in place of a level if the model fails by its own code."""
+    if is_fault_of_model(verdict.cell, verdict.fault):
+        return f"{AT_FAULT}{MARKS[verdict.basis]}"
+    return mark(verdict.level, verdict.basis)
 
 
 def _group_text(cell: GroupCell) -> str:
@@ -122,10 +131,7 @@ def _rows(matrix: Matrix, by: str) -> tuple[str, Rows]:
     """Return the heading of the first column, and a row for each family, group or model."""
     targets = matrix.hardware_types
     if by == "model":
-        rows = [
-            [row.id, *(mark(row.verdicts[name].level, row.verdicts[name].basis) for name in targets)]
-            for row in matrix.rows
-        ]
+        rows = [[row.id, *(cell_text(row.verdicts[name]) for name in targets)] for row in matrix.rows]
         return "model/task/precision", rows
     return by, [[_shown(name), *(_group_text(cells[one]) for one in targets)] for name, cells in _groups(matrix, by)]
 
@@ -143,17 +149,27 @@ NOTHING = {
 }
 
 
-def _notes(matrix: Matrix, by: str) -> list[str]:
-    """Return the notes of families' rules, or of groups the cells that have another level elsewhere."""
+def _notes(matrix: Matrix, by: str) -> list[list[str]]:
+    """Return the notes of families' rules and faults of models, or of groups the cells that have another level
+    elsewhere: lists of lines with a heading."""
     if by in matrix.groups:
         found = [
             f"{_shown(name)}: {_shown('; '.join(notes))}"
             for name, cells in _groups(matrix, by)
             if (notes := dict.fromkeys(note for cell in cells.values() for note in cell.notes))
         ]
-        return [SPLIT, *found] if found else []
+        return [[SPLIT, *found] if found else []]
     found = [f"{family}: {'; '.join(n)}" for family in matrix.model_families if (n := matrix.family_notes(family))]
-    return [NOTES, *found] if found else []
+    at_fault = [_shown(f"{row.id}: {why}") for row in matrix.rows if by == "model" and (why := fault_of_model(row))]
+    return [[NOTES, *found] if found else [], [FAULTS, *at_fault] if at_fault else []]
+
+
+def fault_of_model(row: ModelRow) -> str:
+    """Return why the model of a row fails by its own code, as the CPU shows it or else another target; empty if it
+    doesn't."""
+    at_fault = [one for one in row.verdicts.values() if one.fault is Fault.MODEL]
+    at_fault.sort(key=lambda one: (Cell.parse(one.cell).target.name != "cpu", -one.basis.rank))
+    return texts(at_fault[0].reasons)[0] if at_fault else ""
 
 
 def _shown(text: str) -> str:
@@ -173,8 +189,8 @@ def _table(table: Rows, width: int, *, whole_names: bool) -> list[str]:
     return [text_table(block[0], block[1:]) for block in blocks]
 
 
-def _legend(notes: Sequence[str], width: int) -> list[str]:
-    parts: list[Sequence[str]] = [[*LEGEND, COUNTS], notes]
+def _legend(notes: Sequence[Sequence[str]], width: int) -> list[str]:
+    parts: list[Sequence[str]] = [[*LEGEND, COUNTS], *notes]
     lines = ([line for text in part for line in wrapped(text, width=width, break_on_hyphens=True)] for part in parts)
     return ["\n".join(part) for part in lines if part]
 
@@ -194,10 +210,12 @@ def _blocks(lines: Rows, console: int) -> list[list[int]]:
     return blocks
 
 
-def _markdown_legend(notes: Sequence[str]) -> list[str]:
+def _markdown_legend(notes: Sequence[Sequence[str]]) -> list[str]:
     legend = "\n".join(f"- `{m}` {BASIS_WORDS[basis]}" for basis, m in MARKS.items())
     parts = [f"{legend}\n- {COUNTS}"]
-    return parts + ([notes[0], "\n".join(f"- {note}" for note in notes[1:])] if notes else [])
+    for heading, *lines in filter(None, notes):
+        parts += [heading, "\n".join(f"- {line}" for line in lines)]
+    return parts
 
 
 def _csv(matrix: Matrix, by: str) -> str:

@@ -31,6 +31,9 @@ FAULT_WORDS: Mapping[Fault, str] = {
     Fault.HARNESS: "the setup: a package, a download or a limit",
 }
 
+AT_FAULT = "model"
+"""The word in place of the level of a cell whose model fails by its own code, on the CPU too."""
+
 _TOLERANCE_STATED = "; the tolerance is "
 """A message with these words already has the figures."""
 

@@ -15,7 +15,7 @@ from hwcompat.hardware.evidence.latest import Latest
 from hwcompat.hardware.evidence.record import CheckLine
 from hwcompat.hardware.evidence.store import lines_by_cell
 
-from .verdict import Basis, Level, Verdict, worst
+from .verdict import Basis, Level, Verdict, is_fault_of_model, worst
 
 GROUPS = ("architecture", "accelerator", "machine")
 UNNAMED = "not named"
@@ -31,7 +31,8 @@ class CellCounts:
     """How many models of a group were measured on a target, and how many of those are high or medium.
 
     `models` is the size of the group, None if it isn't known. `said` counts models that weren't measured and for
-    which rules give a level, predicted or assumed; `said_supported` counts those with high or medium.
+    which rules give a level, predicted or assumed; `said_supported` counts those with high or medium. Models
+    that fail by their own code, on the CPU too, are `models_at_fault` and in none of these numbers.
     """
 
     measured: int = 0
@@ -39,6 +40,7 @@ class CellCounts:
     said: int = 0
     said_supported: int = 0
     models: int | None = None
+    models_at_fault: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,10 @@ def _levels(verdicts: Iterable[Verdict]) -> dict[str, Level]:
 
 def counts_of(verdicts: Sequence[Verdict], models: int | None) -> CellCounts:
     """Return how many models were measured, for how many others rules give a level, and how many of each work."""
+    at_fault = {
+        Cell.parse(verdict.cell).model for verdict in verdicts if is_fault_of_model(verdict.cell, verdict.fault)
+    }
+    verdicts = _on_target(verdicts)
     measured = _levels(verdict for verdict in verdicts if verdict.basis is Basis.MEASURED)
     by_rules = _levels(verdict for verdict in verdicts if verdict.basis in _BY_RULES)
     said = {name: level for name, level in by_rules.items() if name not in measured}
@@ -80,7 +86,13 @@ def counts_of(verdicts: Sequence[Verdict], models: int | None) -> CellCounts:
         said=len(said),
         said_supported=_supported(said),
         models=models,
+        models_at_fault=len(at_fault),
     )
+
+
+def _on_target(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts with a level that says something about the target."""
+    return [one for one in verdicts if one.level is not Level.UNKNOWN and not is_fault_of_model(one.cell, one.fault)]
 
 
 def _supported(levels: Mapping[str, Level]) -> int:
@@ -96,7 +108,7 @@ def group_cell(
     rule_ids: Sequence[str] = (),
 ) -> GroupCell:
     """Return the cell of a group with these verdicts; `assumed` is its level if nothing else is known."""
-    known = [verdict for verdict in verdicts if verdict.level is not Level.UNKNOWN]
+    known = _on_target(verdicts)
     basis = max((verdict.basis for verdict in known), key=lambda one: one.rank, default=None)
     bases = _BY_RULES if basis in _BY_RULES else (basis,)
     counted = [verdict for verdict in known if verdict.basis in bases]

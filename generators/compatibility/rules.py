@@ -17,13 +17,14 @@ from pathlib import Path
 
 from hwcompat.hardware.cell import GRAPH_TASK, Cell
 from hwcompat.hardware.errors import BrokenInput, echo
+from hwcompat.hardware.evidence.error_types import facts_of_error_types
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.target import Target
 
 from .conditions import all_covered, all_hold, all_overlap
 from .rule import Rule, read_rules
 from .rule_facts import Facts
-from .verdict import Basis, Level, Reason, Verdict, once
+from .verdict import Basis, Fault, Level, Reason, Verdict, once
 from .vocabulary import not_computed
 
 RULES_FOLDER = Path(__file__).with_name("rules")
@@ -237,4 +238,13 @@ def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
             for text in rule.conditions
         ),
         rule_ids=tuple(rule.id for rule in found.counted),
+        fault=None if works else _fault(found.binding or found.winners),
     )
+
+
+def _fault(counted: Sequence[Rule]) -> Fault | None:
+    """Return who is responsible for the failures that rules predict; None if they don't agree or it isn't known."""
+    facts = facts_of_error_types()
+    faults = {facts.get(rule.error_type, {}).get("fault") for rule in counted}
+    (fault, *others) = faults
+    return Fault(fault) if fault and not others else None

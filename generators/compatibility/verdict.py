@@ -282,6 +282,12 @@ def is_final(verdict: Verdict) -> bool:
     return verdict.level is Level.UNKNOWN and any(reason.code in _FINAL for reason in verdict.reasons)
 
 
+def is_fault_of_model(cell: str, fault: str | None) -> bool:
+    """Whether a model fails on the target of `cell` by its own code, which the CPU shows too: this doesn't count
+    against the target."""
+    return fault == Fault.MODEL and cell.split("/")[2:3] != ["cpu"]
+
+
 def is_failing(verdict: Verdict) -> bool:
     """Whether a verdict fails a build: a measured `unsupported`, or results that can't be trusted."""
     return is_final(verdict) or (verdict.level is Level.UNSUPPORTED and verdict.basis is Basis.MEASURED)

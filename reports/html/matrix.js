@@ -12,7 +12,7 @@
   const form = document.getElementById("matrix-filters");
   const FILTER_OF = { families: "family", architectures: "architecture" };
   let opened = "";
-  const LEVELS = ["high", "medium", "low", "unsupported", "unknown"];
+  const LEVELS = ["high", "medium", "low", "unsupported", "unknown", "model"];
   const BASES = ["measured", "imported", "expired", "predicted", "assumed"];
 
   const element = (name, text) => {

@@ -9,13 +9,15 @@ from typing import Any
 
 from hwcompat.generators.compatibility.matrix import PLURALS
 from hwcompat.generators.compatibility.rules import RuleSet, load_rules
-from hwcompat.generators.compatibility.verdict import Basis, Level
+from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, is_fault_of_model
 
-from ..reason_text import texts_of
+from ..reason_text import AT_FAULT, texts_of
 from .page import render_page
 
 VIEWS = ("family", "architecture", "accelerator", "machine", "model")
 SCRIPTS = ("matrix.js",)
+
+_AT_FAULT = "{} fail by their own code, on the CPU too, and don't count against this target."
 
 _JSON = Mapping[str, Any]
 
@@ -33,13 +35,15 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixRow:
-    """A family or group, or a model with one task and precision. `parts` are those of its name, for line breaks."""
+    """A family or group, or a model with one task and precision. `parts` are those of its name, for line breaks;
+    `fault` says why the model fails by its own code."""
 
     id: str
     parts: tuple[str, ...]
     cells: tuple[MatrixCell, ...]
     family: str = ""
     architecture: str = ""
+    fault: str = ""
 
 
 def matrix_html(matrix: _JSON, *, versions: Mapping[str, str], views: Sequence[str] = VIEWS) -> str:
@@ -67,6 +71,7 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
             cells=tuple(_model_cell(row["compatibility"][target], packed) for target in targets),
             family=row["family"],
             architecture=row["architecture"],
+            fault=_fault_of_model(row["compatibility"]),
         )
         for id_, row in matrix["models"].items()
     )
@@ -84,6 +89,13 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
         "unknown_rules": [id_ for id_ in named if id_ not in known],
         "data": packed.data({"families": families, **groups, "models": models}, targets),
     }
+
+
+def _fault_of_model(verdicts: _JSON) -> str:
+    """Return why a model fails by its own code, as the CPU shows it or else another target; empty if it doesn't."""
+    at_fault = [one for one in verdicts.values() if one.get("fault") == Fault.MODEL]
+    at_fault.sort(key=lambda one: is_fault_of_model(one["cell"], one["fault"]))
+    return _texts(at_fault[0], "reasons")[0] if at_fault else ""
 
 
 def _group_rows(view: _JSON, targets: Sequence[str], packed: _Packed) -> tuple[MatrixRow, ...]:
@@ -112,10 +124,12 @@ def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
     if not shown and levels and cell["level"] is None:
         works = levels.get("high", 0) + levels.get("medium", 0)
         shown = f"({works} of {sum(levels.values())})"
+    at_fault = counts.get("models_at_fault", 0)
     split = ", ".join(f"{number} {level}" for level, number in levels.items())
     sections = (
         ("Counts", [_counted(counts)]),
         ("Levels", [split] if split else []),
+        ("Faults of models", [_AT_FAULT.format(at_fault)] if at_fault else []),
         ("Notes", cell["notes"]),
         ("Rules", cell["rule_ids"]),
     )
@@ -147,7 +161,8 @@ def _model_cell(verdict: _JSON, packed: _Packed) -> MatrixCell:
             ("Evidence", list(_by_run(verdict.get("evidence_ids", ()), verdict["cell"]))),
         )
     )
-    return MatrixCell(level=verdict["level"], basis=_basis(verdict), counts="", detail=detail)
+    level = AT_FAULT if is_fault_of_model(verdict["cell"], verdict.get("fault")) else verdict["level"]
+    return MatrixCell(level=level, basis=_basis(verdict), counts="", detail=detail)
 
 
 def _texts(verdict: _JSON, name: str) -> list[str]:

@@ -13,11 +13,12 @@ import pytest
 from generators.compatibility.matrix import SCHEMA, Matrix, build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import SCHEMA as VERDICT
-from generators.compatibility.verdict import Basis, Level, Reason, Verdict
+from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
 from generators.models.recipe_store import load_recipe
 from hardware.command_line import terminal_width
 from hardware.errors import UsageError
 from hardware.values import data_file
+from reports.html.matrix_html import matrix_html
 from reports.matrix_text import CONSOLE_WIDTH, NOTES, matrix_text
 
 HIGH, MEDIUM, LOW, UNSUPPORTED, UNKNOWN = Level
@@ -88,6 +89,26 @@ def test_counts_are_of_models_and_a_model_is_as_good_as_its_worst_cell():
     assert (*says(one), one.levels) == (None, MEASURED, {HIGH: 1})
     assert (one.counts.supported, one.counts.measured) == (1, 1)
     assert one.evidence == ("run/gpt2/text-generation/openvino/float32/builds",)
+
+
+def test_a_fault_of_the_models_own_code_stands_at_the_model_and_counts_against_no_target():
+    why = because("the cache is wrong")
+    cells = [
+        verdict(f"gpt2/text-generation/{target}/float32", UNSUPPORTED, basis, fault=Fault.MODEL, reasons=why)
+        for target, basis in (("cpu", MEASURED), ("cuda", MEASURED), ("rocm", PREDICTED))
+    ]
+    found = matrix(*cells, verdict("llama/text-generation/cuda/float32", HIGH))
+    cpu, cuda, rocm = (found.families["text_generation"][name] for name in ("cpu", "cuda", "rocm"))
+    assert (cpu.counts.supported, cpu.counts.measured, cpu.counts.models_at_fault) == (0, 1, 0)
+    assert (cuda.counts.supported, cuda.counts.measured, cuda.counts.models_at_fault) == (0, 0, 1)
+    assert (rocm.counts.said, rocm.counts.models_at_fault) == (0, 1)
+    text = matrix_text(found, by="model")
+    row = next(line.split() for line in text.splitlines() if line.startswith("gpt2"))
+    assert row[1:4] == ["unsupported+", "model+", "model~"]
+    assert text.count("the cache is wrong") == 1
+    page = matrix_html(found.to_dict(), versions={})
+    assert '<td class="model measured"><button>model' in page
+    assert "by its own code: the cache is wrong" in page
 
 
 def test_another_precision_says_nothing_about_a_family():
@@ -257,7 +278,8 @@ def test_json_fits_the_schema_and_is_what_reports_expect():
         "assumed": data["compatibility"]["vision"]["cuda"],
         "lab": data["machines"]["lab-1"]["cuda"],
     }
-    nothing = {"measured": 0, "supported": 0, "said": 0, "said_supported": 0, "models": None}
+    names = ("measured", "supported", "said", "said_supported", "models_at_fault")
+    nothing = {**dict.fromkeys(names, 0), "models": None}
     assert shown["measured"]["counts"] == nothing | {"measured": 1, "supported": 1}
     assert {name: (one["level"], one["basis"], one["levels"]) for name, one in shown.items()} == {
         "measured": (None, "measured", {"high": 1}),

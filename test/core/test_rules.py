@@ -14,7 +14,7 @@ from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rule import SCHEMA, read_rules
 from generators.compatibility.rule_facts import Facts, facts_of
 from generators.compatibility.rules import RULES_FOLDER, RuleSet, check_together, load_rules, predict
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Fault, Level, Verdict
 from generators.compatibility.vocabulary import not_computed
 from generators.models.recipe_store import load_recipe
 from hardware.cell import GRAPH_TASK, Cell
@@ -177,6 +177,16 @@ def test_a_limit_counts_only_if_it_lowers_the_level(load):
         rules = load(rule(target='"webgpu"', level=None, at_most=f'"{at_most}"', basis='"predicted"'))
         limited = verdict("vit/some/webgpu/float32", rules, **VISION)
         assert (limited.level, rules.rules[-1].id in limited.rule_ids) == (found, found is Level.LOW)
+
+
+def test_a_predicted_failure_has_the_fault_of_its_error_type(load):
+    for error_type, fault in (("upstream_bug", Fault.MODEL), ("export_failed", Fault.ROUTE), ("crash", None)):
+        limit = rule(
+            target='"webgpu"', level=None, at_most='"low"', basis='"predicted"', error_type=f'"{error_type}"'
+        )
+        assert verdict("vit/some/webgpu/float32", load(limit), **VISION).fault is fault
+    limit = rule(target='"webgpu"', level=None, at_most='"medium"', basis='"predicted"', error_type='"upstream_bug"')
+    assert verdict("vit/some/webgpu/float32", load(limit), **VISION).fault is None
 
 
 def test_more_conditions_and_a_variant_are_more_specific(load):
