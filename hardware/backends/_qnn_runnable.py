@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..compare import compare
 from ..evidence.record import Stage
 from ..export.exported import ONNX
-from ..export.onnx_export import with_positions
+from ..export.graph_rewrites import rewrite
+from ..export.onnx_export import OnnxModel, with_positions
 from ._exported_runnable import ExportedRunnable
 from ._worker_backend import shapes_of, write_arrays
-from .base import FileInput, ModelInput, Runnable
+from .base import FileInput, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
 
 CALIBRATIONS = 16
 """Number of inputs whose ranges calibrate a quantized model."""
+
+REWRITTEN = "rewritten"
+"""The condition that states which operators were said by others."""
+
+_SAME = 1e-5
+"""How far the CPU's numbers of a rewritten graph may be off: sums of a product may be in another order."""
 
 
 class QNNRunnable(ExportedRunnable):
@@ -39,10 +47,47 @@ class QNNRunnable(ExportedRunnable):
         file: Path | None = None,
     ) -> None:
         super().__init__(backend, model_input, example, precision)
+        self._rewrites = False
         if file is not None:
             self.files[shapes_of(example)] = file
         self.actual_dtype = "int8" if precision == "int8" else backend.arithmetic()
         self.pass_of(self.example)
+
+    def pass_of(self, inputs: Inputs) -> dict[str, Array]:
+        """Run, and keep the proof. If QNN refuses operators of an exported graph, run it once more without those that
+        can be said by others (`graph_rewrites.py`)."""
+        try:
+            return super().pass_of(inputs)
+        except Unsupported as error:
+            if (
+                self._rewrites
+                or error.error_type != "unsupported_operator"
+                or isinstance(self.model_input, FileInput)
+            ):
+                raise
+            self._rewrites = True
+            plain, self.files = self.files, {}
+            self.file_for(inputs)
+            if REWRITTEN not in self.conditions:
+                self.files = plain
+                raise
+        return super().pass_of(inputs)
+
+    def _rewritten(self, file: Path, inputs: Inputs) -> Path:
+        """Return a file's graph without the operators that can be said by others; the file itself if it has none.
+        Raises `Unsupported` if the CPU's numbers differ."""
+        made = Path(tempfile.mkdtemp(dir=self.folder)) / ONNX
+        replaced = rewrite(file, made)
+        if not replaced:
+            return file
+        plain, other = (OnnxModel(one, self.model_input)(inputs) for one in (file, made))
+        difference = compare(other, plain)
+        if not difference.max_rel_error <= _SAME:
+            reason = f"the rewritten graph gives other numbers on the CPU: {difference}"
+            raise Unsupported(reason, error_type="conversion_wrong", stage=Stage.CONVERT)
+        counts = ", ".join(f"{name} ({number})" for name, number in sorted(replaced.items()))
+        self.conditions = {**self.conditions, REWRITTEN: counts}
+        return made
 
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
         assigned: Mapping[str, Mapping[str, int]] = self.proofs[shapes_of(inputs)]["assigned"]
@@ -62,6 +107,8 @@ class QNNRunnable(ExportedRunnable):
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         """Return the file, quantized for int8 by measured ranges; QNN converts float32 to float16 itself."""
+        if self._rewrites and not isinstance(self.model_input, FileInput):
+            file = self._rewritten(file, inputs)
         if self.precision != "int8" or isinstance(self.model_input, FileInput):
             return file
         folder = Path(tempfile.mkdtemp(dir=self.folder))
