@@ -31,6 +31,7 @@ def xpu_section(checkout: Path, revision: str, made_on: str) -> Section:
         supported=tuple(name for name in found.supported if name not in on_host),
         made_of_others=tuple(name for name in found.made_of_others if name not in on_host),
         conditions={name: why for name, why in found.conditions.items() if name not in on_host},
+        on_host=tuple(sorted(on_host)),
         missing={**found.missing, **dict.fromkeys(sorted(on_host), "computed on the host by torch-xpu-ops")},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,11 +19,14 @@ from hwcompat.hardware.evidence.versions import versions_of
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.target import Target
 
-from .operators import coverage
+from .operators import coverage, registration
 
 Value = str | int | float | tuple[str, ...] | None
 
 VERSION_PREFIX = "versions."
+CUDA = "cuda"
+
+_NUMBER = re.compile(r"\d+\.\d+")
 
 
 Described = Recipe | GivenRecipe | Classification
@@ -42,8 +46,13 @@ class Facts:
     fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes no`); `trace_operators` and `largest_rank`,
     which a converter meets; `host_functions`, which work on host tensors wherever the weights are; `onnx_export`
     (`yes no`: whether an export gives torch's numbers on the host) and `onnx_operators` of that export. For some
-    targets: `operators_missing`, the recipe's operators that the target's table lacks, and `exporter`,
+    targets: `operators_missing`, the model's operators that the target's table lacks, and `exporter`,
     `optimum-intel` if that has one for the type, else `none`.
+
+    For devices of torch, from the lists of its kernels: `registered` (`all some`: whether each operator has a kernel
+    there) and `operators_on_host`, which the runtime computes on the host. `half_precision` is `works` if the
+    recipe's model computes in bfloat16 on the CPU, else `fails`. `capability` is the lowest CUDA compute capability of
+    this machine's cards.
     """
 
     model_type: str | None = None
@@ -56,6 +65,10 @@ class Facts:
     precision: str | None = None
     operators: tuple[str, ...] | None = None
     operators_missing: tuple[str, ...] | None = None
+    operators_on_host: tuple[str, ...] | None = None
+    registered: str | None = None
+    half_precision: str | None = None
+    capability: float | None = None
     senses: tuple[str, ...] = ()
     decodes: str | None = None
     cache: str | None = None
@@ -96,6 +109,7 @@ def facts_of(
     versions: Mapping[str, str],
     *,
     platform: str | None = None,
+    capability: float | None = None,
 ) -> Facts:
     """Return the facts of a recipe for `cell`; the cell's task and precision count."""
     tiny = recipe if isinstance(recipe, Recipe) else None
@@ -110,22 +124,41 @@ def facts_of(
         operators=tuple(recipe.operators),
         versions=dict(versions),
         platform=platform,
-        **(_of_recipe(tiny, cell) if tiny else {}),
+        capability=capability,
+        **{**_of_kernels(recipe, cell.target), **(_of_recipe(tiny, cell) if tiny else {})},
         **(_of_code(tiny) if tiny else {}),
     )
+
+
+def _of_kernels(recipe: Described, target: Target) -> dict[str, Any]:
+    found = registration(target, recipe.operators)
+    if found is None:
+        return {}
+    return {
+        "registered": found.answer,
+        "operators_missing": found.missing,
+        "operators_on_host": found.on_host,
+    }
 
 
 def _of_recipe(recipe: Recipe, cell: Cell) -> dict[str, Any]:
     backend = declarations_of(cell.target.name)
     return {
         "decodes": recipe.generate,
-        "operators_missing": _missing(recipe, cell.target) if backend.OPERATORS_TRIED else None,
+        **({"operators_missing": _missing(recipe, cell.target)} if backend.OPERATORS_TRIED else {}),
+        "half_precision": _half_precision(recipe.sensitivity),
         "exporter": _exporter(recipe) if backend.OPTIMUM_EXPORTS else None,
         "senses": tuple(sorted({str(spec["kind"]) for spec in recipe.inputs.values()})),
         "mask_heard": recipe.sensitivity.get("mask_dropped"),
         "float32_error": recipe.sensitivity.get("float32_error"),
         "bfloat16_error": recipe.sensitivity.get("bfloat16_error"),
     }
+
+
+def _half_precision(measured: Mapping[str, float]) -> str | None:
+    if "float32_error" not in measured:
+        return None
+    return "works" if "bfloat16_error" in measured else "fails"
 
 
 def _missing(recipe: Recipe, target: Target) -> tuple[str, ...] | None:
@@ -161,4 +194,17 @@ def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo) -> Facts:
 
     Every prediction gets its facts here, so that the same question has the same answer everywhere.
     """
-    return facts_of(recipe, cell, versions_of(inventory), platform=inventory.host.system)
+    return facts_of(
+        recipe,
+        cell,
+        versions_of(inventory),
+        platform=inventory.host.system,
+        capability=_capability(inventory) if cell.target.name == CUDA else None,
+    )
+
+
+def _capability(inventory: HardwareInfo) -> float | None:
+    vendor = declarations_of(CUDA).VENDOR
+    cards = [one for one in inventory.accelerators if one.vendor == vendor and not one.simulated]
+    found = [float(one.compute_capability) for one in cards if _NUMBER.fullmatch(one.compute_capability or "")]
+    return min(found, default=None)

@@ -58,7 +58,9 @@ def test_every_shipped_table_follows_the_schema_and_contradicts_nothing_in_itsel
             assert not one.known & set(one.missing), path.name
             assert set(one.conditions) <= one.known, path.name
             assert set(one.made_of_others) <= one.known, path.name
-            assert set(one.before_device) <= set(one.missing), path.name
+            assert {*one.before_device, *one.on_host} <= set(one.missing), path.name
+            assert one.source, path.name
+            assert all(one.versions.values()), path.name
             assert all(name.startswith(f"{one.names}.") for name in (*one.supported, *one.missing)), path.name
 
 

@@ -49,8 +49,8 @@ def test_matrix_shows_assumed_levels_and_what_was_measured():
     lines = tuple(check_line(name) for name in run.plan[0].checks)
     data = HardwareCompatibilityReporter(Evidence(runs=(run,), checks=lines)).generate_compatibility_matrix()
     jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
-    assumed = data["compatibility"]["multimodal"]["mps"]
-    assert (assumed["level"], assumed["basis"]) == ("low", "assumed")
+    assumed = data["compatibility"]["multimodal"]["webnn"]
+    assert (assumed["counts"]["measured"], assumed["basis"]) == (0, "assumed")
     imported = data["compatibility"]["vision"]["openvino"]
     assert (imported["level"], imported["basis"]) == (None, "imported")
     assert sum(imported["levels"].values()) + imported["counts"]["said"] > imported["counts"]["said"] > 0

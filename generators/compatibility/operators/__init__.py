@@ -3,6 +3,6 @@
 An operator that no table lists is unknown, never supported.
 """
 
-from .operator_table import OperatorCoverage, OperatorTable, Section, coverage, known_tables, table_of
+from .operator_table import OperatorCoverage, OperatorTable, Section, coverage, known_tables, registration, table_of
 
-__all__ = ["OperatorCoverage", "OperatorTable", "Section", "coverage", "known_tables", "table_of"]
+__all__ = ["OperatorCoverage", "OperatorTable", "Section", "coverage", "known_tables", "registration", "table_of"]

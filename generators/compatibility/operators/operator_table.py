@@ -40,7 +40,8 @@ class Section:
     conditions of some of them, and `missing` those that don't run, with the reason. `made_of_others` are those of
     `supported` that call other operators, which must be supported as well. If `complete`, an operator that isn't
     listed is missing. For other variants of the target than `variants`, only failures before the device
-    (`before_device`) count. `left_out` names the model types that nothing was derived from.
+    (`before_device`) count. `on_host` are those of `missing` that the runtime computes on the host. `left_out` names
+    the model types that nothing was derived from.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Section:
     conditions: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     missing: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     before_device: tuple[str, ...] = ()
+    on_host: tuple[str, ...] = ()
     complete: bool = False
     variants: tuple[str, ...] | None = None
     left_out: str = ""
@@ -154,6 +156,38 @@ def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
         reasons=MappingProxyType({name: why for name, (has, why) in said.items() if has is False}),
         conditions=MappingProxyType({name: why for name, (has, why) in said.items() if has and why}),
         source="; ".join(dict.fromkeys(f"{one.source} ({_versions(one.versions)})" for one in sections)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """Which of some operators of torch have no kernel on a device, which its runtime computes on the host, and which
+    its list doesn't know."""
+
+    missing: tuple[str, ...]
+    on_host: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def answer(self) -> str | None:
+        """`all` if every operator has a kernel on the device, `some` if one has none; None if it isn't known."""
+        return "some" if self.missing or self.on_host else None if self.unknown else "all"
+
+
+def registration(target: Target, operators: Sequence[str]) -> Registration | None:
+    """Return what a target's list of kernels says about operators of torch (`aten.addmm`).
+
+    None if the target's table isn't only a list of torch's kernels, or if there are no operators.
+    """
+    table = table_of(target.name)
+    if not (operators and table and {(one.kind, one.names) for one in table.sections} == {("declared", "aten")}):
+        return None
+    found = coverage(target, operators)
+    host = frozenset(name for section in table.sections for name in section.on_host)
+    return Registration(
+        missing=tuple(name for name in found.missing if name not in host),
+        on_host=tuple(name for name in found.missing if name in host),
+        unknown=found.unknown,
     )
 
 

@@ -6,6 +6,7 @@ routes of others are wider than ours. Sources that publish only successes can't 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,10 +40,11 @@ from hwcompat.reports.reason_text import texts
 from hwcompat.reports.text import text_table
 
 _TABLE = ("table", "text")
+_SAMPLES = 1000
 _HEAD = (
     *("", "types", "cells", "works as predicted", "works, predicted to fail", "fails as predicted"),
     *("fails, predicted to work", "no prediction", "recall", "agreement", "balanced", "false works", "abstained"),
-    *("always works", "by family"),
+    *("always works", "by family", "balanced by family"),
 )
 _RULE = (
     "A type works on a target if a source shows that one of its devices runs it by one of its routes; checkpoints "
@@ -50,7 +52,8 @@ _RULE = (
     "nothing that others measured is used for them. `recall` is the share of working cells, among those predicted, "
     "that were predicted to work; `false works` is the share of predictions to work that are wrong. `always works` "
     "and `by family` are the agreement of two baselines: everything works, and what most types of a family do that "
-    "aren't held out."
+    "aren't held out. `balanced` is the mean of the shares found of working and of failing cells, with the range of "
+    "95 % of samples of the types; it is 50 % if everything is predicted to work, and needs cells that fail."
 )
 _SURVIVORS = (
     "Survivorship: a source tests what its authors chose, and most leave out what never worked, so that cells work "
@@ -67,6 +70,8 @@ class ExternalScore:
     only_successes: bool
     cells: tuple[Scored, ...]
     family: PredictionTally
+    apart: ExternalScore | None = None
+    """The score of the held-out types alone; None if there are none."""
 
     @property
     def counts(self) -> PredictionTally:
@@ -79,6 +84,21 @@ class ExternalScore:
         found, lost = self.counts.true_supported, self.counts.false_unsupported
         return found / (found + lost) if found + lost else None
 
+    @property
+    def balanced_range(self) -> tuple[float, float] | None:
+        """The range of the balanced accuracy in 95 % of samples of the types; None if most samples have no failing or
+        no working cell with a prediction."""
+        by_type: dict[str, list[Scored]] = {}
+        for one in self.cells:
+            by_type.setdefault(one.cell.model, []).append(one)
+        types, draw = list(by_type.values()), random.Random(0)
+        samples = (draw.choices(types, k=len(types)) for _ in range(_SAMPLES))
+        tallies = (tally((one.said, one.works) for own in sample for one in own) for sample in samples)
+        found = sorted(share for one in tallies if (share := one.balanced_accuracy) is not None)
+        if len(found) * 2 < _SAMPLES:
+            return None
+        return found[round(0.025 * (len(found) - 1))], found[round(0.975 * (len(found) - 1))]
+
     def figures(self) -> dict[str, float | None]:
         """Return the shares of 1 by column, None if a source can't show one."""
         counts = self.counts
@@ -90,6 +110,7 @@ class ExternalScore:
             "abstained": counts.abstentions,
             "always_works": tally((always_yes(one), one.works) for one in self.cells).agreement,
             "by_family": self.family.agreement,
+            "by_family_balanced": self.family.balanced_accuracy,
         }
         shown = ("recall", "abstained") if self.only_successes else tuple(shares)
         return {name: share if name in shown else None for name, share in shares.items()}
@@ -110,12 +131,16 @@ def external_scores(lines: Sequence[CheckLine], inventory: HardwareInfo) -> tupl
         successes = source_of(own[0].conditions["file"])["publishes"] != "all"
         for target, found in cells.items():
             guess = by_family([one for one in found if not one.held_out])
-            family = tally((guess(one), one.works) for one in found)
-            scores.append(
-                ExternalScore(
-                    target=target, source=source, only_successes=successes, cells=tuple(found), family=family
-                )
+            whole = ExternalScore(
+                target=target,
+                source=source,
+                only_successes=successes,
+                cells=tuple(found),
+                family=tally((guess(one), one.works) for one in found),
             )
+            apart = tuple(one for one in found if one.held_out)
+            family = tally((guess(one), one.works) for one in apart)
+            scores.append(replace(whole, apart=replace(whole, cells=apart, family=family) if apart else None))
     order = vocabulary().targets
     return tuple(sorted(scores, key=lambda one: (order.index(one.target), one.source)))
 
@@ -141,6 +166,7 @@ def _scored(lines: Sequence[CheckLine], inventory: HardwareInfo) -> Iterator[Sco
 def external_text(scores: Sequence[ExternalScore], format: str) -> str:
     """Return the scores in `table` or `markdown`, ending in a newline."""
     markdown = format not in _TABLE
+    apart = [one.apart for one in scores if one.apart]
     judged = [one.counts for one in scores if not one.only_successes]
     right = sum(one.true_supported + one.true_unsupported for one in judged)
     answered = sum(one.answered for one in judged)
@@ -157,6 +183,9 @@ def external_text(scores: Sequence[ExternalScore], format: str) -> str:
         _table([_HEAD, *map(_row, scores)], markdown),
         _RULE if markdown else _RULE.replace("`", ""),
         _SURVIVORS,
+        f"{'## ' if markdown else ''}The types among them that are held out",
+        "Rules weren't tuned on these types (`generators/compatibility/held_out.txt`).".replace("`", "`" * markdown),
+        _table([_HEAD, *map(_row, apart)], markdown),
     ]
     for said_works, title in (
         (True, "Predicted to work, but fails there"),
@@ -178,9 +207,11 @@ def _row(one: ExternalScore) -> tuple[str, ...]:
         *(counts.false_unsupported, counts.true_unsupported, counts.false_supported),
         counts.abstained_works + counts.abstained_fails,
     )
-    shares = ("-" if share is None else f"{100 * share:.1f} %" for share in one.figures().values())
+    shares = {name: "-" if share is None else f"{100 * share:.1f} %" for name, share in one.figures().items()}
+    if shares["balanced"] != "-" and (ends := one.balanced_range):
+        shares["balanced"] += f" ({100 * ends[0]:.1f} to {100 * ends[1]:.1f} %)"
     name = f"{one.target} ({one.source}){'*' if one.only_successes else ''}"
-    return (name, *map(str, numbers), *shares)
+    return (name, *map(str, numbers), *shares.values())
 
 
 def _wrong(one: Scored) -> tuple[str, str, str]:
@@ -202,6 +233,8 @@ def _json(one: ExternalScore) -> dict[str, Any]:
         "only_successes": one.only_successes,
         "cells": len(one.cells),
         **one.figures(),
+        "balanced_range": None if one.only_successes else one.balanced_range,
+        "held_out": {"cells": len(one.apart.cells), **one.apart.figures()} if one.apart else None,
         "wrong": [
             {"cell": cell.cell.id, "works": cell.works, "rules": list(cell.predicted.rule_ids)} for cell in wrong
         ],
