@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -251,6 +252,26 @@ def by_family(tuned: Sequence[Scored]) -> Guess:
         key = (one.family, str(one.cell.target))
         counts[key] = counts.get(key, 0) + (1 if one.works else -1)
     return lambda one: counts.get((one.family, str(one.cell.target)), 1) >= 0
+
+
+_SAMPLES = 1000
+
+
+def balanced_range(cells: Sequence[Scored]) -> tuple[float, float] | None:
+    """Return the range of the balanced accuracy in 95 % of samples of the model types, whose cells stay together.
+
+    None if most samples have no failing or no working cell with a prediction.
+    """
+    by_type: dict[str, list[Scored]] = {}
+    for one in cells:
+        by_type.setdefault(one.cell.model, []).append(one)
+    types, draw = list(by_type.values()), random.Random(0)
+    samples = (draw.choices(types, k=len(types)) for _ in range(_SAMPLES))
+    tallies = (tally((one.said, one.works) for own in sample for one in own) for sample in samples)
+    found = sorted(share for one in tallies if (share := one.balanced_accuracy) is not None)
+    if len(found) * 2 < _SAMPLES:
+        return None
+    return found[round(0.025 * (len(found) - 1))], found[round(0.975 * (len(found) - 1))]
 
 
 @dataclass(frozen=True, kw_only=True)

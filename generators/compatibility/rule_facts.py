@@ -51,8 +51,8 @@ class Facts:
 
     For devices of torch, from the lists of its kernels: `registered` (`all some`: whether each operator has a kernel
     there) and `operators_on_host`, which the runtime computes on the host. `half_precision` is `works` if the
-    recipe's model computes in bfloat16 on the CPU, else `fails`. `capability` is the lowest CUDA compute capability of
-    this machine's cards.
+    recipe's model computes in bfloat16 on the CPU, else `fails`. `capability` is the lowest CUDA compute capability
+    of this machine's cards.
     """
 
     model_type: str | None = None

@@ -6,7 +6,6 @@ routes of others are wider than ours. Sources that publish only successes can't 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from hwcompat.generators.compatibility.prediction_scores import (
     PredictionTally,
     Scored,
     always_yes,
+    balanced_range,
     by_family,
     held_out,
     tally,
@@ -40,7 +40,6 @@ from hwcompat.reports.reason_text import texts
 from hwcompat.reports.text import text_table
 
 _TABLE = ("table", "text")
-_SAMPLES = 1000
 _HEAD = (
     *("", "types", "cells", "works as predicted", "works, predicted to fail", "fails as predicted"),
     *("fails, predicted to work", "no prediction", "recall", "agreement", "balanced", "false works", "abstained"),
@@ -86,18 +85,8 @@ class ExternalScore:
 
     @property
     def balanced_range(self) -> tuple[float, float] | None:
-        """The range of the balanced accuracy in 95 % of samples of the types; None if most samples have no failing or
-        no working cell with a prediction."""
-        by_type: dict[str, list[Scored]] = {}
-        for one in self.cells:
-            by_type.setdefault(one.cell.model, []).append(one)
-        types, draw = list(by_type.values()), random.Random(0)
-        samples = (draw.choices(types, k=len(types)) for _ in range(_SAMPLES))
-        tallies = (tally((one.said, one.works) for own in sample for one in own) for sample in samples)
-        found = sorted(share for one in tallies if (share := one.balanced_accuracy) is not None)
-        if len(found) * 2 < _SAMPLES:
-            return None
-        return found[round(0.025 * (len(found) - 1))], found[round(0.975 * (len(found) - 1))]
+        """The range of the balanced accuracy, as `balanced_range` returns it."""
+        return balanced_range(self.cells)
 
     def figures(self) -> dict[str, float | None]:
         """Return the shares of 1 by column, None if a source can't show one."""
