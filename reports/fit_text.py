@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit
+from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit, beside_model
 from hwcompat.generators.recipes.memory_variants import MemoryVariant, ModelFit
 from hwcompat.hardware.plain_text import WIDTH, columns, printable, size_text, wrapped
 
 SCHEMA_VERSION = 1
 _ALWAYS = ("weights", "activations")
 _QUANTIZED = "int8, int4: only weights of linear layers; one layer at a time is dequantized (in activations)."
-_NOT_COUNTED = "Not counted: the device's driver and runtime (CUDA on an H100: 772 MiB)."
+_NEVER_COUNTED = "what other programs hold, captured CUDA graphs, and memory that an engine reserves in advance"
 _LATER = "Parts are those at the peak: gradients are computed while activations are released."
 
 
@@ -108,4 +108,21 @@ def _notes(found: ModelFit) -> list[str]:
                 f"{change.what} ({size_text(change.needed)})" if change else "use a smaller model or a larger device"
             )
             notes.append(f"No variant fits {_device(one.room)}: {helps}.")
-    return notes if found.on_host else [*notes, _NOT_COUNTED]
+    return notes if found.on_host else [*notes, *_beside(found)]
+
+
+def _beside(found: ModelFit) -> list[str]:
+    """Return what a device holds beside the model, as far as it was measured, and how far estimates are off there."""
+    counted = [one.room for one in found.fits if one.room.beside]
+    notes = [f"Left out of the memory of {room.name}: {room.beside.text}." for room in counted if room.beside]
+    others = any(not one.room.is_host and not one.room.beside for one in found.fits)
+    known = next((room.beside for room in counted), None) or beside_model("cuda")
+    missing = f"the device's driver and runtime ({known.text}); " if others and known else ""
+    notes.append(f"Not counted: {missing}{_NEVER_COUNTED}.")
+    mode = found.variants[0].estimate.request.mode
+    if known and mode == "training":
+        low, high = known.over_estimate[mode]
+        notes.append(
+            f"Measured peaks of training on an {known.device} were {low:.2f} to {high:.2f} times the estimate."
+        )
+    return notes

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from hwcompat.hardware.errors import UsageError, echo
 from hwcompat.hardware.plain_text import size_text
+from hwcompat.hardware.values import data_file
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 """Precisions with estimates of their own. Others are computed from the weights."""
@@ -27,6 +29,8 @@ _SCALE_BYTES = 2
 TIGHT = 0.95
 """Above this share of a device's memory the error of an estimate decides: 5 % is the target for its 95th percentile
 (docs/measured/memory.md)."""
+BESIDE = Path(__file__).with_name("device_memory.toml")
+"""What torch takes on a device beside a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +128,40 @@ def parse_size(text: str) -> int:
             fix="For example: --memory 24GiB or --memory 80GB.",
         )
     return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesideModel:
+    """Bytes that torch takes on a device beside a model, and how far estimates are from measured peaks there.
+
+    `context` and `workspace` are the ends of a range; `over_estimate` has such ends for each mode, as factors.
+    """
+
+    context: tuple[int, int]
+    workspace: tuple[int, int]
+    over_estimate: Mapping[str, tuple[float, float]]
+    device: str
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The least and the most bytes together."""
+        return self.context[0] + self.workspace[0], self.context[1] + self.workspace[1]
+
+    @property
+    def text(self) -> str:
+        """The parts with their ranges."""
+        ranges = [f"{size_text(low)} to {size_text(high)}" for low, high in (self.context, self.workspace)]
+        return f"{ranges[0]} for CUDA's context and {ranges[1]} for workspaces of kernels, as on an {self.device}"
+
+
+def beside_model(target: str) -> BesideModel | None:
+    """Return what torch takes on a target's devices beside a model; None if that was never measured."""
+    found = data_file(BESIDE).get(target)
+    if found is None:
+        return None
+    low_high = {name: tuple(2**20 * one for one in found[f"{name}_mib"]) for name in ("context", "workspace")}
+    ratios = {mode: tuple(ends) for mode, ends in found["measured_over_estimate"].items()}
+    return BesideModel(**low_high, over_estimate=ratios, device=found["device"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,12 +305,14 @@ def _offloaded(estimate: MemoryEstimate, anatomy: MemoryAnatomy, where: str) -> 
 @dataclass(frozen=True, kw_only=True)
 class AvailableMemory:
     """A device, or a size of memory: `available` bytes, None if unknown. `is_host` marks the host's own memory, from
-    which nothing can be offloaded to the host and of which there is no second."""
+    which nothing can be offloaded to the host and of which there is no second. `beside` is what `available` already
+    leaves out of the device's memory."""
 
     name: str
     available: int | None
     why_unknown: str = ""
     is_host: bool = False
+    beside: BesideModel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,13 +323,17 @@ class Fit:
     room: AvailableMemory
     needed: int
     fits: bool | None
+    mode: str = ""
     missing: int = 0
     change: MemoryChange | None = None
 
     @property
     def is_tight(self) -> bool:
         """Whether so little is left that the error of an estimate decides."""
-        return bool(self.fits and self.room.available and self.needed > TIGHT * self.room.available)
+        factor = 1 / TIGHT
+        if self.room.beside:
+            factor = max(factor, self.room.beside.over_estimate.get(self.mode, (1.0, 1.0))[1])
+        return bool(self.fits and self.room.available and self.needed * factor > self.room.available)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -326,7 +370,7 @@ def fit(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: MemoryA
     if room.available is None:
         return Fit(room=room, needed=base.total, fits=None)
     if base.total <= room.available:
-        return Fit(room=room, needed=base.total, fits=True)
+        return Fit(room=room, needed=base.total, fits=True, mode=base.request.mode)
     possible = changes(base, others, anatomy, room.available, on_host=room.is_host)
     enough = (one for one in possible if one.needed <= room.available)
     missing = base.total - room.available

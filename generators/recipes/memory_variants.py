@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, as_quantized, fit
+from hwcompat.generators.compatibility.memory_fit import (
+    AvailableMemory,
+    Fit,
+    MemoryEstimate,
+    as_quantized,
+    beside_model,
+    fit,
+)
 from hwcompat.generators.compatibility.selection import LAST_RESORT
 from hwcompat.generators.models.classifier import classify
 from hwcompat.generators.recipes.memory_answer import MemoryAnswer, memory_answer
@@ -62,7 +69,8 @@ class ModelFit:
 
 
 def rooms_here(statuses: Iterable[TargetStatus], named: Sequence[str]) -> Iterator[AvailableMemory]:
-    """Yield the memory of the named targets, or of all that are here and whose memory is known.
+    """Yield the memory of the named targets, or of all that are here and whose memory is known, without what torch
+    takes there beside a model. It is that of one device, and what other programs hold there counts as free.
 
     Raises `BackendUnavailable` for a named target that isn't here or whose memory isn't known, and `UsageError` for
     an unknown one.
@@ -75,7 +83,13 @@ def rooms_here(statuses: Iterable[TargetStatus], named: Sequence[str]) -> Iterat
                 f"can't compare with the memory of {one.target}", why=why, fix="Name a size: --memory 24GiB"
             )
         if one.expected and one.memory_bytes and (not wanted or one.target in wanted):
-            yield AvailableMemory(name=one.target, available=one.memory_bytes, is_host=one.target == LAST_RESORT)
+            beside = beside_model(one.target)
+            yield AvailableMemory(
+                name=one.target,
+                available=max(one.memory_bytes - (beside.ends[1] if beside else 0), 0),
+                is_host=one.target == LAST_RESORT,
+                beside=beside,
+            )
 
 
 def fit_model(name: str, request: Mapping[str, Any], rooms: Sequence[AvailableMemory]) -> ModelFit:

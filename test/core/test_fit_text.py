@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -117,3 +118,29 @@ def test_targets_of_unknown_memory_are_left_out_and_refused_if_named():
     for name, why in (("openvino", "unknown"), ("cuda:0", "no NVIDIA GPU")):
         with pytest.raises(BackendUnavailable, match=why):
             list(rooms_here(statuses, [name]))
+
+
+def test_a_gpu_s_memory_is_that_of_one_card_without_what_cuda_takes():
+    """The range is of an H100, whose measured points made the file."""
+    statuses = [TargetStatus(target=name, expected=True, memory_bytes=20 * GIB) for name in ("cuda", "xpu")]
+    cuda, xpu = rooms_here(statuses, [])
+    assert (xpu.available, xpu.beside) == (20 * GIB, None)
+    low, high = cuda.beside.ends
+    assert 500 * MIB < low < high < GIB
+    assert cuda.available == 20 * GIB - high
+    text = fit_text(fitted(cuda))
+    assert "Left out of the memory of cuda: 760 MiB to 798 MiB for CUDA's context" in text
+    assert "captured CUDA graphs" in text
+    assert "device's driver" not in text
+    assert "device's driver and runtime (760 MiB" in " ".join(fit_text(fitted(xpu)).split())
+    assert "context" not in fit_text(fitted(replace(xpu, is_host=True))).partition("\n\n")[2]
+
+
+def test_estimates_of_training_on_a_gpu_are_tight_earlier():
+    (cuda,) = rooms_here([TargetStatus(target="cuda", expected=True, memory_bytes=80 * GIB)], [])
+    needed = estimate(mode="training")
+    total = replace(needed, workspace=int(cuda.available / 1.2) - needed.total)
+    assert fit(total, (), ANATOMY, cuda).is_tight
+    assert not fit(total, (), ANATOMY, replace(cuda, beside=None)).is_tight
+    found = fitted(cuda, estimates=(estimate(mode="training"),))
+    assert "0.64 to 1.24 times the estimate" in " ".join(fit_text(found).split())
