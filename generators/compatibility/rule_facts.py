@@ -206,5 +206,5 @@ def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo) -> Facts:
 def _capability(inventory: HardwareInfo) -> float | None:
     vendor = declarations_of(CUDA).VENDOR
     cards = [one for one in inventory.accelerators if one.vendor == vendor and not one.simulated]
-    found = [float(one.compute_capability) for one in cards if _NUMBER.fullmatch(one.compute_capability or "")]
+    found = [float(text) for one in cards if _NUMBER.fullmatch(text := one.compute_capability or "")]
     return min(found, default=None)
