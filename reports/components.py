@@ -70,9 +70,9 @@ def _tried(name: str, use: Callable[[], object]) -> Component:
 
 
 def _classifier() -> object:
-    from hwcompat.generators.models.catalog import load_catalog
+    from hwcompat.generators.models import classifier
 
-    return load_catalog()
+    return classifier.load_catalog()
 
 
 def _rules() -> object:

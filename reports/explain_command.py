@@ -14,7 +14,7 @@ from hwcompat.generators.compatibility.rule_facts import Facts, facts_here
 from hwcompat.generators.compatibility.rules import load_rules, predict
 from hwcompat.generators.compatibility.verdict import Level, Verdict, is_final
 from hwcompat.generators.compatibility.vocabulary import vocabulary
-from hwcompat.generators.models.classifier import classify, classify_model
+from hwcompat.generators.models.classification import classify
 from hwcompat.generators.models.model_libraries import is_known
 from hwcompat.generators.models.recipe_store import load_recipe, refusal_of
 from hwcompat.generators.options import Options
@@ -100,6 +100,8 @@ def _facts(cell: Cell, inventory: HardwareInfo) -> Facts:
     try:
         known = load_recipe(cell.model, cell.task) or classify(cell.model)
     except ModelError:  # a checkpoint, or a user's own module or graph, that was measured
+        from hwcompat.generators.models.classifier import classify_model
+
         known = classify_model(cell.label, tasks=[cell.task])
     return facts_here(known, cell, inventory)
 

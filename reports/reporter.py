@@ -178,7 +178,7 @@ class HardwareCompatibilityReporter:
 
     def collect_model_integration_errors(self, model: str) -> list[Finding]:
         """Return findings for models that can't be classified, or only guessed from their names."""
-        from hwcompat.generators.models.classifier import classify_or_guess
+        from hwcompat.generators.models.classification import classify_or_guess
 
         component = "model_integration"
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwcompat.generators.models.architectures import UNKNOWN
-from hwcompat.generators.models.classifier import Classification
+from hwcompat.generators.models.classification import Classification
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import load_recipe, stored_recipes
 from hwcompat.hardware.cell import Cell, label_of
@@ -369,7 +369,7 @@ def _of_another(cell: Cell, rules: RuleSet, inventory: HardwareInfo) -> Verdict 
 
 
 def _classified(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe | Classification]:
-    from hwcompat.generators.models.classifier import classify_or_guess
+    from hwcompat.generators.models.classification import classify_or_guess
 
     found: dict[str, Recipe | Classification] = {}
     for model in models:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from hwcompat.generators.models.classifier import Classification
+from hwcompat.generators.models.classification import Classification
 from hwcompat.generators.models.code_facts import code_facts
 from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.models.priority import openvino_exporters

@@ -7,76 +7,35 @@ only if nothing else is known. Imports neither torch nor transformers, and uses 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import rich_click as click
 from packaging.version import InvalidVersion, Version
 
-from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK
 from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, ModelMissing, did_you_mean, echo
-from hwcompat.hardware.file_formats import by_suffix, graph_format, graph_suffixes
+from hwcompat.hardware.file_formats import graph_format, graph_suffixes
 from hwcompat.hardware.plain_text import json_text, printable
-from hwcompat.hardware.safe_read import is_folder, is_plain_file
 from hwcompat.hardware.testing.sentence_modules import sentence_modules
 
-from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
+from .architectures import architecture_data, traits_of
 from .catalog import load_catalog
 from .checkpoint import Checkpoint, read_checkpoint
-from .folder_kinds import graph_in, refuse_other_kind
-from .given_recipe import FACTORY, factory_parts
+from .classification import SOURCES, TASKS, of_task, spelling
+from .classification import Classification as Classification
+from .classification import classify_or_guess as classify_or_guess
+from .classification import classify_type as classify_type
+from .classification import graph_path as graph_path
+from .classification import kind_of as kind_of
+from .folder_kinds import refuse_other_kind
 from .model_libraries import LIBRARY, catalog_of, diffusion_catalog, is_known, known_types, lacking
-from .model_names import known_words, last_resort, type_in_name
+from .model_names import known_words, type_in_name
 from .size_tier import parameters_of, size_tier
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
-TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
-"""The task of each kind."""
-_SOURCES = {
-    "module": "the name of your own code, which wasn't run",
-    "graph": "the file's name, because a graph doesn't contain its task",
-}
-"""The source of a classification of each kind."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Classification:
-    """The classification of a model. `confidence` is high (mappings, config), medium or low (name only).
-
-    `model` is the text that was passed (or the model type that it spells another way), `path` the checkpoint's folder
-    if there is one, `model_class` the class that does the task (empty if unknown), `source` the source of the answer.
-    `size_tier` is that of the number of parameters in the checkpoint's files, empty if there are none.
-    """
-
-    model: str
-    model_type: str
-    family: str
-    architecture: str
-    traits: tuple[str, ...]
-    task: str
-    model_class: str
-    confidence: str
-    source: str
-    path: str | None = None
-    size_tier: str = ""
-
-    @property
-    def parameters(self) -> None:
-        """None: known only from a recipe."""
-
-    @property
-    def operators(self) -> tuple[str, ...]:
-        """Empty: known only from a recipe."""
-        return ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self) | {"traits": list(self.traits)}
 
 
 def classify(name: str, revision: str = "") -> Classification:
@@ -101,7 +60,7 @@ def classify(name: str, revision: str = "") -> Classification:
     except (OSError, RuntimeError) as error:  # too long for the file system, or the home of an unknown user
         raise refused from error
     if given:
-        return _of_task(name, TASKS[given], _SOURCES[given])
+        return of_task(name, TASKS[given], SOURCES[given])
     if is_folder or is_file:
         graph_format(folder)
     if is_folder:
@@ -120,40 +79,14 @@ def classify(name: str, revision: str = "") -> Classification:
             fix=did_you_mean(folder.name, [folder.name] if is_known(folder.name) else [])
             or "Name a folder with config.json, or a model type.",
         )
-    spelled = _spelling(name)
+    spelled = spelling(name)
     for model_type in known_types():
-        if _spelling(model_type) == spelled:
+        if spelling(model_type) == spelled:
             return classify_type(model_type)
     if not _HUB_ID.fullmatch(name) or ".." in name:
         raise refused
     cached = _cached_folder(name, revision)
     return classify_folder(cached, name) if cached else _classify_name(name)
-
-
-def _spelling(name: str) -> str:
-    return name.lower().replace("_", "-")
-
-
-def classify_type(model_type: str, task: str | None = None) -> Classification:
-    """Classify a model type by the mappings. Raises `ModelError` for an unknown type or task."""
-    catalog = catalog_of(model_type)
-    tasks = catalog.tasks_of(model_type)
-    chosen = next((t for t in tasks if task in (None, t.task)), None)
-    if task is not None and chosen is None:
-        known = ", ".join(t.task for t in tasks) or "none"
-        raise ModelError(f"{model_type} has no class for {echo(task)}", fix=f"Its tasks: {known}.")
-    family, architecture, confidence = shape_of(model_type, tasks[0].task if tasks else "", catalog)
-    return Classification(
-        model=model_type,
-        model_type=model_type,
-        family=family,
-        architecture=architecture,
-        traits=traits_of(model_type),
-        task=chosen.task if chosen else UNKNOWN,
-        model_class=chosen.model_class if chosen else "",
-        confidence=confidence,
-        source=f"auto mappings of {catalog.library} {catalog.version}",
-    )
 
 
 def classify_folder(folder: Path, name: str) -> Classification:
@@ -253,7 +186,7 @@ def classify_model(
         if types:
             found = replace(classify_type(types[0]), model=name, confidence="medium", source="model class")
         elif task in architecture_data()["task"]:
-            return _of_task(name, str(task), "the given task" if tasks else "the given methods")
+            return of_task(name, str(task), "the given task" if tasks else "the given methods")
         else:
             raise
     if model_class:
@@ -273,34 +206,6 @@ def classify_model(
 
 def _types_of_class(model_class: str) -> tuple[str, ...]:
     return load_catalog().types_of_class(model_class) or diffusion_catalog().types_of_class(model_class)
-
-
-def _of_task(name: str, task: str, source: str) -> Classification:
-    family, architecture = architecture_data()["task"][task]
-    return Classification(
-        model=name,
-        model_type=UNKNOWN,
-        family=family,
-        architecture=architecture,
-        traits=(),
-        task=task,
-        model_class="",
-        confidence="low",
-        source=source,
-    )
-
-
-def classify_or_guess(name: str) -> tuple[Classification | None, tuple[str, ...]]:
-    """Return the classification by `classify`, else by words in the name, else None, with the reasons. Never
-    raise."""
-    try:
-        return classify(name), ()
-    except HwCompatError as error:
-        task = last_resort(name, architecture_data()["last_resort"])
-        if task is None:
-            return None, (str(error), "the name has no known word")
-        guess = _of_task(name, task, "words in the name")
-        return guess, (str(error), f"guessed {guess.architecture} from words in the name")
 
 
 @click.command("classify", short_help="Show family, architecture and task of models.")
@@ -333,39 +238,6 @@ def main(
 
 def _words(text: str | None) -> list[str] | None:
     return text.split(",") if text else None
-
-
-def graph_path(name: str) -> Path:
-    """Return the graph file that a name of kind `graph` means: itself, or one in its folder."""
-    path = Path(os.path.expanduser(name))
-    return (graph_in(path) or path) if is_folder(path) else path
-
-
-def kind_of(name: str) -> str:
-    """Return `module` for `package.module:factory`, `graph` for the path of a graph file or of a folder with one and
-    without weights for torch, else the empty string.
-
-    Run nothing; of a file only the beginning is read. Raises `ModelError` for arguments that aren't literals and for
-    a missing file, `ModelRefused` for a file or folder of a format that no target runs, `BrokenInput` for a file that
-    can't be read.
-    """
-    if FACTORY.fullmatch(name):
-        factory_parts(name)
-        return "module"
-    path = Path(os.path.expanduser(name))  # leaves the name unchanged for an unknown user
-    if is_folder(path):
-        return "graph" if not is_known(name) and graph_in(path) else ""
-    if (named := by_suffix(name)) is None or not (named.says or is_plain_file(path)):
-        return ""
-    if not is_plain_file(path):
-        raise ModelError(
-            f"the file {echo(name)} doesn't exist",
-            why="such a name is the path of a graph file",
-            fix="Name an .onnx file, or an OpenVINO .xml file with its .bin file beside it.",
-        )
-    if not path.stat().st_size:
-        raise BrokenInput(f"the file {echo(name)} is empty", fix="Copy it again, or export it again.")
-    return "graph" if graph_format(path) else ""
 
 
 if __name__ == "__main__":

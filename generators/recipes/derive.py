@@ -14,7 +14,7 @@ from typing import Any
 from hwcompat.generators.models.architectures import UNKNOWN
 from hwcompat.generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
 from hwcompat.generators.models.checkpoint import Checkpoint, largest_token, read_checkpoint
-from hwcompat.generators.models.classifier import Classification, classify_folder, classify_type
+from hwcompat.generators.models.classification import Classification, classify_type
 from hwcompat.generators.models.inputs import make_inputs, other_draws
 from hwcompat.generators.models.model_libraries import LIBRARY as DIFFUSERS
 from hwcompat.generators.models.model_libraries import catalog_of, denoised, installed_diffusers, require
@@ -318,6 +318,8 @@ def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
     Raises `BrokenInput` or `ModelError` if it can't be run.
     """
     checkpoint = read_checkpoint(folder, needs_weights=True)
+    from hwcompat.generators.models.classifier import classify_folder
+
     what = classify_folder(folder, str(folder))
     entries = load_catalog().tasks_of_class(what.model_class)
     entry = next((e for e in entries if e.task == what.task), None)

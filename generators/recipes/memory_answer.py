@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hwcompat.generators.compatibility.memory_fit import MemoryAnatomy, MemoryEstimate
-from hwcompat.generators.models.classifier import Classification, kind_of
+from hwcompat.generators.models.classification import Classification, kind_of
 from hwcompat.generators.recipes.on_demand import file_memory_in_child, memory_in_child
 from hwcompat.hardware.errors import ModelError, echo
 from hwcompat.hardware.files import PRODUCT, cache_folder, write_whole

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwcompat.generators.models.catalog import TaskEntry
-from hwcompat.generators.models.classifier import Classification
+from hwcompat.generators.models.classification import Classification
 from hwcompat.generators.models.inputs import LENGTHS, make_inputs, placeholders
 from hwcompat.generators.models.model_libraries import denoised
 from hwcompat.hardware.compare import Array, Outputs, ReferenceNotFinite, compare_gradients, is_whole, scale_of

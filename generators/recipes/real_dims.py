@@ -19,7 +19,7 @@ from typing import Any
 
 from hwcompat.generators.models.catalog import TaskClass, load_catalog
 from hwcompat.generators.models.checkpoint import read_checkpoint
-from hwcompat.generators.models.classifier import Classification, classify_folder, classify_type
+from hwcompat.generators.models.classification import Classification, classify_type
 from hwcompat.generators.models.inputs import make_inputs
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import load_recipe
@@ -113,6 +113,8 @@ def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, 
         what = classify_type(name)
         return what, task_class(name, task), tiny._defaults(name, catalog), ""
     checkpoint = read_checkpoint(Path(name))
+    from hwcompat.generators.models.classifier import classify_folder
+
     what = classify_folder(Path(name), name)
     chosen = task_class(what.model_type, task or what.task)
     make = class_of(catalog.config_class(what.model_type))

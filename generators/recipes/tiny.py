@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hwcompat.generators.models.catalog import Catalog, TaskClass
-from hwcompat.generators.models.classifier import Classification
+from hwcompat.generators.models.classification import Classification
 from hwcompat.hardware.errors import ModelError
 
 from .config_division import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwcompat.generators.models.catalog import TaskClass, installed_version
-from hwcompat.generators.models.classifier import Classification
+from hwcompat.generators.models.classification import Classification
 from hwcompat.generators.models.inputs import make_inputs
 from hwcompat.generators.models.model_libraries import installed_diffusers
 from hwcompat.generators.models.recipe import KEPT, Recipe

@@ -13,7 +13,7 @@ from hwcompat.generators.compatibility.required_checks import required_checks
 from hwcompat.generators.compatibility.verdict import Basis, Level
 from hwcompat.generators.models.architectures import UNKNOWN
 from hwcompat.generators.models.catalog import Catalog, load_catalog
-from hwcompat.generators.models.classifier import classify_type
+from hwcompat.generators.models.classification import classify_type
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import Refusal, refusals, stored_recipes
 from hwcompat.hardware.backends.factory import resolve_target

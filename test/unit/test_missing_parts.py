@@ -43,3 +43,23 @@ def test_without_the_detection_torch_is_asked_and_a_finding_names_it(copy: Path)
     assert reported.returncode == 1
     found = [one for one in json.loads(reported.stdout)["errors"] if one["component"] == "hardware_detection"]
     assert any(missing in one["message"] for one in found)
+
+
+@pytest.mark.parametrize("text", [None, "raise OSError('disk')\n"])
+def test_without_the_classifier_the_name_is_used_and_a_finding_names_it(copy: Path, text: str | None) -> None:
+    module = copy / "generators" / "models" / "classifier.py"
+    module.unlink() if text is None else module.write_text(text)
+    missing = "cannot import name 'classifier'" if text is None else "OSError: disk"
+    named = ("--model", "bert", "--model", "acme/roberta-large", "--allow-tiny")
+    made = run(copy, "run_test_generation.py", *named, "--device", "cpu", "--output-dir", "made")
+    assert (made.returncode, "Traceback" in made.stderr) == (0, False), made.stderr
+    assert made.stderr.count(f"{missing}") == 1
+    assert "using the name alone" in made.stderr
+    assert {one.name.split("_")[1] for one in (copy / "made").glob("test_*.py")} == {"bert", "roberta"}
+    refused = run(copy, "run_test_generation.py", "--model", "acme/zzz", "--device", "cpu")
+    assert refused.returncode == 4
+    assert "'acme/zzz' can't be classified" in refused.stderr
+    reported = run(copy, "hardware_compatibility_reporter.py", "--collect-all", "--format", "json")
+    assert reported.returncode == 1
+    found = [one for one in json.loads(reported.stdout)["errors"] if one["component"] == "model_classifier"]
+    assert any(missing in one["message"] for one in found)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from hwcompat.generators.models.classifier import classify_type
+from hwcompat.generators.models.classification import classify_type
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.cell import Cell, parsed
 from hwcompat.hardware.command_line import note

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hwcompat.generators.compatibility.rules import load_rules
-from hwcompat.generators.models.classifier import classify_type
+from hwcompat.generators.models.classification import classify_type
 from hwcompat.generators.models.model_libraries import is_known, known_types
 from hwcompat.generators.suites.suite_files import suite_environment
 from hwcompat.hardware.backends._web import WebBackend

@@ -105,7 +105,7 @@ def _targets_of(kinds: Sequence[str]) -> list[str]:
     """Return the torch devices in the list that `priorities.toml` has for the first kind; empty without a list. Other
     targets need a constructor that makes the model for them, and are used only if they are named."""
     from hwcompat.generators.compatibility.selection import priority_list
-    from hwcompat.generators.models.classifier import classify_type
+    from hwcompat.generators.models.classification import classify_type
     from hwcompat.generators.models.model_libraries import is_known
 
     for kind in kinds:
