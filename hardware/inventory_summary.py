@@ -128,11 +128,12 @@ def _device(device: AcceleratorInfo) -> tuple[str, str, str]:
     """Return the name, the memory and the remarks of a device. Devices that have the same ones are equal."""
     name = device.model if device.vendor.lower() in device.model.lower() else f"{device.vendor} {device.model}"
     usable, hidden = device.extra_info.get("usable_memory_bytes"), device.extra_info.get("hidden_by")
+    of_config = device.extra_info.get("seen_through") == "configuration"
     remarks = (
         f"driver {device.driver_version}" if device.driver_version else "",
         f"{size_text(usable)} usable" if isinstance(usable, int) and usable != device.memory_bytes else "",
         f"hidden by {hidden}" if hidden else "",
-        "no usable driver" if device.seen_by == "bus" else "",
+        "" if device.seen_by != "bus" else "configured" if of_config else "no usable driver",
         "simulated" if device.simulated else "",
     )
     shared = "unified memory" if device.memory_type == "unified" else ""
@@ -142,18 +143,18 @@ def _device(device: AcceleratorInfo) -> tuple[str, str, str]:
 
 def _vendors(inventory: HardwareInfo) -> list[Row]:
     """Return the vendors whose devices can't be used, with the reason, and those without devices in one row."""
-    from .inventory.vendors.vendor import HardwareState, LibraryState
+    from .inventory.vendors.vendor import HardwareState, LibraryState, VendorState
 
     rows, unknown = [], []
     for one in inventory.vendors:
-        if one.state == "present but unusable" or one.failed:
+        if one.state is VendorState.UNUSABLE or one.failed:
             rows.append(("Unusable", f"{one.vendor}: {one.reason}"))
         elif one.hardware is HardwareState.UNKNOWN and one.library is LibraryState.OK:
             rows.append(("Unknown", f"{one.vendor}: {one.reason}"))
         elif one.hardware is HardwareState.UNKNOWN:
             unknown.append(one.vendor)
     absent = [one.vendor for one in inventory.vendors if one.hardware is HardwareState.ABSENT]
-    rows += [("No devices", ", ".join(absent))] if absent else []
+    rows += [(NO_DEVICE.capitalize(), ", ".join(absent))] if absent else []
     return rows + ([("Unknown", f"{', '.join(unknown)} (no driver or bus to read)")] if unknown else [])
 
 

@@ -144,6 +144,7 @@ class HardwareCompatibilityReporter:
     def collect_hardware_detection_errors(self) -> list[Finding]:
         """Return findings of detection: vendors that failed, and devices that can't be used."""
         from hwcompat.hardware.backends.factory import aliases
+        from hwcompat.hardware.inventory.vendors.vendor import VendorState
 
         component = "hardware_detection"
         try:
@@ -155,7 +156,7 @@ class HardwareCompatibilityReporter:
             if vendor.failed:
                 text = f"{vendor.vendor}: {vendor.reason}"
                 found.append(self.add_error(ANY_TARGET, "component_failed", text, component=component))
-            elif vendor.state == "present but unusable":
+            elif vendor.state is VendorState.UNUSABLE:
                 target, kind = (
                     aliases().get(vendor.vendor.lower(), ANY_TARGET),
                     _ERROR_TYPE_OF_DRIVER.get(vendor.driver, "device_unusable"),

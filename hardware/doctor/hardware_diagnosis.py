@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.factory import declarations_of
 from ..command_names import as_runnable
-from ..inventory.vendors.vendor import DriverState, HardwareState, LibraryState, VendorFacts
+from ..inventory.vendors.vendor import DriverState, HardwareState, LibraryState, VendorFacts, VendorState
+from ..inventory_summary import NO_DEVICE
 from ..plain_text import columns, folded, printable
 from .hardware_remedies import HardwareRemedy, remedies_for
 
@@ -26,16 +27,18 @@ _INSTALL = re.compile(r"pip install (?:-[er] )?(?:'[^']+'|[\w.\[\]=-]+)")
 
 
 class DeviceHealth(StrEnum):
-    """The health of a vendor's devices or of a target. Only `unusable` and `broken` are problems."""
+    """The health of a vendor's devices, in the words of `VendorState`, or of a target. Only `unusable` and `broken`
+    are problems."""
 
     WORKS = "works"
-    EXPECTED = "expected, not checked"
-    UNUSABLE = "present, can't be used"
+    EXPECTED = VendorState.EXPECTED.value
+    UNUSABLE = VendorState.UNUSABLE.value
     BROKEN = "doesn't work"
     OPTIONAL = "not installed"
-    ABSENT = "not here"
-    SIMULATED = "simulated"
-    UNKNOWN = "unknown"
+    ABSENT = VendorState.ABSENT.value
+    LIBRARY_MISSING = VendorState.LIBRARY_MISSING.value
+    SIMULATED = VendorState.SIMULATED.value
+    UNKNOWN = VendorState.UNKNOWN.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +112,8 @@ def _probed(finding: HardwareProblem, probe: ProbeResult, kinds: tuple[str, ...]
 
 def _vendor(facts: VendorFacts, kinds: tuple[str, ...]) -> HardwareProblem:
     about: dict[str, Any] = {"kind": "vendor", "name": facts.vendor, "reason": facts.reason}
-    if facts.simulated:
-        return HardwareProblem(**about, health=DeviceHealth.SIMULATED)
-    if facts.hardware is HardwareState.ABSENT:
-        return HardwareProblem(**about, health=DeviceHealth.ABSENT)
-    if facts.hardware is HardwareState.UNKNOWN:
-        return HardwareProblem(**about, health=DeviceHealth.UNKNOWN)
-    if facts.driver is DriverState.OK and facts.library is LibraryState.OK:
-        return HardwareProblem(**about, health=DeviceHealth.EXPECTED)
+    if facts.state is not VendorState.UNUSABLE:
+        return HardwareProblem(**about, health=DeviceHealth(facts.state.value))
     found: list[HardwareRemedy] = list(_commands_in(facts.reason))
     for state in [] if found else _states(facts):
         found += [one for one in remedies_for(facts.vendor, state, kinds) if one not in found]
@@ -220,7 +217,7 @@ def _rows(findings: Sequence[HardwareProblem]) -> list[str]:
         if not _lacks_device(one)
     ]
     lines = columns(("", "", ""), rows)[1:]
-    return lines + (folded("  -    No device found: ", ", ".join(absent), indent=7) if absent else [])
+    return lines + (folded(f"  -    {NO_DEVICE.capitalize()}: ", ", ".join(absent), indent=7) if absent else [])
 
 
 def _lacks_device(finding: HardwareProblem) -> bool:
@@ -231,7 +228,7 @@ def _lacks_device(finding: HardwareProblem) -> bool:
 def _row_text(finding: HardwareProblem) -> str:
     """Return health and reason; "What to do" below has the reasons of what can be fixed or installed."""
     if finding.kind == "vendor" and finding.health is DeviceHealth.EXPECTED:
-        return "; ".join(filter(None, ["driver and library found", finding.reason]))
+        return "; ".join(filter(None, [str(finding.health), finding.reason]))
     label = _LABELS.get(finding.health, str(finding.health))
     explained_below = finding.is_problem or finding.health is DeviceHealth.OPTIONAL
     return ": ".join(filter(None, [label, "" if explained_below else finding.reason]))

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from recorded_machines import FIXTURES
 
 from hardware.backends.factory import backend_class, built_in_targets
-from hardware.detection import HardwareInfo, ProbeResult, targets
+from hardware.detection import HardwareInfo, ProbeResult, detect, targets
 from hardware.doctor import hardware_diagnosis as module
 from hardware.doctor.hardware_diagnosis import (
     DeviceHealth,
@@ -165,7 +165,7 @@ def test_a_present_gpu_that_cannot_be_used_is_exit_code_1():
     ran = doctor(str(FIXTURES / "amd" / "mi300x-denied"))
     assert ran.exception is None
     assert ran.return_value == 1
-    assert "present, can't be used" in " ".join(ran.output.split())
+    assert "present but unusable" in " ".join(ran.output.split())
     told = json.loads(doctor(str(FIXTURES / "other" / "rock-5b"), "--format", "json").stdout)
     jsonschema.validate(told, SCHEMA)
     assert not told["checked"]
@@ -235,3 +235,14 @@ def test_a_target_waits_for_its_vendor_and_equal_fixes_share_their_lines():
     assert lines.index("rocm: fix AMD first") > next(at for at, line in enumerate(lines) if "usermod" in line)
     assert "webgpu, webnn: not installed" in lines
     assert lines.count("    make setup-web") == 1
+
+
+def test_doctor_and_list_have_the_same_words_for_a_vendors_state() -> None:
+    seen = set()
+    for path in sorted(FIXTURES.glob("*/*/machine.json")):
+        inventory = detect(ReplayedMachine(path.parent))
+        states = {one.vendor: str(one.state) for one in inventory.vendors}
+        findings = diagnose_machine(inventory, targets(inventory), ("*",)).findings
+        assert {one.name: str(one.health) for one in findings if one.kind == "vendor"} == states
+        seen |= set(states.values())
+    assert seen >= {"expected", "present but unusable", "hardware absent", "library missing", "unknown"}

@@ -39,9 +39,9 @@ def test_equal_devices_share_a_row_and_different_ones_do_not():
 
 def test_a_vendor_without_devices_is_one_word_and_an_unusable_device_has_its_reason():
     found = list_text(detect(machine("amd/mi300x-denied")))
-    assert "No devices    NVIDIA, Intel, Apple, AWS, Cerebras, Google, Groq, Habana," in found
+    assert "No device found  NVIDIA, Intel, Apple, AWS, Cerebras, Google, Groq, Habana," in found
     assert "cuda, mps, xpu  no device found" in found
-    assert "Unusable      AMD: /dev/kfd can't be opened by this user" in found
+    assert "Unusable         AMD: /dev/kfd can't be opened by this user" in found
 
 
 def test_all_lists_what_the_screen_leaves_out():

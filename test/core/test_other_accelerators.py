@@ -20,10 +20,12 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.inventory.vendors import _pci
 from hardware.inventory.vendors._lazy_library import Packages
+from hardware.inventory.vendors.amd import AmdAccelerators
 from hardware.inventory.vendors.apple import AppleAccelerators
 from hardware.inventory.vendors.cerebras import CerebrasAccelerators, ClusterConfig, read_cluster
 from hardware.inventory.vendors.google import GoogleAccelerators, generations, read_usage
 from hardware.inventory.vendors.groq import GroqAccelerators
+from hardware.inventory.vendors.intel import IntelAccelerators
 from hardware.inventory.vendors.qualcomm import QualcommAccelerators
 from hardware.inventory_text import list_text
 from hardware.machine import LiveMachine
@@ -68,6 +70,34 @@ def test_frameworks_have_their_own_names_for_a_device():
     ):
         with pytest.raises(UsageError, match=words):
             backend.get_framework_device_string(index, framework)
+
+
+def test_windows_and_macos_list_gpus_whose_library_is_absent(tmp_path: Path) -> None:
+    found = {one.model: one for one in detect(machine("machines/windows-desktop")).accelerators}
+    radeon, broken = found["AMD Radeon RX 7900 XTX"], found["Intel(R) Arc(TM) A380 Graphics"]
+    assert (radeon.index, radeon.driver_version, radeon.memory_bytes) == (0, "32.0.12033.1030", None)
+    assert (broken.seen_by, broken.extra_info["reason"]) == ("bus", "the Windows device manager reports a problem")
+    assert len(found) == 3, "not Microsoft's adapter"
+    amd = AmdAccelerators(machine("machines/windows-desktop"))
+    assert (amd.facts().state, amd.get_framework_device_string(0)) == ("expected", "cuda:0")
+    assert (amd.get_temperature(0), "no known source" in amd.reading(0, "temperature").reason) == (None, True)
+    mac = AmdAccelerators(changed("apple/intel-mac", tmp_path))
+    profile = tmp_path / "machine" / "commands" / "00-system_profiler.txt"
+    first, _, last = profile.read_text().rpartition("spdisplays_gpu")
+    profile.write_text(f"{first}spdisplays_egpu{last}")
+    (card,) = mac.list_devices()
+    assert (card.memory_bytes, card.bus_type, card.extra_info["external"]) == (4 * GIB, "pcie", True)
+    with pytest.raises(UsageError, match="'pytorch' has no name"):
+        mac.get_framework_device_string(0)
+    (graphics,) = IntelAccelerators(machine("apple/intel-mac")).list_devices()
+    assert (graphics.memory_bytes, graphics.memory_type) == (None, "unified")
+    assert "external" not in graphics.extra_info
+
+
+def test_a_configured_cluster_is_listed_without_an_index() -> None:
+    (system,) = CerebrasAccelerators(machine("cerebras/user-node")).list_devices()
+    assert (system.model, system.index) == ("Cerebras CS-3 with a WSE-3", None)
+    assert "CS-3 with a WSE-3 (memory unknown), configured" in list_text(detect(machine("cerebras/user-node")))
 
 
 def test_reasons_say_what_keeps_a_device_from_use():

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from ...machine import Library, Machine, SourceReading
 from ._lazy_library import STATUS, StartResult, no_library
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
+from ._system_gpus import system_gpus
 from ._tool_values import counted, link_gbps
 from .vendor import (
     AcceleratorBackend,
@@ -186,6 +187,7 @@ class SourcedAccelerators(ListedAccelerators):
         self._files: tuple[Source, ...] = ()
         self._bus: list[tuple[PciDevice, ...] | None] = []
         self._places: tuple[tuple[Source, int], ...] = ()
+        self._of_system: tuple[AcceleratorInfo, ...] = ()
 
     @abstractmethod
     def files(self) -> tuple[Source, ...]:
@@ -198,7 +200,8 @@ class SourcedAccelerators(ListedAccelerators):
         sources = (*first, *files[1:])
         self._places = tuple((one, place) for one in sources for place in range(one.count().value or 0))
         if not self._places:
-            return tuple(
+            self._of_system = () if self.on_bus() else system_gpus(self.machine, self.VENDOR_NAME)
+            return self._of_system or tuple(
                 bus_only(one, vendor=self.VENDOR_NAME, device_type=self.device_type_of(one))
                 for one in self.on_bus() or ()
             )
@@ -229,6 +232,8 @@ class SourcedAccelerators(ListedAccelerators):
         devices, on_bus, loaded = self.driven(), self.on_bus(), self.module_loaded()
         status = self.status()
         library, driver, reason = status.library, status.driver, status.reason
+        if self._of_system:
+            return self._system_facts(library)
         listed = len(devices)
         if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
             driver = DriverState.OK if loaded else DriverState.MISSING
@@ -261,6 +266,11 @@ class SourcedAccelerators(ListedAccelerators):
             read_through=", ".join(dict.fromkeys(source.NAME for source, _ in self._places)),
         )
 
+    def _system_facts(self, library: LibraryState) -> VendorFacts:
+        """Return the facts about devices that the system lists; those with an index have a working driver."""
+        found = self.seen(DriverState.OK if self.driven() else DriverState.MISSING, library, self.obstacles())
+        return replace(found, read_through=str(self._of_system[0].extra_info["seen_through"]))
+
     def status(self) -> StartResult:
         """Return the state of library and driver according to the library, with the reason for a problem."""
         return self._library.status()
@@ -271,6 +281,8 @@ class SourcedAccelerators(ListedAccelerators):
         return super().reading(index, what)
 
     def metric(self, device: AcceleratorInfo, what: str) -> SourceReading[Any]:
+        if self._of_system:
+            return self._not_reported(device, what)
         source, place = self._places[device.index or 0]
         read = source.reading(place, what)
         return read if read.value is not None or source is not self._library else self.of_files(device, what, read)
@@ -285,6 +297,12 @@ class SourcedAccelerators(ListedAccelerators):
                 both = SourceReading[Any](value=None, reason=f"{reading.reason}; {found.reason}")
                 return both if found.value is None else found
         return reading
+
+    def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
+        on_mac = (
+            self._of_system and self.machine.host().system == "Darwin"
+        )  # whose frameworks know only Apple's names
+        return self.named({} if on_mac else self.DEVICE_STRINGS, device_id, framework)
 
     def shutdown(self) -> None:
         with self._lock:

@@ -1,6 +1,7 @@
 """GPU and Neural Engine of Apple silicon through system_profiler and IOKit's registry (ioreg).
 
-AMD and Intel GPUs of older Macs aren't included. Memory is unified: that of the GPU is the system's, and marked so.
+AMD and Intel GPUs of older Macs are listed by their vendors. Memory is unified: that of the GPU is the system's, and
+marked so.
 """
 
 from __future__ import annotations

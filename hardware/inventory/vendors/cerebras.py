@@ -1,8 +1,8 @@
 """Cerebras' wafer-scale engines: network appliances that a user node reaches with a configuration and an SDK.
 
-The network isn't used, so an engine is never listed, only reported as configured. The configuration holds addresses,
-names and certificates, which never leave this module. Source of its shape: cerebras/appliance/cluster/config.py in
-the Python package cerebras_appliance 2.10.0.
+The network isn't used: the system of the configured cluster is listed without an index, and isn't counted. The
+configuration holds addresses, names and certificates, which never leave this module. Source of its shape:
+cerebras/appliance/cluster/config.py in the Python package cerebras_appliance 2.10.0.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ FILE_VARIABLE = "CSCONFIG_PATH"
 _DEFAULT_FABRIC = "cs2"
 _MOST_BYTES = 2**20
 _SYSTEMS = {"cs2": "CS-2 with a WSE-2", "cs3": "CS-3 with a WSE-3"}
+_NOT_CONTACTED = "it is on the network, and is not contacted"
 _PACKAGES = ("cerebras_appliance", "cerebras_sdk", "cerebras_pytorch")
 
 
@@ -65,7 +66,13 @@ class CerebrasAccelerators(ListedAccelerators):
     DEVICE_TYPE = "wse"
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
-        return ()
+        fabric = words(table(self.machine.library(ClusterConfig).ask("cluster").value).get("fabric"))
+        extra: dict[str, str | int | float | bool] = {"seen_through": "configuration", "reason": _NOT_CONTACTED}
+        model = f"Cerebras {_SYSTEMS.get(fabric, fabric)}"
+        device = AcceleratorInfo(
+            vendor=self.VENDOR_NAME, device_type=self.DEVICE_TYPE, model=model, seen_by="bus", extra_info=extra
+        )
+        return (device,) if fabric else ()
 
     def facts(self) -> VendorFacts:
         packages = self.machine.library(Packages)
@@ -79,7 +86,7 @@ class CerebrasAccelerators(ListedAccelerators):
         count = whole(configuration.get("namespaces"))
         spaces = "" if count is None else f", {count} namespace{'' if count == 1 else 's'}"
         where = f"a cluster of {_SYSTEMS.get(fabric, fabric or 'unknown systems')} is configured{spaces}"
-        reason = f"{where}; it is on the network, and is not contacted"
+        reason = f"{where}; {_NOT_CONTACTED}"
         if not has_sdk:
             library = LibraryState.MISSING
             reason = f"{reason}; none of the SDK's packages is installed: pip install cerebras_sdk"

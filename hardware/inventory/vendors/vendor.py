@@ -74,6 +74,17 @@ class LibraryState(StrEnum):
     UNKNOWN = "unknown"
 
 
+class VendorState(StrEnum):
+    """The words of all commands for a vendor's state. `expected` doesn't mean usable, which only a probe verifies."""
+
+    EXPECTED = "expected"
+    UNUSABLE = "present but unusable"
+    ABSENT = "hardware absent"
+    LIBRARY_MISSING = "library missing"
+    SIMULATED = "simulated"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, kw_only=True)
 class VendorFacts:
     """The facts about one vendor: hardware, driver and library separately.
@@ -93,16 +104,16 @@ class VendorFacts:
     failed: bool = False
 
     @property
-    def state(self) -> str:
-        """Return one word for users. `expected` doesn't mean usable, which only a probe verifies."""
+    def state(self) -> VendorState:
+        """Return the words for users."""
         if self.simulated:
-            return "simulated"
+            return VendorState.SIMULATED
         if self.hardware is HardwareState.ABSENT:
-            return "hardware absent"
+            return VendorState.ABSENT
         if self.hardware is HardwareState.PRESENT:
             works = self.driver is DriverState.OK and (self.library is LibraryState.OK or self.read_through)
-            return "expected" if works else "present but unusable"
-        return "library missing" if self.library is LibraryState.MISSING else "unknown"
+            return VendorState.EXPECTED if works else VendorState.UNUSABLE
+        return VendorState.LIBRARY_MISSING if self.library is LibraryState.MISSING else VendorState.UNKNOWN
 
 
 _TEXT, _WHOLE, _REAL = (str, type(None)), (int, type(None)), (int, float, type(None))
