@@ -9,6 +9,7 @@ from typing import Any
 
 from hwcompat.generators.compatibility.matrix import PLURALS
 from hwcompat.generators.compatibility.rules import RuleSet, load_rules
+from hwcompat.generators.compatibility.selection import recommended_lists
 from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, is_fault_of_model
 
 from ..reason_text import AT_FAULT, texts_of
@@ -87,6 +88,7 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
         "bases": _count_bases(models),
         "rules": [known[id_] for id_ in named if id_ in known],
         "unknown_rules": [id_ for id_ in named if id_ not in known],
+        "recommended": recommended_lists(),
         "data": packed.data({"families": families, **groups, "models": models}, targets),
     }
 

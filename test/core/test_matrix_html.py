@@ -9,6 +9,7 @@ from report_parts import because
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
+from generators.compatibility.selection import recommended_lists
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.compatibility.vocabulary import vocabulary
 from reports.html.matrix_html import matrix_html
@@ -132,3 +133,11 @@ def test_many_models_stay_small_and_lose_nothing():
     assert len(data["targets"]) == 11
     assert detail(data, "models", "model-149/fill-mask/float32", "mps")["Why"] == ["149 on mps"]
     assert text.count('<tr><th scope="row"><b>model-') == 150
+
+
+def test_the_page_recommends_the_targets_that_the_command_prints() -> None:
+    text = page_text(measured())
+    rows = re.findall(r'<tr><th scope="row">([\w-]+)</th><td>([^<]*)</td><td class="reason">[^<]+</td></tr>', text)
+    printed = {name: " &gt; ".join(targets) for name, (targets, _) in recommended_lists().items()}
+    assert dict(rows) == printed
+    assert "cuda &gt; rocm &gt; openvino" in printed["speech"]
