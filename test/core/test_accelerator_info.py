@@ -70,6 +70,9 @@ def test_cores_of_a_gpu_follow_from_its_capability(tmp_path: Path) -> None:
     assert [first.extra_info[name] for name in ("cuda_cores", "sm_count", "tensor_cores")] == [16896, 132, 528]
     assert "sm_count" not in second.extra_info
     assert first.interconnect_gbps == 63.02, "PCIe 5.0 x16"
+    assert first.extra_info["nvlink_gbps"] == 900
+    others = NvidiaAccelerators(machine("nvidia/workstation")).list_devices()
+    assert not [one.model for one in others if "nvlink_gbps" in one.extra_info]
     assert (link_gbps(3, 16), link_gbps(1, 1), link_gbps(None, 16), link_gbps(4, "x")) == (15.75, 0.25, None, None)
 
 

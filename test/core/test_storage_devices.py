@@ -19,7 +19,7 @@ from hardware.errors import UsageError
 from hardware.inventory.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
 from hardware.inventory.system.storage._disk_health import from_smartctl, health_without_root, link_limit, read_smart
 from hardware.inventory.system.storage.network import NetworkStorage, remote
-from hardware.inventory.system.storage.storage_device import Mount, read_mounts
+from hardware.inventory.system.storage.storage_device import Mount, read_mounts, with_reasons
 from hardware.inventory.system.storage.storage_registry import KINDS
 from hardware.machine import LiveMachine, SourceReading
 from hardware.recording import MachineRecorder, ReplayedMachine, without_disk_identity
@@ -55,15 +55,26 @@ def test_a_device_that_a_driver_keeps_in_memory_is_no_disk():
     assert "/dev/scratch0" not in {one.device_path for one in found}
 
 
-def test_speeds_are_unknown_and_the_limit_of_a_link_is_shown_as_one():
+def test_speeds_of_other_models_are_unknown_and_the_limit_of_a_link_is_shown_as_one():
     found = disks(XEON)
-    for disk in found.values():
+    listed = found["/dev/nvme1n1"]
+    assert (listed.model, listed.max_read_mbps) == ("Samsung SSD 970 EVO 500GB", 3400)
+    for disk in (one for one in found.values() if one is not listed):
         assert disk.max_read_mbps is disk.max_write_mbps is disk.max_iops is None
         assert "not measured" in disk.reasons["max_read_mbps"]
     assert found["/dev/nvme0n1"].extra_info["pcie_link_limit_mbps"] == 7877
     narrow = found["/dev/nvme1n1"].extra_info
     assert (narrow["pcie_link"], narrow["pcie_link_of_the_disk"]) == ("8 GT/s x2", "8 GT/s x4")
     assert link_limit(computer("vm-virtio"), "nvme0n1", "") == {}
+
+
+def test_a_makers_figures_of_a_disk_are_listed_with_their_source():
+    disk = with_reasons(StorageDeviceInfo(device_path="/dev/nvme0n1", model="Samsung SSD 970 EVO Plus 1TB"))
+    assert (disk.max_read_mbps, disk.max_write_mbps, disk.max_iops) == (3500, 3300, 600_000)
+    assert str(disk.extra_info["speed_source"]).startswith("https://")
+    assert not {"max_read_mbps", "max_write_mbps", "max_iops"} & set(disk.reasons)
+    other = with_reasons(StorageDeviceInfo(device_path="/dev/nvme0n1", model="Samsung SSD 970 EVO Plus 9TB"))
+    assert (other.max_read_mbps, "speed_source" in other.extra_info) == (None, False)
 
 
 def test_without_smart_no_program_is_started_and_no_disk_is_read():

@@ -299,9 +299,7 @@ class SourcedAccelerators(ListedAccelerators):
         return reading
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
-        on_mac = (
-            self._of_system and self.machine.host().system == "Darwin"
-        )  # whose frameworks know only Apple's names
+        on_mac = self._of_system and self.machine.host().system == "Darwin"  # frameworks have no names there
         return self.named({} if on_mac else self.DEVICE_STRINGS, device_id, framework)
 
     def shutdown(self) -> None:

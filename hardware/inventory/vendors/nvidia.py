@@ -35,7 +35,7 @@ _EXTRA = {
     "pcie_gen_now": "nvmlDeviceGetCurrPcieLinkGeneration",
     "cuda_cores": "nvmlDeviceGetNumGpuCores",
 }
-_CORES = Path(__file__).with_name("nvidia_cores.toml")
+_CORES, _LINKS = (Path(__file__).with_name(f"nvidia_{name}.toml") for name in ("cores", "links"))
 
 _GPU_IDLE = 0x001
 
@@ -179,6 +179,7 @@ class NvmlSource(LibrarySource):
         extra = self._extra(index)
         capability = self.read(index, "nvmlDeviceGetCudaComputeCapability").value
         extra |= _cores(capability, extra.get("cuda_cores"))
+        extra |= _nvlink(name.value or "")
         memory = self.read(index, "nvmlDeviceGetMemoryInfo")
         if name.reason or memory.reason:
             extra["reason"] = name.reason or memory.reason
@@ -281,6 +282,12 @@ def _cores(capability: Any, cuda_cores: Any) -> Extra:
         return {}
     count = cuda_cores // one["cuda"]
     return {"sm_count": count, **({"tensor_cores": count * one["tensor"]} if one["tensor"] else {})}
+
+
+def _nvlink(name: str) -> Extra:
+    """Return the rate of all NVLinks of a card, both directions together (`nvidia_links.toml`)."""
+    known = data_file(_LINKS)["nvlink_gbps"].items()
+    return next(({"nvlink_gbps": rate} for start, rate in known if name.startswith(start)), {})
 
 
 def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:

@@ -20,6 +20,7 @@ NOT_MEASURED = "not measured, and no known value for this model"
 SMART_NOT_ASKED = "SMART wasn't read: hwcompat devices list --smart"
 
 _CODES = Path(__file__).with_name("disk_codes.toml")
+_SPEEDS = _CODES.with_name("disk_speeds.toml")
 _MEASURED = ("max_read_mbps", "max_write_mbps", "max_iops")
 SMART_FIELDS = ("health_status", "temperature_celsius", "wear_level_percent", "power_on_hours")
 _SERIAL, _HOST, _BUCKET = "<serial>", "<host>", "<bucket>"
@@ -162,7 +163,14 @@ class StorageBackend(ABC):
 
 
 def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = None) -> StorageDeviceInfo:
-    """Return `device` with a reason for each field that is None: the given one or a default."""
+    """Return `device` with the speeds of `disk_speeds.toml`, and a reason for each field that is None: the given one
+    or a default."""
+    listed = next((one for one in data_file(_SPEEDS)["disk"] if device.model in one["models"]), None)
+    if listed:
+        source = {"speed_source": str(listed["source"])}
+        device = replace(
+            device, **{name: listed[name] for name in _MEASURED}, extra_info={**device.extra_info, **source}
+        )
     given = dict.fromkeys(_MEASURED, NOT_MEASURED) | dict(reasons or {}) | dict(device.reasons)
     fields = (*_REPORTED, *_MEASURED, *SMART_FIELDS)
     missing = {
