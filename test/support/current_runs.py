@@ -32,7 +32,9 @@ PLANNED = ("cell_id", "checks", "suite", "suite_hash", "subject", "modeling")
 
 def inventory(**packages: str | None) -> SimpleNamespace:
     host = SimpleNamespace(system="Linux", release="6.0", python_version="3.11.9")
-    device = SimpleNamespace(vendor="NVIDIA", driver_version=DRIVER, firmware_version=None)
+    device = SimpleNamespace(
+        vendor="NVIDIA", driver_version=DRIVER, firmware_version=None, compute_capability=None, simulated=False
+    )
     return SimpleNamespace(
         host=host, packages={**PACKAGES, **packages}, accelerators=(device,), torch=TorchBuild(version="2.13.0")
     )

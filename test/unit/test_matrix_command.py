@@ -79,12 +79,12 @@ def test_the_matrix_shows_what_was_measured_and_counts_what_is_measured_today():
     assert says(rows["electra/fill-mask/int4"]["cuda"]) == (UNSUPPORTED, Basis.MEASURED)
     counts = found.families["embedding"]["cuda"].counts
     assert (counts.supported, counts.measured) == (0, 1)
-    # The rest is assumed or predicted.
+    # The rest is predicted.
     roberta = rows["roberta/fill-mask/float32"]
     assert says(roberta["cpu"]) == (Level.HIGH, Basis.PREDICTED)
-    assert says(roberta["cuda"]) == (Level.HIGH, Basis.ASSUMED)
+    assert says(roberta["cuda"]) == (Level.HIGH, Basis.PREDICTED)
     assert says(roberta["qnn"]) == (Level.MEDIUM, Basis.PREDICTED)
-    assert roberta["tpu"].level is UNKNOWN
+    assert says(roberta["tpu"]) == (Level.MEDIUM, Basis.PREDICTED)
     others = [one for id_, row in rows.items() if id_.startswith("roberta") for one in row.values()]
     assert Basis.MEASURED not in {one.basis for one in others}
     half = rows["nystromformer/fill-mask/bfloat16"]["cuda"]
