@@ -44,6 +44,10 @@ class RuleSet:
         """Rules by target, cached: a matrix uses a few targets thousands of times."""
         return {}
 
+    def about_targets(self) -> RuleSet:
+        """Return the rules without those about faults of models' own code, which say nothing about a target."""
+        return RuleSet(rules=tuple(rule for rule in self.rules if _fault([rule]) is not Fault.MODEL))
+
     def of(self, target: Target) -> tuple[Rule, ...]:
         """Return the rules for a target, whether they hold or not."""
         if target not in self._of:

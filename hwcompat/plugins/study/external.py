@@ -48,7 +48,8 @@ _HEAD = (
 _RULE = (
     "A type works on a target if a source shows that one of its devices runs it by one of its routes; checkpoints "
     "that were too large, training and uncertain names don't count. Predictions are of tiny models by rules alone: "
-    "nothing that others measured is used for them. `recall` is the share of working cells, among those predicted, "
+    "nothing that others measured is used for them, and no rule about faults of models' own code, which aren't a "
+    "target's. `recall` is the share of working cells, among those predicted, "
     "that were predicted to work; `false works` is the share of predictions to work that are wrong. `always works` "
     "and `by family` are the agreement of two baselines: everything works, and what most types of a family do that "
     "aren't held out. `balanced` is the mean of the shares found of working and of failing cells, with the range of "
@@ -135,7 +136,7 @@ def external_scores(lines: Sequence[CheckLine], inventory: HardwareInfo) -> tupl
 
 
 def _scored(lines: Sequence[CheckLine], inventory: HardwareInfo) -> Iterator[Scored]:
-    rules = load_rules()
+    rules = load_rules().about_targets()
     for id_, verdict in imported_verdicts(lines).items():
         cell = Cell.parse(id_)
         recipe = load_recipe(cell.model, cell.task) if cell.target.name in vocabulary().hardware_types else None
