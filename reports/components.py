@@ -71,8 +71,9 @@ def _tried(name: str, use: Callable[[], object]) -> Component:
 
 def _classifier() -> object:
     from hwcompat.generators.models import classifier
+    from hwcompat.generators.models.catalog import load_catalog
 
-    return classifier.load_catalog()
+    return classifier, load_catalog()
 
 
 def _rules() -> object:
