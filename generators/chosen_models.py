@@ -8,7 +8,8 @@ from pathlib import Path
 
 from hwcompat.generators.compatibility.vocabulary import vocabulary
 from hwcompat.generators.model_profile import Profile, profile_of
-from hwcompat.generators.models.classification import Classification, classify, classify_type
+from hwcompat.generators.models.basic_classification import classify
+from hwcompat.generators.models.classification import Classification, classify_type
 from hwcompat.generators.models.model_libraries import catalog_of, is_known
 from hwcompat.generators.models.priority import types_of_priority
 from hwcompat.generators.models.recipe_store import refusal_of

@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwcompat.generators.models.classification import Classification, classify, graph_path, kind_of
+from hwcompat.generators.models.basic_classification import classify
+from hwcompat.generators.models.classification import Classification, graph_path, kind_of
 from hwcompat.generators.models.given_recipe import FACTORY, GivenRecipe
 from hwcompat.generators.models.model_libraries import lacking
 from hwcompat.generators.models.recipe import Recipe

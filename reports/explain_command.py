@@ -14,7 +14,7 @@ from hwcompat.generators.compatibility.rule_facts import Facts, facts_here
 from hwcompat.generators.compatibility.rules import load_rules, predict
 from hwcompat.generators.compatibility.verdict import Level, Verdict, is_final
 from hwcompat.generators.compatibility.vocabulary import vocabulary
-from hwcompat.generators.models.classification import classify
+from hwcompat.generators.models.basic_classification import classify
 from hwcompat.generators.models.model_libraries import is_known
 from hwcompat.generators.models.recipe_store import load_recipe, refusal_of
 from hwcompat.generators.options import Options

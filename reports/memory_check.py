@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, fit, parse_size
 from hwcompat.generators.compatibility.selection import LAST_RESORT
-from hwcompat.generators.models.classification import classify
+from hwcompat.generators.models.basic_classification import classify
 from hwcompat.generators.recipes.memory_answer import memory_answer
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.errors import ModelError

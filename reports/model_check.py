@@ -17,8 +17,9 @@ from hwcompat.generators.compatibility.selection import Suggestion, select, sugg
 from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
 from hwcompat.generators.model_profile import checkpoint_slug, why_missing
 from hwcompat.generators.models.architectures import UNKNOWN
+from hwcompat.generators.models.basic_classification import classify
 from hwcompat.generators.models.checkpoint import read_checkpoint
-from hwcompat.generators.models.classification import Classification, classify, graph_path, kind_of
+from hwcompat.generators.models.classification import Classification, graph_path, kind_of
 from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import Refusal, load_recipe, refusal_of, stored_recipes

@@ -179,7 +179,7 @@ class HardwareCompatibilityReporter:
 
     def collect_model_integration_errors(self, model: str) -> list[Finding]:
         """Return findings for models that can't be classified, or only guessed from their names."""
-        from hwcompat.generators.models.classification import classify_or_guess
+        from hwcompat.generators.models.basic_classification import classify_or_guess
 
         component = "model_integration"
         try:

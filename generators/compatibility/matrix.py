@@ -369,7 +369,7 @@ def _of_another(cell: Cell, rules: RuleSet, inventory: HardwareInfo) -> Verdict 
 
 
 def _classified(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe | Classification]:
-    from hwcompat.generators.models.classification import classify_or_guess
+    from hwcompat.generators.models.basic_classification import classify_or_guess
 
     found: dict[str, Recipe | Classification] = {}
     for model in models:

@@ -17,7 +17,7 @@ from hwcompat.generators.compatibility.expiry import Expiry
 from hwcompat.generators.compatibility.judge import judge_cell
 from hwcompat.generators.compatibility.required_checks import later_checks, required_checks
 from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict
-from hwcompat.generators.models.classification import classify_or_guess
+from hwcompat.generators.models.basic_classification import classify_or_guess
 from hwcompat.generators.models.recipe_store import load_recipe
 from hwcompat.hardware.cell import Cell, parsed
 from hwcompat.hardware.errors import HwCompatError

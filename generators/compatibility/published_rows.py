@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase, translate
 from pathlib import Path
 from typing import Any
 
-from hwcompat.generators.models.classification import classify_or_guess
+from hwcompat.generators.models.basic_classification import classify_or_guess
 from hwcompat.generators.models.model_libraries import catalog_of, is_known, known_types
 from hwcompat.generators.models.model_names import known_words, type_in_name
 from hwcompat.generators.models.recipe_store import load_recipe

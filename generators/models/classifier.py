@@ -26,7 +26,6 @@ from .catalog import load_catalog
 from .checkpoint import Checkpoint, read_checkpoint
 from .classification import SOURCES, TASKS, of_task, spelling
 from .classification import Classification as Classification
-from .classification import classify_or_guess as classify_or_guess
 from .classification import classify_type as classify_type
 from .classification import graph_path as graph_path
 from .classification import kind_of as kind_of

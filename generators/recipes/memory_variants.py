@@ -19,7 +19,7 @@ from hwcompat.generators.compatibility.memory_fit import (
     fit,
 )
 from hwcompat.generators.compatibility.selection import LAST_RESORT
-from hwcompat.generators.models.classification import classify
+from hwcompat.generators.models.basic_classification import classify
 from hwcompat.generators.recipes.memory_answer import MemoryAnswer, memory_answer
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.errors import BackendUnavailable

@@ -50,7 +50,7 @@ def init_command(
     names = tuple(models) or tuple(_models_here(Path()))
     if not names:
         raise UsageError("no model was found in this folder", fix="Name one: hwcompat init --model bert")
-    from hwcompat.generators.models.classification import classify
+    from hwcompat.generators.models.basic_classification import classify
     from hwcompat.hardware.backends.factory import resolve_target
 
     for name in models:

@@ -13,7 +13,8 @@ from watched import Opened, Sentinel, Surroundings, invoked, limited, refused_or
 
 from generators.chosen_models import choose_models, list_entries
 from generators.model_profile import checkpoint_slug
-from generators.models.classifier import classify, classify_model, classify_or_guess, kind_of
+from generators.models.basic_classification import classify_or_guess
+from generators.models.classifier import classify, classify_model, kind_of
 from hardware.cell import Cell
 from hardware.cell_selection import Shard, choose_cells
 from hardware.target import Target

@@ -14,7 +14,8 @@ from pathlib import Path
 from hwcompat.generators.compatibility.rules import RuleSet
 from hwcompat.generators.compatibility.verdict import Reason
 from hwcompat.generators.model_profile import Profile, checkpoint_slug, profile_of
-from hwcompat.generators.models.classification import classify, classify_type, graph_path, kind_of
+from hwcompat.generators.models.basic_classification import classify
+from hwcompat.generators.models.classification import classify_type, graph_path, kind_of
 from hwcompat.generators.models.model_libraries import catalog_of, is_known, lacking
 from hwcompat.generators.models.recipe_store import refusal_of
 from hwcompat.generators.plan import PlanChoice, PlannedSuite, plan_suite

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwcompat.generators.models.basic_classification import classify
 from hwcompat.generators.models.catalog import load_catalog
-from hwcompat.generators.models.classification import classify
 from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.models.inputs import make_inputs
 from hwcompat.generators.models.recipe_store import load_recipe
