@@ -48,22 +48,22 @@ const violations = async (tab) => {
   return found.violations.map((one) => `${one.id}: ${one.nodes.length} (${one.nodes[0].target.join(" ")})`);
 };
 
-// Only the keyboard: Tab finds the first verdict's link, Enter opens its cell, and Tab goes on through the cell.
+// Only the keyboard: Tab finds the first cell's button, Enter opens the cell in place, and Enter closes it.
 const byKeyboard = async (browser, said) => {
   const tab = await opened(browser, VIEWS[0], address, said);
   const focused = () =>
-    tab.evaluate(() => [document.activeElement.tagName, Boolean(document.activeElement.closest("#verdict-table"))]);
+    tab.evaluate(() => [document.activeElement.tagName, Boolean(document.activeElement.closest("#cell-table tbody"))]);
   for (let presses = 0; presses < 3000; presses++) {
     await tab.keyboard.press("Tab");
     const [name, inTable] = await focused();
-    if (name === "A" && inTable) break;
+    if (name === "BUTTON" && inTable) break;
   }
   await tab.keyboard.press("Enter");
   const reached = await tab
-    .waitForFunction(() => document.activeElement.tagName === "SUMMARY" && document.activeElement.closest("details.cell")?.open)
+    .waitForFunction(() => document.activeElement.closest("tr.cell")?.nextElementSibling?.querySelector("table.checks"))
     .then(() => true, () => false);
   await tab.keyboard.press("Enter");
-  const closed = await tab.evaluate(() => !document.activeElement.closest("details.cell").open);
+  const closed = await tab.evaluate(() => document.activeElement.closest("tr.cell").nextElementSibling.hidden);
   await tab.context().close();
   return reached && closed;
 };
@@ -82,7 +82,7 @@ const main = async () => {
     // Colours make no difference to when something is drawn.
     const times = view[2] === "light" ? await painted(browser, view, said) : {};
     const tab = await opened(browser, view, `${address}#${cell}`, said);
-    await tab.waitForSelector("#opened details.cell table.checks");
+    await tab.waitForSelector("#cell-table tr.more table.checks");
     const overflow = await tab.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
     views.push({ view, ...times, overflow, axe: await violations(tab) });
     await tab.context().close();

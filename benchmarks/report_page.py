@@ -99,7 +99,7 @@ def told(
     yield ""
     yield f"- errors, warnings and requests on the console: {len(measured['said'])}"
     reached = "yes" if measured["keyboard"] else "no"
-    yield f"- Tab reaches a verdict's link, Enter opens its cell and focuses it, Enter closes it: {reached}"
+    yield f"- Tab reaches a cell's button, Enter opens the cell in place, Enter closes it: {reached}"
     yield ""
     for name, text in (
         ("light", "Findings with what to do, light"),

@@ -1,4 +1,4 @@
-"""A report as a page: verdicts first, then findings with what to do, then each cell with its checks and the runs."""
+"""A report as a page: causes with what to do first, then the cells with their checks, figures and the runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def html_report(report: Report) -> str:
     A matrix in the report is part of the page. Of long lists the first items are shown directly; see `page.py`.
     """
     cells = report_view.cell_views(report)
-    accepted = report.project.accepted if report.project else {}
+    graver = _without_remarks(report)
     # A page of single runs already shows each run's machine.
     machines = [] if report.runs else [run for run in report.machines if run.machine or run.inventory]
     drawn = fragments(
@@ -40,31 +40,34 @@ def html_report(report: Report) -> str:
         shown=report_view,
         strip=charts.strip,
         error_text=error_text,
-        accepted=accepted,
+        accepted=report.project.accepted if report.project else {},
         edited_sign=EDITED,
-        few=len(cells) <= _FEW_CELLS,
         limit=charts.LIMIT,
         linked_machines={run.machine for run in machines},
     )
-    lists = _lists(report, cells)
-    rest: dict[str, Any] = {name: one.rest for name, one in lists.items() if one.rest}
+    grouped = report_view.causes(graver)
+    lists = _lists(report, cells, drawn, grouped)
+    rest: dict[str, Any] = {name: one.rest for name, one in lists.items() if one.number}
     if len(cells) > SHOWN:
-        rest["cells"] = packed(drawn, _CELLS_PER_CHUNK)
-    past, graver = charts.timeline(report.history), report_view.index(_without_remarks(report))
+        rest["checks"] = packed(drawn, _CELLS_PER_CHUNK)
+    past = charts.timeline(report.history)
     values: dict[str, Any] = {
         **lists,
         "report": report,
         "shown": report_view,
         "cells": cells,
-        "cell_fragments": drawn,
+        "cell_list": lists["cells"],
+        "check_names": list(dict.fromkeys(line.check_name for line in report.checks)),
+        "outcome_words": report_view.OUTCOME_WORDS,
         "packed": rest,
-        "packed_cells": "cells" in rest,
-        "finding_choices": {name: sorted(set(graver[name])) for name in ("severity", "hardware", "type")},
+        "causes": grouped,
+        "shown_causes": [cause for _, cause in report_view.in_page_order(grouped, SHOWN)[:SHOWN]],
+        "headline": report_view.headline(cells, graver),
+        "finding_choices": _choices(report_view.index(graver)),
         "opinion_explanation": EXPLANATION,
         "opinion_headings": HEADINGS,
         "opinion_rows": reference_test_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),
-        "not_passed": report_view.not_passed(cells, accepted),
         "runs": report.runs,
         "run_facts": run_facts,
         "machine_facts": machine_facts,
@@ -86,24 +89,39 @@ def _without_remarks(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.severity is not Severity.INFO]
 
 
-def _lists(report: Report, cells: Sequence[report_view.CellView]) -> Mapping[str, PagedList]:
+def _choices(index: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    return {name: sorted(set(index[name])) for name in ("severity", "hardware", "type")}
+
+
+def _lists(
+    report: Report, cells: Sequence[report_view.CellView], drawn: Sequence[str], grouped: Sequence[report_view.Cause]
+) -> Mapping[str, PagedList]:
     remarks = [finding for finding in report.findings if finding.severity is Severity.INFO]
-    rows = fragments("verdict_row.html.j2", "view", cells)
-    filters = {
+    rows = fragments("cell_row.html.j2", "view", cells, share_words=charts.share_words, few=len(cells) <= _FEW_CELLS)
+    if len(cells) <= SHOWN:
+        rows = [row + more for row, more in zip(rows, drawn, strict=True)]
+    index = {
         "text": [one.cell.id for one in cells],
         "level": [str(one.cell.verdict.level) for one in cells],
         "outcomes": ["|".join(one.cell.counts) for one in cells],
+        "quiet": [int(one.quiet) for one in cells],
+        "rank": [-1 if (rank := one.cell.verdict.level.rank) is None else rank for one in cells],
+        "target": [one.cell.id.split("/")[2] if one.cell.id.count("/") == 3 else "" for one in cells],
+        "passed": [one.cell.counts.get("passed", 0) - len(one.cell.lines) for one in cells],
+        # JSON has no infinite number.
+        "error": [-1.0 if one.share is None else float(f"{min(one.share, 1e30):.3g}") for one in cells],
+        "time": [round(one.seconds, 2) for one in cells],
     }
     return {
-        "findings": _cards(_without_remarks(report), report.baseline),
-        "remarks": _cards(remarks, report.baseline),
-        "verdicts": paged(rows, filters),
+        "findings": _cards(report_view.in_page_order(grouped, SHOWN), report.baseline),
+        "remarks": _cards([(one, None) for one in remarks], report.baseline),
+        "cells": paged(rows, index),
     }
 
 
-def _cards(findings: Sequence[Finding], against: FindingComparison | None) -> PagedList:
-    drawn = fragments("finding.html.j2", "finding", findings, against=against, shown=report_view)
-    return paged(drawn, report_view.index(findings), size=50)
+def _cards(pairs: Sequence[tuple[Finding, report_view.Cause | None]], against: FindingComparison | None) -> PagedList:
+    drawn = fragments("finding.html.j2", "pair", pairs, against=against, shown=report_view)
+    return paged(drawn, report_view.index([one for one, _ in pairs]), size=50)
 
 
 def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -113,11 +131,9 @@ def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         ("baseline", "Compared with the baseline", "baseline", report.baseline),
         ("project", "Project file", "project", report.project),
         ("answers", "Answers", "answers", report.model_checks),
-        ("verdicts", "Verdicts", "verdicts", values["cells"]),
-        ("not-passed", "Not passed", "not_passed", values["not_passed"]),
-        ("second-opinion", "Reference tests", "second_opinion", values["opinion_rows"]),
-        ("findings", "Findings", "findings", report.findings),
+        ("findings", "Causes", "findings", report.findings),
         ("cells", "Cells", "cells", values["cells"]),
+        ("second-opinion", "Reference tests", "second_opinion", values["opinion_rows"]),
         ("figures", "Figures", "charts", values["past_total"] > 1 or values["errors"] or values["durations"]),
         ("stack", "Hardware stack", "stack", report.stack),
         ("matrix", "Matrix", "matrix_part", values["matrix"]),

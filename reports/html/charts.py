@@ -62,18 +62,27 @@ LIMIT = round(_STRIP * _DECADES_BELOW / (_DECADES_BELOW + _DECADES_ABOVE), 1)
 
 def error_spans(checks: Iterable[CheckLine]) -> list[ChartSpan]:
     """Return how near each check came to its tolerance, over all cells."""
-    shares: dict[str, list[float]] = {}
+    lines: dict[str, list[CheckLine]] = {}
     for line in checks:
-        if line.max_rel_error is not None and line.tolerance:
-            share = line.max_rel_error / line.tolerance
-            shares.setdefault(line.check_name, []).append(share if share == share else math.inf)
+        lines.setdefault(line.check_name, []).append(line)
+    measured = {name: own for name, of in lines.items() if (own := shares(of))}
     return [
-        _span(name, own, _of_limit, _share_words, beyond=max(own) > 1.0)
-        for name, own in sorted(shares.items(), key=lambda pair: -max(pair[1]))
+        _span(name, own, _of_limit, share_words, beyond=max(own) > 1.0)
+        for name, own in sorted(measured.items(), key=lambda pair: -max(pair[1]))
     ]
 
 
-def _share_words(share: float) -> str:
+def shares(checks: Iterable[CheckLine]) -> list[float]:
+    """Return the errors of the checks that measured one, relative to their tolerance; NaN is infinite."""
+    return [
+        share if (share := line.max_rel_error / line.tolerance) == share else math.inf
+        for line in checks
+        if line.max_rel_error is not None and line.tolerance
+    ]
+
+
+def share_words(share: float) -> str:
+    """Return an error's share of its tolerance as text."""
     return f"{share * 100:.2g} %" if share <= 1.0 else f"{share:.3g} times" if math.isfinite(share) else "not finite"
 
 

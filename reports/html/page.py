@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hwcompat.hardware.plain_text import size_text
 
 from ..reason_text import explained_dict, texts_of
-from ..text import moment_in_utc, printable, working
+from ..text import moment_in_utc, printable
 
 if TYPE_CHECKING:
     import jinja2
@@ -85,7 +85,7 @@ def _environment() -> jinja2.Environment:
         "embedded": _embedded,
         "explained": explained_dict,
         "texts": texts_of,
-        "working": working,
+        "thousands": "{:,}".format,
     }
     return made
 
@@ -127,19 +127,18 @@ SHOWN = 60
 
 @dataclass(frozen=True, kw_only=True)
 class PagedList:
-    """`shown` are the fragments that are shown directly. `rest` is what the script needs of a longer list, None for a
-    complete one: the fragments in chunks of `size`, and an index to filter by."""
+    """`shown` are the fragments that are shown directly. `rest` is what the script needs: an index to filter and sort
+    by, and of a longer list the fragments in chunks of `size`."""
 
     shown: Sequence[str]
     number: int
-    rest: Mapping[str, Any] | None
+    rest: Mapping[str, Any]
 
 
-def paged(fragments: Sequence[str], index: Mapping[str, Sequence[str]], size: int = 100) -> PagedList:
-    """Return a list of fragments. `index` has a text for each of them by the name of a filter's field."""
-    if len(fragments) <= SHOWN:
-        return PagedList(shown=fragments, number=len(fragments), rest=None)
-    rest = {"index": index, "number": len(fragments), "page": SHOWN, **packed(fragments, size)}
+def paged(fragments: Sequence[str], index: Mapping[str, Sequence[Any]], size: int = 100) -> PagedList:
+    """Return a list of fragments. `index` has their values by the name of a filter's field or column."""
+    chunks = packed(fragments, size) if len(fragments) > SHOWN else {}
+    rest = {"index": index, "number": len(fragments), "page": SHOWN, **chunks}
     return PagedList(shown=fragments[:SHOWN], number=len(fragments), rest=rest)
 
 

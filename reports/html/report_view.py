@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hwcompat.generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
 from hwcompat.hardware.evidence.store import lines_by_cell
+from hwcompat.hardware.testing.checks import all_checks
 
 from ..cell_report import CellReport
 from ..diagnose import command_again, error_types
 from ..fact_labels import Facts, cell_facts
-from ..finding import Finding
+from ..finding import Finding, Severity
 from ..reason_text import explained
 from ..report import Report
+from . import charts
 from .charts import Fared, past_of
 from .page import moment
+
+OUTCOME_WORDS: Mapping[Outcome, str] = {
+    Outcome.PASSED: "computed on the requested target, and right",
+    Outcome.PASSED_ON_FALLBACK: "right on another target: doesn't count as a pass on the requested one",
+    Outcome.AMBIGUOUS: "the results decide neither way",
+    Outcome.FAILED: "wrong, refused or an error",
+    Outcome.CRASHED: "the process died",
+    Outcome.TIMEOUT: "didn't end in its time limit",
+    Outcome.OUT_OF_MEMORY: "ran out of memory",
+    Outcome.SKIPPED: "doesn't apply, or the device is absent: its message says why",
+    Outcome.NOT_RUN: "planned, and without a result",
+}
+"""What each outcome means, for a legend."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +41,8 @@ class CellView:
     """One cell with its checks.
 
     `against` compares the verdict with the prediction. `machines` are those of its lines, `past` its earlier runs;
-    `command` runs it again. It is shown open if something failed or has no line.
+    `command` runs it again. `share` is its largest error relative to the tolerance, None if none was measured;
+    `seconds` is the time of all checks. A cell that is `quiet` works, and no check says anything else.
     """
 
     cell: CellReport
@@ -35,17 +52,19 @@ class CellView:
     machines: tuple[str, ...]
     past: Sequence[Fared]
     command: str
-    is_open: bool
+    share: float | None
+    seconds: float
+    quiet: bool
 
 
 def cell_views(report: Report) -> tuple[CellView, ...]:
-    """Return the cells of a report, and those with lines and without a verdict."""
+    """Return the cells of a report, and those with lines and without a verdict: those that don't work first."""
     past = past_of(report.history)
     machine_of = {run.run_id: run.machine for run in report.history.runs}
     known = {cell.id for cell in report.cells}
     others = lines_by_cell([line for line in report.checks if line.cell_id not in known])
     cells = [*report.cells, *(CellReport(verdict=_not_judged(id_), lines=tuple(own)) for id_, own in others.items())]
-    return tuple(
+    views = [
         CellView(
             cell=cell,
             because=explained(cell.verdict)[0],
@@ -54,10 +73,86 @@ def cell_views(report: Report) -> tuple[CellView, ...]:
             machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
             past=past(cell.id),
             command=command_again(cell.lines[0]) if cell.lines else "",
-            is_open=any(line.outcome.is_failure or line.outcome is Outcome.NOT_RUN for line in cell.lines),
+            share=max(charts.shares(cell.lines), default=None),
+            seconds=sum(line.duration_s for line in cell.lines),
+            quiet=works(cell)
+            and all(line.outcome in _QUIET and EDITED not in line.conditions for line in cell.lines),
         )
         for cell in cells
-    )
+    ]
+    return tuple(sorted(views, key=lambda view: (works(view.cell), view.quiet)))
+
+
+_QUIET = (Outcome.PASSED, Outcome.SKIPPED)
+
+
+def works(cell: CellReport) -> bool:
+    """Whether the verdict says that a cell works, perhaps under conditions."""
+    return cell.verdict.level in (Level.HIGH, Level.MEDIUM)
+
+
+def headline(cells: Sequence[CellView], findings: Sequence[Finding]) -> str:
+    """Return how many cells work and why the others don't: `3 of 5 cells work; 2 don't (1 only in part): 1 cause`."""
+    broken = [view.cell for view in cells if not works(view.cell)]
+    good, ids = len(cells) - len(broken), {cell.id for cell in broken}
+    head = f"{good:,} of {len(cells):,} cell{'' if len(cells) == 1 else 's'} work{'s' if good == 1 else ''}"
+    if not broken:
+        return f"{head}."
+    counted = Counter(cell.verdict.level for cell in broken)
+    named = ((counted[Level.LOW], "only in part"), (counted[Level.UNKNOWN], "unknown"))
+    parts = ", ".join(f"{number:,} {words}" for number, words in named if number)
+    number = sum(any(ids & set(one.cells) for one in cause.findings) for cause in causes(findings))
+    why = f": {number} cause{'' if number == 1 else 's'}" if number else ""
+    return f"{head}; {len(broken):,} do{'es' if len(broken) == 1 else ''}n't{f' ({parts})' if parts else ''}{why}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Findings of one severity and error type, in `words`, and the recommendations that all of them share."""
+
+    severity: Severity
+    error_type: str
+    words: str
+    findings: Sequence[Finding]
+    shared: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """The cause's name in the page."""
+        return f"{self.severity}-{self.error_type}"
+
+    @property
+    def cells(self) -> int:
+        """The number of cells that it affects."""
+        return len({cell for one in self.findings for cell in one.cells})
+
+
+def causes(findings: Sequence[Finding]) -> list[Cause]:
+    """Return the findings by cause: the worst first, then the ones that affect most cells."""
+    grouped: dict[tuple[Severity, str], list[Finding]] = {}
+    for one in findings:
+        grouped.setdefault((one.severity, one.error_type), []).append(one)
+    known = error_types()
+    made = [
+        Cause(
+            severity=severity,
+            error_type=type_,
+            words=known[type_].says if type_ in known else type_.replace("_", " "),
+            findings=own,
+            shared=tuple(text for text in own[0].recommendations if all(text in one.recommendations for one in own)),
+        )
+        for (severity, type_), own in grouped.items()
+    ]
+    return sorted(made, key=lambda cause: (-cause.severity.rank, -cause.cells))
+
+
+def in_page_order(grouped: Sequence[Cause], shown: int) -> list[tuple[Finding, Cause]]:
+    """Return each finding with its cause, in order; of a list longer than `shown` some of each cause come first."""
+    pairs = [(rank, one, cause) for cause in grouped for rank, one in enumerate(cause.findings)]
+    if len(pairs) > shown:
+        first = max(1, shown // len(grouped))
+        pairs.sort(key=lambda pair: pair[0] >= first)
+    return [(one, cause) for _, one, cause in pairs]
 
 
 def _not_judged(cell_id: str) -> Verdict:
@@ -69,8 +164,8 @@ def _compared_with_prediction(predicted: Verdict | None, verdict: Verdict) -> st
     if predicted is None or predicted.level.rank is None or verdict.level.rank is None:
         return ""
     if predicted.level is verdict.level:
-        return "as predicted"
-    return "better than predicted" if verdict.level.rank > predicted.level.rank else "worse than predicted"
+        return ""
+    return "better" if verdict.level.rank > predicted.level.rank else "worse"
 
 
 def _choice(cell_id: str, runs: Sequence[RunLine]) -> Iterator[tuple[str, str]]:
@@ -129,28 +224,6 @@ def check_facts(line: CheckLine) -> str:
     return " · ".join(f"{label}: {text}" for label, text in facts if text)
 
 
-_NotPassed = tuple[str, str, tuple[str, ...], tuple[str, ...]]
-"""Outcome and reason, then the checks and cells that didn't pass for that reason."""
-
-
-def not_passed(cells: Sequence[CellView], accepted: Mapping[str, str]) -> tuple[_NotPassed, ...]:
-    """Return all checks that didn't pass, by outcome and reason: failures first, then what was not proven."""
-    grouped: dict[tuple[Outcome, str], tuple[list[str], list[str]]] = {}
-    for view in cells:
-        for line in view.cell.lines:
-            if line.outcome is not Outcome.PASSED or line.conditions.get(EDITED):
-                text = said(line, accepted.get(line.evidence_id, ""))
-                key = line.outcome, text.splitlines()[0] if text else "no reason was recorded"
-                checks, ids = grouped.setdefault(key, ([], []))
-                checks.append(line.check_name)
-                ids.append(view.cell.id)
-    order = sorted(Outcome, key=lambda outcome: not outcome.is_failure)
-    return tuple(
-        (str(outcome), reason, tuple(dict.fromkeys(checks)), tuple(dict.fromkeys(ids)))
-        for (outcome, reason), (checks, ids) in sorted(grouped.items(), key=lambda one: order.index(one[0][0]))
-    )
-
-
 def by_run_and_cell(ids: Sequence[str]) -> list[str]:
     """Return ids of lines, `<run id>/<cell>/<check>`, as `<run id>, <cell>: builds, backward`."""
     checks: dict[tuple[str, str], list[str]] = {}
@@ -159,6 +232,12 @@ def by_run_and_cell(ids: Sequence[str]) -> list[str]:
         cell, _, check = rest.rpartition("/")
         checks.setdefault((run, cell), []).append(check)
     return [f"{run}, {cell}: {', '.join(names)}" if cell else run for (run, cell), names in checks.items()]
+
+
+def check_says(name: str) -> str:
+    """Return what a check shows, as a sentence; empty for one that isn't known."""
+    says = next((check.says for check in all_checks() if check.name == name), "")
+    return f"{says[0].upper()}{says[1:]}." if says else ""
 
 
 def index(findings: Sequence[Finding]) -> Mapping[str, Sequence[str]]:

@@ -199,8 +199,10 @@ def report_page(runs: tuple[RunLine, ...] = ()) -> str:
     return report_text(Report(timestamp="2026-01-02", findings=(), checks=lines, cells=reports, runs=runs), "html")
 
 
-def cell_attributes(document: str) -> dict[str, str]:
-    return dict(re.findall(r'<details class="cell" id="([^"]*)"([^>]*)>', document))
+def cell_rows(document: str) -> list[tuple[str, str, str]]:
+    """The target of each cell in the list, its classes and attributes, and whether it is open."""
+    found = re.findall(r'<tr class="(cell[^"]*)" id="([^"]*)"([^>]*)><th.*?aria-expanded="(\w+)"', document)
+    return [(id_.split("/")[2], f"{classes}{more}", opened) for classes, id_, more, opened in found]
 
 
 def coverage_page() -> str:
@@ -260,22 +262,43 @@ def test_filters_of_the_coverage(browse: Browse):
         assert "<title>Coverage of transformers 5.5.4</title>" in document
 
 
-def targets_with(cells: dict[str, str], attribute: str) -> list[str]:
-    return [id_.split("/")[2] for id_, rest in cells.items() if attribute in rest]
+def in_list(document: str) -> list[str]:
+    """The targets of the cells that are shown, in order."""
+    return [target for target, attributes, _ in cell_rows(document) if "left-out" not in attributes]
 
 
-def test_failures_are_open_links_open_their_cell_and_filters_hide_cells(browse: Browse):
+def opened(document: str) -> list[str]:
+    return [target for target, _, state in cell_rows(document) if state == "true"]
+
+
+def test_cells_that_work_are_folded_links_open_their_cell_and_filters_choose_cells(browse: Browse):
     document = browse(report_page())
     assert "<title>Hardware compatibility report</title>" in document
-    assert targets_with(cell_attributes(document), " open") == ["cuda"]
-    toggles = re.findall(r'class="toggle" aria-expanded="(\w+)"', document)
-    assert toggles == ["false", "true", "false", "false", "false"]
-    assert document.count('<tr class="more" hidden="">') == 4
-    linked = cell_attributes(browse(report_page(), "#bert/fill-mask/mps/float32"))
-    assert targets_with(linked, " open") == ["cuda", "mps"]
+    assert in_list(document) == ["cuda"], "a failure is never folded"
+    assert opened(document) == []
+    assert '<button type="button" class="toggle fold" aria-expanded="false">4 cells work</button>' in document
+    assert document.count('<tr class="more" hidden="">') == 5 + 4, "each cell's details, and each pass in them"
+    linked = browse(report_page(), "#bert/fill-mask/mps/float32")
+    assert sorted(in_list(linked)) == ["cuda", "mps"]
+    assert opened(linked) == ["mps"]
     document = browse(acting(report_page(), set_field("outcomes", "failed")))
     assert "1 of 5 cells" in document
-    assert targets_with(cell_attributes(document), "hidden") == ["cpu", "mps", "xpu", "rocm"]
+    assert in_list(document) == ["cuda"]
+    document = browse(acting(report_page(), set_field("outcomes", "passed")))
+    assert sorted(in_list(document)) == ["cpu", "mps", "rocm", "xpu"], "a filter finds folded cells too"
+    document = browse(acting(report_page(), "document.querySelector('.fold').click()"))
+    assert in_list(document)[0] == "cuda"
+    assert len(in_list(document)) == 5
+
+
+def test_a_column_sorts_the_cells_and_broken_ones_stay_first(browse: Browse):
+    unfold = "document.querySelector('.fold').click(); const sort = document.querySelector('#cell-table .sort');"
+    up = browse(acting(report_page(), f"{unfold} sort.click();"))
+    assert in_list(up) == ["cuda", "cpu", "mps", "rocm", "xpu"]
+    assert 'aria-sort="ascending"' in up
+    down = browse(acting(report_page(), f"{unfold} sort.click(); sort.click();"))
+    assert in_list(down) == ["cuda", "xpu", "rocm", "mps", "cpu"]
+    assert 'aria-sort="descending"' in down
 
 
 def test_the_report_of_a_run_fits_a_screen_of_320_pixels(browse: Browse):
