@@ -38,6 +38,12 @@ def failure_place(traceback: str) -> str:
     return f"{short}:{last['line']}, in {last['function']}{code}"
 
 
+def culprit_frames(traceback: str) -> str:
+    """Return a traceback's frames outside of torch and of this project, each complete; empty if there are none."""
+    frames = [frame for frame in _FRAME.finditer(traceback) if frame["function"] not in _ACCESS]
+    return "\n".join(frame[0] for frame in frames if not _CALLERS.search(frame["path"].replace("\\", "/")))
+
+
 def failure_commands(cell: str, error_type: str) -> tuple[str, ...]:
     """Return the commands about a failing cell: run it again alone, find the first wrong module if its results are
     wrong, write a script for the maintainers, and try what may fix it. None for what isn't a cell."""

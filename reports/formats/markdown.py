@@ -9,6 +9,7 @@ from hwcompat.hardware.plain_text import one_line
 
 from ..cell_report import CellReport
 from ..fact_labels import Facts, cell_facts, error_text, run_facts
+from ..failure_place import culprit_frames
 from ..finding import Finding, FindingComparison, FindingState, Severity
 from ..project import project_markdown
 from ..reason_text import explained
@@ -136,7 +137,11 @@ def finding_section(finding: Finding, against: FindingComparison | None = None, 
     if advice:
         parts.append("What to do:\n\n" + "\n".join(advice))
     if traceback and finding.traceback:
-        parts.append(fenced("\n".join(finding.traceback.splitlines()[-_TRACEBACK_LINES:])))
+        lines = finding.traceback.splitlines()
+        frames = culprit_frames(finding.traceback) if len(lines) > _TRACEBACK_LINES else ""
+        # The end of a long one may be only torch's: it doesn't have the code at fault.
+        parts += [f"Frames outside of torch:\n\n{fenced(frames)}"] if frames else []
+        parts.append(fenced("\n".join(lines[-_TRACEBACK_LINES:])))
     return "\n\n".join(parts)
 
 

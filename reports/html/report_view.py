@@ -15,12 +15,15 @@ from hwcompat.hardware.testing.checks import all_checks
 from ..cell_report import CellReport
 from ..diagnose import command_again, error_types
 from ..fact_labels import Facts, cell_facts
+from ..failure_place import culprit_frames
 from ..finding import Finding, Severity
 from ..reason_text import explained
 from ..report import Report
 from . import charts
 from .charts import Fared, past_of
 from .page import moment
+
+__all__ = ["culprit_frames"]  # templates call it
 
 OUTCOME_WORDS: Mapping[Outcome, str] = {
     Outcome.PASSED: "computed on the requested target, and right",

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 from evidence_lines import BERT, check_line, run_line
-from report_parts import HOSTILE, report, report_of_each_outcome, verdict
+from report_parts import HOSTILE, finding, report, report_of_each_outcome, verdict
 
 from generators.compatibility.verdict import Basis, Level, Reason
 from hardware.errors import UsageError
@@ -140,3 +140,14 @@ def test_report_of_a_run_holds_its_result():
     assert data["verdicts"] == [with_texts(measured.to_dict())]
     assert [one["text"] for one in data["verdicts"][0]["reasons"]] == ["a failed"]
     assert data["checks"][1]["max_rel_error"] == 0.5
+
+
+def test_a_long_traceback_keeps_the_complete_frames_of_the_code_at_fault():
+    own = '  File "/x/site-packages/transformers/cache_utils.py", line 7, in update\n    keys = stack(keys)'
+    inner = '  File "/x/site-packages/torch/nn/module.py", line 1, in call\n    return call()'
+    found = finding(traceback="\n".join(["Traceback:", own, *[inner] * 30, "ValueError: no"]))
+    for shown in (report_text(report(found), "markdown"), report_text(report(found), "html")):
+        assert "Frames outside of torch" in shown
+        assert "keys = stack(keys)" in shown.partition("Frames outside of torch")[2].partition("torch/nn")[0]
+    short = finding(traceback=f"Traceback:\n{own}\nValueError: no")
+    assert "Frames outside of torch" not in report_text(report(short), "markdown")
