@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import base64
 import itertools
 import math
+import re
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -89,6 +92,32 @@ def test_every_script_is_python_without_a_package_of_ours() -> None:
         assert used & modules <= {alias.asname or alias.name for alias in imports}, f"{way}: a missing import"
     with pytest.raises(UsageError, match="because"):
         text_of(captured(Way.TORCH, refused="because"))
+
+
+def test_a_script_is_one_file_that_pins_the_versions_it_ran_with() -> None:
+    printed = (
+        "python 3.11.7 on Linux x86_64\ntorch 2.13.0+cpu\nnumpy 2.4.6\nsafetensors isn't installed\n"
+        'transformers 5.5"\n# os.unlink\nother 1.0\nout: off by 1.0e+00 of its scale\n'
+    )
+    found = captured(Way.TORCH)
+    arrays = {INPUTS: ["input_ids"], EXPECTED: ["logits"]}
+    files = {INPUTS: bytes(range(256)), "model.data/part": b"part"}
+    text = script_text(found, SOURCE, arrays, title="t", story=[], files=files, printed=printed)
+    # The regular expression of the specification's reference implementation.
+    header = re.search(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$", text)
+    assert header is not None
+    toml = tomllib.loads("".join(line[2:] for line in header["content"].splitlines(keepends=True)))
+    assert (toml["requires-python"], toml["dependencies"]) == ("==3.11.*", ["torch==2.13.0", "numpy==2.4.6"])
+    assert toml["tool"]["uv"]["index"][0]["url"].endswith("/whl/cpu")
+    assert "uv run repro.py" in (ast.get_docstring(ast.parse(text)) or "")
+    assert 'transformers 5.5"' not in text
+    values = next(
+        ast.literal_eval(node.value)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FILES"
+    )
+    assert {name: base64.b64decode(one) for name, one in values.items()} == files
+    assert "# ///" not in script_text(found, SOURCE, arrays, title="t", story=[], printed="Segmentation fault")
 
 
 def compared(got: np.ndarray, want: np.ndarray, mask: np.ndarray, *, infinite: bool) -> float:

@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,9 @@ README = "README.md"
 _OWN_FILES = frozenset({SCRIPT, README, ANSWER})
 _MINIMUM_S = 120.0
 """The shortest time limit of a script in seconds; otherwise the duration of its check, which did more."""
+
+_LARGEST_INSIDE = 2 << 20
+"""Bytes of data up to which a script contains it, so that it is one file. Larger data stays beside it."""
 
 _OWN_KINDS = (".safetensors", ".npz", ".xml", ".bin", ".onnx", ".data")
 
@@ -203,16 +207,21 @@ def _write_folder(
     runs: Sequence[RunLine],
     limit: float,
 ) -> tuple[CapturedFailure, ReproMatch]:
-    """Write the script, run it, try the next way if it shows another failure, and write the issue."""
+    """Write the script, run it, try the next way if it shows another failure, and write the issue.
+
+    The script that stays pins the versions that it ran with.
+    """
     title = title_of(cell, captured, getattr(planned.profile.recipe, "model_class", ""))
     story, arrays = story_of(cell, captured), arrays_in(folder)
+    _remove_unused(captured, folder)
+    files = _small_files(folder)
+    render = partial(script_text, captured, source, arrays, title=title, story=story, files=files)
     way = captured.step.way if captured.step else None
     python = _python_of(way, cell)
     arguments = _runtime_of(cell) if way is Way.WEB_FILE else _checkpoint(source, planned)
-    tried: list[tuple[str, Shown, ReproMatch]] = []
+    tried: list[tuple[bool, Shown, ReproMatch]] = []
     for masks in (False, True) if way is Way.OPENVINO_CONVERT else (False,):
-        text = script_text(captured, source, arrays, title=title, story=story, masks=masks)
-        write_whole(folder / SCRIPT, text)
+        write_whole(folder / SCRIPT, render(masks=masks))
         note("running the script alone …")
         shown = run_script(
             folder,
@@ -221,12 +230,14 @@ def _write_folder(
             memory_bytes=default_memory_limit(),
             arguments=arguments,
         )
-        tried.append((text, shown, judge(captured, shown)))
+        tried.append((masks, shown, judge(captured, shown)))
         if tried[-1][2].same:
             break
-    text, shown, judgement = next((one for one in tried if one[2].same), tried[0])
+    masks, shown, judgement = next((one for one in tried if one[2].same), tried[0])
+    text = render(masks=masks, printed=shown.printed)
     write_whole(folder / SCRIPT, text)
-    _remove_unused(captured, folder)
+    for name in {Path(name).parts[0] for name in files}:
+        _remove(folder / name)
     issue = issue_text(captured, shown, judgement, title=title, story=story, script=text, run=next(iter(runs), None))
     write_whole(folder / README, issue)
     return captured, judgement
@@ -260,7 +271,22 @@ def _remove_unused(captured: CapturedFailure, folder: Path) -> None:
         kept.add(WEIGHTS)
     for path in folder.iterdir():
         if path.name not in kept:
-            path.unlink()
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _small_files(folder: Path) -> dict[str, bytes]:
+    """Return the contents of the files of a script by name, or nothing if together they are large."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    if sum(path.stat().st_size for path in found) > _LARGEST_INSIDE:
+        return {}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 def _checkpoint(source: ModelSource, planned: PlannedSuite) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def story_of(cell: Cell, captured: CapturedFailure) -> tuple[str, ...]:
         said.append("It ran on Qualcomm's HTP emulator from the wheel for this machine, not on an NPU.")
     if cell.task == GRAPH_TASK:
         said.append(
-            f"The model is the file {one_line(step.graph)}: check that you may share it before you attach it."
+            f"The model is the file {one_line(step.graph)}, inside the script or beside it: "
+            "check that you may share it before you attach it."
         )
     if captured.left:
         said.append(f"With fallback enabled, these operators run on the host: {one_line(captured.left)}.")
@@ -130,7 +131,8 @@ def issue_text(
             "",
             "## How to run",
             "",
-            f"{code(how[1] if how else 'python repro.py')} beside the files in this folder. "
+            f"{code(how[1] if how else 'python repro.py')} "
+            f"{'in an empty folder' if chr(10) + 'FILES = {' in script else 'beside the files in this folder'}. "
             f"It needs {markdown(needs[1]) if needs else 'the packages below'}, and exits with 1 if it fails.",
             "",
             "## Versions",

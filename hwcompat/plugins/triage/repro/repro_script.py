@@ -8,6 +8,7 @@ code.
 from __future__ import annotations
 
 import ast
+import base64
 import keyword
 import os
 import re
@@ -28,6 +29,12 @@ SCRIPT = "repro.py"
 _LONGEST_READ = 200_000
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$", re.DOTALL)
 _OFF = re.compile(r"off by (?P<error>inf|nan|\d\.\d+e[+-]\d+) of its scale")
+
+_VERSION = re.compile(
+    r"^(?P<name>[A-Za-z][\w.-]*) (?P<version>\d[\w.!]*)(?:\+(?P<local>[\w.]+))?(?: on .*)?$", re.MULTILINE
+)
+_TORCH_INDEX = re.compile(r"cpu|xpu|cu\d+|rocm[\d.]+")
+"""Local versions of torch that have an index of their own: https://pytorch.org/get-started/locally/"""
 
 _START = "make_model"
 _OF_CHECKPOINTS = frozenset({"load_checkpoint", "checkpoint_folder"})
@@ -122,12 +129,17 @@ def script_text(
     title: str,
     story: Sequence[str],
     masks: bool = False,
+    files: Mapping[str, bytes] | None = None,
+    printed: str = "",
 ) -> str:
     """Return the script that shows the captured failure.
 
     `arrays` are the names of the arrays beside it, by file: those of the inputs decide which helpers it needs.
     `title` and `story` are its first lines. With `masks`, transformers' masks are those that optimum-intel registers
-    for its exports, since a tracer can't follow the library's own. Raises `UsageError` without a step.
+    for its exports, since a tracer can't follow the library's own. The script contains `files`, by name; others
+    lie beside it. `printed` is what an earlier run of it printed: the versions in it are pinned in a header for
+    `uv run` (https://packaging.python.org/en/latest/specifications/inline-script-metadata/). Raises `UsageError`
+    without a step.
     """
     step = captured.step
     if step is None or captured.refused:
@@ -145,7 +157,9 @@ def script_text(
         "title": title,
         "story": story,
         "masks": masks,
-        "command": "python repro.py" + _words(source, way),
+        **(pinned := _pinned(printed, packages)),
+        "command": ("uv run" if pinned["pins"] else "python") + " repro.py" + _words(source, way),
+        "files": {name: _lines(data) for name, data in (files or {}).items()},
         "packages": packages,
         "modules": sorted(name.replace("-", "_") for name in packages if name in _IMPORTED),
         "source": source,
@@ -169,6 +183,22 @@ def script_text(
         "named_call": ("**nested(named)" if is_nested else "**named") + wish,
     }
     return _normalized(environment().get_template("repro/script.py.j2").render(values))
+
+
+def _pinned(printed: str, packages: Sequence[str]) -> dict[str, object]:
+    """Return the pins of the versions that a script printed, the minor version of Python, and torch's index."""
+    found = {one["name"]: one for one in _VERSION.finditer(printed)}
+    if "python" not in found:
+        return {"pins": []}
+    pins = [f"{name}=={found[name]['version']}" for name in packages if name in found]
+    local = found["torch"]["local"] or "" if "torch" in packages and "torch" in found else ""
+    python = ".".join(found["python"]["version"].split(".")[:2])
+    return {"pins": pins, "python": python, "index": local if _TORCH_INDEX.fullmatch(local) else ""}
+
+
+def _lines(data: bytes) -> list[str]:
+    text = base64.b64encode(data).decode()
+    return [text[start : start + 116] for start in range(0, len(text), 116)]
 
 
 def _words(source: ModelSource, way: Way) -> str:
