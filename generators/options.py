@@ -40,6 +40,7 @@ class Options:
     timeout: float | None = None
     jobs: int | None = None
     resume: bool = False
+    durable: bool = False
     dry_run: bool = False
     distributed: str | None = None
     address: str | None = None

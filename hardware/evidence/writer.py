@@ -1,7 +1,7 @@
 """Append evidence lines to the file of this process, each whole and flushed before the next.
 
-A line is kept once `write` has returned: other processes can read it, even if this one dies. Power failures aren't
-covered.
+A line is kept once `write` has returned: other processes can read it, even if this one dies. After `make_durable`
+it is kept through a loss of power too, if the disk obeys fsync.
 """
 
 from __future__ import annotations
@@ -24,6 +24,15 @@ from .record import EndLine, Line, to_dict
 from .seals import digests
 
 _IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+
+
+_DURABLE = "HWCOMPAT_DURABLE"
+"""The variable that makes each line wait for the disk if it is `1`. Child processes inherit it."""
+
+
+def make_durable() -> None:
+    """Let each line that this process and its children write from now on wait until the disk has it."""
+    os.environ[_DURABLE] = "1"
 
 
 def now() -> str:
@@ -61,6 +70,9 @@ class EvidenceWriter:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             mark_in_use(self._descriptor)
             self._is_torn = _ends_in_half_a_line(self._descriptor)
+            self._is_durable = os.environ.get(_DURABLE) == "1"
+            if self._is_durable:
+                _sync_entries(self.path)
         except OSError as error:
             raise OutputError(
                 f"evidence cannot be written to {folder}",
@@ -82,6 +94,11 @@ class EvidenceWriter:
             self._take_back(written)
             raise OutputError(f"writing evidence to {self.path} failed", why="the disk is full")
         self._is_torn = False
+        if self._is_durable:
+            try:
+                os.fsync(self._descriptor)
+            except OSError as error:
+                raise self._unwritable(error) from error
 
     def _take_back(self, written: int) -> None:
         """Cut off a partly written line; if that fails, the next line starts on a new line."""
@@ -117,6 +134,21 @@ class EvidenceWriter:
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(f"evidence cannot be written to {self.path}", why=error.strerror or str(error))
+
+
+def _sync_entries(path: Path) -> None:
+    """Write the names of a new file and of its folders to the disk: fsync of the file doesn't (man 2 fsync)."""
+    if os.name == "nt":  # folders can't be opened
+        return
+    for folder in path.resolve().parents:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except PermissionError:  # not ours, so nothing in it is new
+            return
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _ends_in_half_a_line(descriptor: int) -> bool:

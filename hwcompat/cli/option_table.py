@@ -149,6 +149,11 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "resume": option(
             "--resume", is_flag=True, help="Continue the newest run of the evidence folder if it was cut off."
         ),
+        "durable": option(
+            "--durable",
+            is_flag=True,
+            help="Wait after each result until the disk has it, so that a loss of power loses none.",
+        ),
         "dry_run": option(
             "--dry-run", is_flag=True, help="Show what has expired and how long it takes; run nothing."
         ),
@@ -303,7 +308,7 @@ WRITING = ("force", "output_dir", "template_dir")
 REFRESHING = ("timeout", "jobs", "resume", "allow_fallback", "no_redact", "machine", "evidence", "report_dir")
 RUNNING = (
     *REFRESHING,
-    *("baseline", "fail_severity", "update_expected", "distributed", "address"),
+    *("durable", "baseline", "fail_severity", "update_expected", "distributed", "address"),
     *("host", "host_python", "host_checkpoints", "host_patience"),
 )
 
@@ -315,6 +320,7 @@ PANELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "timeout",
             "jobs",
             "resume",
+            "durable",
             "dry_run",
             "allow_fallback",
             "update_expected",

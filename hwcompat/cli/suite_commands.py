@@ -150,6 +150,10 @@ def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
 def _run(asked: Options) -> int:
     _check_run(asked)
     redact_unless_asked(asked)
+    if asked.durable:
+        from hwcompat.hardware.evidence.writer import make_durable
+
+        make_durable()
     selection = select_suites(asked, with_missing=not (asked.host or asked.distributed))
     written = write(asked, selection)
     from hwcompat.reports.run_command import run_suites
@@ -267,6 +271,8 @@ def web_page_command(asked: Options, path: Path) -> int:
 _EXCLUDED = (
     ("distributed", "jobs", "the resources of a node set how many suites run at a time"),
     ("distributed", "machine", "each node names its own machine"),
+    ("distributed", "durable", "the nodes write first, and the command copies what they send"),
+    ("host", "durable", "results are written on that machine"),
     ("distributed", "no_redact", "nodes redact evidence before they send it"),
     ("distributed", "host", "a host is one machine"),
     ("host", "no_redact", "evidence is redacted where it is written"),

@@ -17,7 +17,7 @@ from hardware.errors import BrokenInput, OutputError, UsageError
 from hardware.evidence.columns import every_column
 from hardware.evidence.record import SCHEMA_VERSION, CheckLine, EndLine, Outcome, RunLine, to_dict
 from hardware.evidence.store import query, read_file, read_folder, read_run
-from hardware.evidence.writer import EvidenceWriter, new_run_id
+from hardware.evidence.writer import EvidenceWriter, make_durable, new_run_id
 
 END = EndLine(run_id="r1", ended_at="2026-01-02", reason="done", counts={})
 CUT = b'{"kind": "che'
@@ -64,6 +64,39 @@ def test_each_line_is_on_the_disk_before_the_next_begins_and_none_after_the_end(
     writer.close()
     with pytest.raises(OutputError):
         writer.write(check_line())
+
+
+def test_each_durable_line_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, int]] = []  # which file or folder, and its lines then
+    fsync = os.fsync
+
+    def seen(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append((path.name, len(path.read_text().splitlines()) if path.is_file() else 0))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    written(tmp_path, check_line("a"))
+    assert [count for _, count in synced] == [1], "without the option only closing waits"
+    synced.clear()
+    monkeypatch.setenv("HWCOMPAT_DURABLE", "")  # restored after the test
+    make_durable()
+    writer = EvidenceWriter(tmp_path / "new", "r2")
+    assert [name for name, _ in synced][:2] == ["new", tmp_path.name], "the entries of the file and its folder"
+    synced.clear()
+    for count in range(1, 4):
+        writer.write(check_line(f"c{count}"))
+        assert synced[-1] == (writer.path.name, count)
+    assert len(synced) == 3
+
+    def broken(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(OutputError, match="Input/output error"):
+            writer.write(check_line("d"))
+    writer.close()
 
 
 def test_a_half_written_line_is_broken_and_one_that_follows_stands_alone(tmp_path: Path) -> None:
