@@ -56,7 +56,7 @@ def junit_report(report: Report) -> str:
         for line in own:
             case = _case(suite, cell_id, _name(line, own), line.duration_s, file)
             finding, excuse = by_evidence.get(line.evidence_id), accepted.get(line.evidence_id)
-            _check(case, line, finding, excuse, _not_counted(line, cell))
+            _check(case, line, finding, excuse, why_not_counted(line, cell))
         _verdict_case(suite, cell)
         _sum_up(suite)
     _others(root, report)
@@ -118,7 +118,7 @@ def _case(suite: Element, classname: str, name: str, time: float = 0.0, file: st
     return _add(suite, "testcase", classname=classname, name=name, time=f"{max(time, 0.0):.6f}", file=file)
 
 
-def _not_counted(line: CheckLine, cell: CellReport | None) -> str:
+def why_not_counted(line: CheckLine, cell: CellReport | None) -> str:
     """Return why a pass doesn't count today: the cell's verdict doesn't rest on it. Empty if it does."""
     if cell is None or line.outcome is not Outcome.PASSED:
         return ""
