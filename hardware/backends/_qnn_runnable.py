@@ -73,14 +73,14 @@ class QNNRunnable(ExportedRunnable):
                 raise
         return super().pass_of(inputs)
 
-    def _rewritten(self, file: Path, inputs: Inputs) -> Path:
+    def _rewritten(self, model_input: ModelInput, file: Path, inputs: Inputs) -> Path:
         """Return a file's graph without the operators that can be said by others; the file itself if it has none.
         Raises `Unsupported` if the CPU's numbers differ."""
         made = Path(tempfile.mkdtemp(dir=self.folder)) / ONNX
         replaced = rewrite(file, made)
         if not replaced:
             return file
-        plain, other = (OnnxModel(one, self.model_input)(inputs) for one in (file, made))
+        plain, other = (OnnxModel(one, model_input)(inputs) for one in (file, made))
         difference = compare(other, plain)
         if not difference.max_rel_error <= _SAME:
             reason = f"the rewritten graph gives other numbers on the CPU: {difference}"
@@ -108,7 +108,7 @@ class QNNRunnable(ExportedRunnable):
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         """Return the file, quantized for int8 by measured ranges; QNN converts float32 to float16 itself."""
         if self._rewrites and not isinstance(self.model_input, FileInput):
-            file = self._rewritten(file, inputs)
+            file = self._rewritten(self.model_input, file, inputs)
         if self.precision != "int8" or isinstance(self.model_input, FileInput):
             return file
         folder = Path(tempfile.mkdtemp(dir=self.folder))

@@ -100,7 +100,7 @@ def _lists(
     rows = fragments("cell_row.html.j2", "view", cells, share_words=charts.share_words, few=len(cells) <= _FEW_CELLS)
     if len(cells) <= SHOWN:
         rows = [row + more for row, more in zip(rows, drawn, strict=True)]
-    index = {
+    index: dict[str, Sequence[Any]] = {
         "text": [one.cell.id for one in cells],
         "level": [str(one.cell.verdict.level) for one in cells],
         "outcomes": ["|".join(one.cell.counts) for one in cells],
