@@ -109,17 +109,21 @@ def text_of(path: Path) -> str:
 
 
 def csv_of(path: Path, *needed: str, delimiter: str = ",") -> Iterator[Mapping[str, str]]:
-    """Yield the rows of a CSV file with a heading. Raises `BrokenInput` if it lacks a column or a row is cut off."""
+    """Yield the rows of a CSV file with a heading, without comments (#).
+
+    Raises `BrokenInput` if the file lacks a column or a row is cut off.
+    """
     reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter=delimiter, strict=True)
     try:
         heading = next(reader, [])
         if lacking := [name for name in needed if name not in heading]:
             raise refused(path, f"its first line has no column {echo(lacking[0])}")
         for row in reader:
-            if len(row) != len(heading) and any(row):
+            if not any(row) or row[0].startswith("#"):
+                continue
+            if len(row) != len(heading):
                 raise refused(path, f"line {reader.line_num} has {len(row)} values, not {len(heading)}")
-            if any(row):
-                yield dict(zip(heading, row, strict=True))
+            yield dict(zip(heading, row, strict=True))
     except csv.Error as error:
         raise refused(path, f"line {reader.line_num}: {error}") from error
 

@@ -112,7 +112,7 @@ FORMATS = {
     "aihub bert/manifest.yaml": (MANIFEST, "qnn/float32 None onnx fail|qnn/float32 None tflite excluded"),
     "aihub s/accuracy.csv": (ACCURACY, "qnn/float32 x-elite qnn_dlc pass|qnn/float32 x-elite onnx wrong_numbers"),
     "torch_xpu .github/ci_expected_accuracy/lts/inductor_huggingface_inference.csv": (
-        "name,float32,amp_bf16\nBertForMaskedLM,pass,fail_to_run\n",
+        "name,float32,amp_bf16\n# https://github.com/intel/torch-xpu-ops/issues/1\nBertForMaskedLM,pass,fail_to_run\n",
         "xpu/float32 None torch-inductor-lts pass|xpu/bfloat16 None torch-inductor-lts fail",
     ),
     "tt_xla torch/test_config_inference_single_device.yaml": (
@@ -152,6 +152,10 @@ FORMATS = {
     "dynamo rocm/inductor_huggingface_inference.csv": (
         DYNAMO,
         "rocm/bfloat16 None torch-inductor pass|rocm/bfloat16 None torch-inductor wrong_numbers",
+    ),
+    "dynamo dynamic_cpu_inductor_huggingface_inference.csv": (
+        DYNAMO,
+        "cpu/float32 None torch-dynamic_inductor pass|cpu/float32 None torch-dynamic_inductor wrong_numbers",
     ),
     "dynamo cuda/aot_eager_torchbench_training.csv": (
         DYNAMO,
@@ -238,6 +242,13 @@ def test_a_broken_file_is_refused_whole_with_one_error(name: str, tmp_path: Path
     assert why in done.err
     assert done.err.count("error:") == 1
     assert not list(tmp_path.glob("evidence/*"))
+
+
+def test_a_baseline_of_a_training_decides_nothing(tmp_path: Path) -> None:
+    text = json.dumps({"gaudi2": {"squad": {"eval_f1": 9, "train_runtime": 5}, "x": {}}})
+    (row,) = read_rows(IMPORTERS.load("optimum_habana"), put(tmp_path, "bert.json", text))
+    (line,) = lines_of([row], "run", "2026-11-28").lines
+    assert line.conditions["undecided"] == "it is about training"
 
 
 def test_what_a_test_report_says_about_its_machine_is_not_written(tmp_path: Path) -> None:

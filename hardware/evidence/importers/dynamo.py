@@ -1,7 +1,7 @@
 """PyTorch: the expected accuracy of compiled models in CI, `benchmarks/dynamo/ci_expected_accuracy/**.csv`.
 
-Files in a folder `rocm` are of AMD GPUs, those that begin with `cpu_` of CPUs, all others of NVIDIA GPUs. The words
-are those of `benchmarks/dynamo/common.py`; the precisions are those of `.ci/pytorch/test.sh`.
+Files in a folder `rocm` are of AMD GPUs, those with the word `cpu` in their name of CPUs, all others of NVIDIA GPUs.
+The words are those of `benchmarks/dynamo/common.py`; the precisions are those of `.ci/pytorch/test.sh`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def rows(path: Path) -> Iterator[Row]:
     """Yield the rows of one file, or of all files of a folder."""
     for file in files_in(path, "*.csv"):
         compiler, mode = compiler_and_mode(file)
-        target = "rocm" if "rocm" in file.parts else "cpu" if compiler.startswith("cpu_") else "cuda"
+        target = "rocm" if "rocm" in file.parts else "cpu" if "cpu" in compiler.split("_") else "cuda"
         precision = "float32" if target == "cpu" else "amp" if mode == "training" else "bfloat16"
         for one in csv_of(file, "name", "accuracy"):
             yield Row(
                 source=f"pytorch/pytorch:{below(file, 'benchmarks')}",
                 model=one["name"],
                 target=target,
-                route=f"torch-{compiler.removeprefix('cpu_')}",
+                route=f"torch-{compiler.replace('cpu_', '')}",
                 precision="amp" if "_amp" in compiler else precision,
                 mode=mode,
                 outcome=outcome_of(one["accuracy"]),

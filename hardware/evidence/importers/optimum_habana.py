@@ -19,7 +19,8 @@ _PRECISION = re.compile(r"(?<![a-z0-9])(bf16|fp8|fp16|fp32|int4|int8)(?![a-z0-9]
 
 
 def rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of one file, or of all files of a folder. Only passing tests have a baseline."""
+    """Yield the rows of one file, or of all files of a folder. Only passing tests have a baseline; one of a
+    training has figures of it, such as `train_runtime`."""
     for file in files_in(path, "*.json"):
         data = json_of(file)
         if not isinstance(data, dict) or not data:
@@ -30,6 +31,7 @@ def rows(path: Path) -> Iterator[Row]:
             for device, figures in by_device.items():
                 if _DEVICE.fullmatch(device):
                     precision = _PRECISION.search(name.lower())
+                    text = json.dumps(figures)
                     yield Row(
                         source=f"huggingface/optimum-habana:{below(file, 'tests')}",
                         model=parameter[1] if parameter else name.rpartition("::")[2],
@@ -37,9 +39,9 @@ def rows(path: Path) -> Iterator[Row]:
                         device=device,
                         route="optimum-habana",
                         precision=precision[1] if precision else "",
-                        mode="baseline",
+                        mode="training" if "train_" in text else "baseline",
                         outcome="pass",
-                        detail=json.dumps(figures)[:120],
+                        detail=text[:120],
                     )
 
 
