@@ -26,7 +26,7 @@ CALIBRATIONS = 16
 """Number of inputs whose ranges calibrate a quantized model."""
 
 REWRITTEN = "rewritten"
-"""The condition that states which operators were said by others."""
+"""The condition that states which operators were replaced by others."""
 
 _SAME = 1e-5
 """How far the CPU's numbers of a rewritten graph may be off: sums of a product may be in another order."""
@@ -55,7 +55,7 @@ class QNNRunnable(ExportedRunnable):
 
     def pass_of(self, inputs: Inputs) -> dict[str, Array]:
         """Run, and keep the proof. If QNN refuses operators of an exported graph, run it once more without those that
-        can be said by others (`graph_rewrites.py`)."""
+        can be replaced by others (`graph_rewrites.py`)."""
         try:
             return super().pass_of(inputs)
         except Unsupported as error:
@@ -74,7 +74,7 @@ class QNNRunnable(ExportedRunnable):
         return super().pass_of(inputs)
 
     def _rewritten(self, model_input: ModelInput, file: Path, inputs: Inputs) -> Path:
-        """Return a file's graph without the operators that can be said by others; the file itself if it has none.
+        """Return a file's graph without the operators that can be replaced by others; the file itself if it has none.
         Raises `Unsupported` if the CPU's numbers differ."""
         made = Path(tempfile.mkdtemp(dir=self.folder)) / ONNX
         replaced = rewrite(file, made)

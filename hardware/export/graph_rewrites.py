@@ -52,7 +52,7 @@ class _Graph:
         self._number = 0
 
     def replace(self, node: Any) -> bool:
-        """Replace a node that can be said by others; return whether it was."""
+        """Replace a node that can be replaced by others; return whether it was."""
         known = all(name in self.shapes for name in (*node.input, *node.output))
         rewritten = {"Transpose": self._transpose, "Einsum": self._einsum}.get(node.op_type)
         made = rewritten(node) if known and rewritten else None

@@ -1,4 +1,4 @@
-"""Operators that a runtime lacks are said by others with the same values, and what can't be said stays."""
+"""Operators that a runtime lacks are replaced by others with the same values, and what can't be replaced stays."""
 
 from __future__ import annotations
 
