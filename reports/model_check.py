@@ -11,8 +11,8 @@ from hwcompat.generators.compatibility.imported import reference_tests
 from hwcompat.generators.compatibility.judge import judge, published_or, strongest_of
 from hwcompat.generators.compatibility.matrix import beside_published
 from hwcompat.generators.compatibility.published_rows import shipped_verdicts
-from hwcompat.generators.compatibility.rule_facts import facts_here
-from hwcompat.generators.compatibility.rules import load_rules, predict
+from hwcompat.generators.compatibility.rule_facts import Facts, facts_here
+from hwcompat.generators.compatibility.rules import RuleSet, load_rules, predict
 from hwcompat.generators.compatibility.selection import Suggestion, select, suggest
 from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
 from hwcompat.generators.model_profile import checkpoint_slug, why_missing
@@ -139,9 +139,6 @@ def check_model(
             return _refused_verdict(asked, files.refused)
         return predict(asked, facts_here(files.known, asked, inventory), rules)
 
-    def known_on(target: Target) -> Verdict:
-        return published_or(predicted_on(target))
-
     needed = memory.estimate.total if memory and memory.estimate else None
     target, notes = _target(device, found, statuses, needed, predicted_on)
     cell, predicted = cell_on(target), predicted_on(target)
@@ -150,9 +147,8 @@ def check_model(
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
     planned = bool(own) or cell.id in latest.plans
-    published = None if files.refused else shipped_verdicts(cell.model).get(cell.id)
-    if published is not None:
-        measured = beside_published(measured if planned else replace(measured, reasons=()), published, None)
+    if not files.refused:
+        measured = _beside_published(measured, cell, planned)
     found_out = diagnose(own, latest.versions, {cell.id: predicted.to_dict()})
     findings = _most_relevant_first(measured, target.name, found_out)
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
@@ -176,11 +172,26 @@ def check_model(
         absent=absent,
         absence=_absence(absent).error_type if absent else "",
         command=command,
-        suggestion=suggest(present, facts, rules, known_on, stored_recipes()) if poor else None,
+        suggestion=_suggested(present, facts, rules, predicted_on) if poor else None,
         notes=(*notes, *_notes(name, found, others), *files.remarks, *_opinions(latest, inventory, cell)),
         memory=memory,
         refused=_error_type_of(refused) if refused else "",
     )
+
+
+def _beside_published(measured: Verdict, cell: Cell, planned: bool) -> Verdict:
+    """Return what counts for the cell beside what others measured. That nothing was planned then is no reason."""
+    published = shipped_verdicts(cell.model).get(cell.id)
+    if published is None:
+        return measured
+    return beside_published(measured if planned else replace(measured, reasons=()), published, None)
+
+
+def _suggested(
+    present: Verdict, facts: Facts, rules: RuleSet, predicted_on: Callable[[Target], Verdict]
+) -> Suggestion:
+    """Return what to try in place of a pair, by what others measured and by rules."""
+    return suggest(present, facts, rules, lambda target: published_or(predicted_on(target)), stored_recipes())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,8 @@ from hwcompat.hardware.hardware_commands import check_command, sign_command
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.plugins import plugins
 
-from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, redact_unless_asked, takes
+from .evidence_options import apply_evidence_options
+from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, takes
 
 
 @click.group("evidence", short_help="Merge, import, compact, publish, sign and refresh evidence.")
@@ -61,7 +62,7 @@ def merge_command(asked: Options, sources: tuple[Path | Address, ...]) -> int:
 def import_command(asked: Options, format: str, path: Path, **given: Any) -> int:
     """Add results that others published to the folder, all of PATH or none of it.
 
-    SOURCE is a format: aihub, ctrf, dynamo, hf_ci, junit_xml, llama_cpp, mlperf, openvino_hub, optimum_habana,
+    SOURCE is a format: aihub, ctrf_json, dynamo, hf_ci, junit_xml, llama_cpp, mlperf, openvino_hub, optimum_habana,
     table, torch_xpu, tt_xla, vllm_tpu, or one of a plugin. PATH is a file, or a folder with files of the format.
 
     \b
@@ -147,7 +148,7 @@ def refresh_command(asked: Options) -> int:
     """
     if asked.remote is not None and not asked.dry_run:
         raise read_only_location(asked.remote)
-    redact_unless_asked(asked)
+    apply_evidence_options(asked)
     code: int = plugins().job("refresh")(asked, own_command())
     return code
 

@@ -14,7 +14,8 @@ from hwcompat.hardware.plugins import plugins
 from hwcompat.reports.formats import FORMATS
 from hwcompat.reports.report_request import Request, check_report
 
-from .option_table import EXISTING_FOLDER, redact_unless_asked, takes
+from .evidence_options import apply_evidence_options
+from .option_table import EXISTING_FOLDER, takes
 from .report_options import requests
 
 
@@ -121,6 +122,6 @@ def upstream_command(asked: Options, checkout: Path, pytest_arguments: Sequence[
     Their results are shown beside the verdicts and don't change them.
     """
     asked = replace(asked, pytest_arguments=tuple(pytest_arguments))
-    redact_unless_asked(asked)
+    apply_evidence_options(asked)
     code: int = plugins().job("upstream")(asked, checkout, own_command())
     return code

@@ -25,7 +25,6 @@ from hwcompat.hardware.errors import HwCompatError, UsageError
 from hwcompat.hardware.evidence.address import Address
 from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
-from hwcompat.hardware.redaction import LEFT_IN, turn_off
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -332,13 +331,6 @@ PANELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """The groups of options in the help of a command."""
-
-
-def redact_unless_asked(asked: Options) -> None:
-    """Leave names in what is written if `--no-redact` was given, after a note."""
-    if asked.no_redact:
-        turn_off()
-        note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you share them")
 
 
 @contextmanager

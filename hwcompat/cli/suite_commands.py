@@ -19,6 +19,7 @@ from hwcompat.hardware.files import DEFAULT_SUITES, PROJECT_FILE
 from hwcompat.hardware.plugins import plugins
 from hwcompat.reports.suites_text import cells_text, compared_text, published_text, verified_text, written_text
 
+from .evidence_options import apply_evidence_options
 from .option_table import (
     CELLS,
     FILE,
@@ -26,7 +27,6 @@ from .option_table import (
     PATTERNS,
     RUNNING,
     WRITING,
-    redact_unless_asked,
     refuse_selection,
     rules_of,
     takes,
@@ -149,11 +149,7 @@ def run_command(asked: Options, pytest_arguments: Sequence[str] = ()) -> int:
 
 def _run(asked: Options) -> int:
     _check_run(asked)
-    redact_unless_asked(asked)
-    if asked.durable:
-        from hwcompat.hardware.evidence.writer import make_durable
-
-        make_durable()
+    apply_evidence_options(asked)
     selection = select_suites(asked, with_missing=not (asked.host or asked.distributed))
     written = write(asked, selection)
     from hwcompat.reports.run_command import run_suites

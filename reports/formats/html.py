@@ -61,7 +61,7 @@ def html_report(report: Report) -> str:
         "outcome_words": report_view.OUTCOME_WORDS,
         "packed": rest,
         "causes": grouped,
-        "shown_causes": [cause for _, cause in report_view.in_page_order(grouped, SHOWN)[:SHOWN]],
+        "shown_cards": _shown_cards(grouped, lists["findings"]),
         "headline": report_view.headline(cells, graver),
         "finding_choices": _choices(report_view.index(graver)),
         "opinion_explanation": EXPLANATION,
@@ -85,6 +85,14 @@ def html_report(report: Report) -> str:
     return render_page("report.html.j2", scripts, parts_of_page=list(_parts(values)), **values)
 
 
+def _shown_cards(
+    grouped: Sequence[report_view.FailureCause], findings: PagedList
+) -> list[tuple[report_view.FailureCause, str]]:
+    """Return the cards that are shown directly, each with its cause."""
+    owners = [cause for _, cause in report_view.in_page_order(grouped, SHOWN)]
+    return list(zip(owners, findings.shown, strict=False))
+
+
 def _without_remarks(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.severity is not Severity.INFO]
 
@@ -94,7 +102,10 @@ def _choices(index: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
 
 
 def _lists(
-    report: Report, cells: Sequence[report_view.CellView], drawn: Sequence[str], grouped: Sequence[report_view.Cause]
+    report: Report,
+    cells: Sequence[report_view.CellView],
+    drawn: Sequence[str],
+    grouped: Sequence[report_view.FailureCause],
 ) -> Mapping[str, PagedList]:
     remarks = [finding for finding in report.findings if finding.severity is Severity.INFO]
     rows = fragments("cell_row.html.j2", "view", cells, share_words=charts.share_words, few=len(cells) <= _FEW_CELLS)
@@ -119,7 +130,9 @@ def _lists(
     }
 
 
-def _cards(pairs: Sequence[tuple[Finding, report_view.Cause | None]], against: FindingComparison | None) -> PagedList:
+def _cards(
+    pairs: Sequence[tuple[Finding, report_view.FailureCause | None]], against: FindingComparison | None
+) -> PagedList:
     drawn = fragments("finding.html.j2", "pair", pairs, against=against, shown=report_view)
     return paged(drawn, report_view.index([one for one, _ in pairs]), size=50)
 

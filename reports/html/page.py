@@ -137,9 +137,10 @@ class PagedList:
 
 def paged(fragments: Sequence[str], index: Mapping[str, Sequence[Any]], size: int = 100) -> PagedList:
     """Return a list of fragments. `index` has their values by the name of a filter's field or column."""
-    chunks = packed(fragments, size) if len(fragments) > SHOWN else {}
-    rest = {"index": index, "number": len(fragments), "page": SHOWN, **chunks}
-    return PagedList(shown=fragments[:SHOWN], number=len(fragments), rest=rest)
+    rest = {"index": index, "number": len(fragments), "page": SHOWN}
+    if len(fragments) <= SHOWN:
+        return PagedList(shown=fragments, number=len(fragments), rest=rest)
+    return PagedList(shown=fragments[:SHOWN], number=len(fragments), rest={**rest, **packed(fragments, size)})
 
 
 def packed(fragments: Sequence[str], size: int) -> Mapping[str, Any]:

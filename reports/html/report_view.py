@@ -110,7 +110,7 @@ def headline(cells: Sequence[CellView], findings: Sequence[Finding]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cause:
+class FailureCause:
     """Findings of one severity and error type, in `words`, and the recommendations that all of them share."""
 
     severity: Severity
@@ -130,14 +130,14 @@ class Cause:
         return len({cell for one in self.findings for cell in one.cells})
 
 
-def causes(findings: Sequence[Finding]) -> list[Cause]:
+def causes(findings: Sequence[Finding]) -> list[FailureCause]:
     """Return the findings by cause: the worst first, then the ones that affect most cells."""
     grouped: dict[tuple[Severity, str], list[Finding]] = {}
     for one in findings:
         grouped.setdefault((one.severity, one.error_type), []).append(one)
     known = error_types()
     made = [
-        Cause(
+        FailureCause(
             severity=severity,
             error_type=type_,
             words=known[type_].says if type_ in known else type_.replace("_", " "),
@@ -149,7 +149,7 @@ def causes(findings: Sequence[Finding]) -> list[Cause]:
     return sorted(made, key=lambda cause: (-cause.severity.rank, -cause.cells))
 
 
-def in_page_order(grouped: Sequence[Cause], shown: int) -> list[tuple[Finding, Cause]]:
+def in_page_order(grouped: Sequence[FailureCause], shown: int) -> list[tuple[Finding, FailureCause]]:
     """Return each finding with its cause, in order; of a list longer than `shown` some of each cause come first."""
     pairs = [(rank, one, cause) for cause in grouped for rank, one in enumerate(cause.findings)]
     if len(pairs) > shown:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from judged_cells import line
 
-from hardware.evidence.importers.ctrf import IMPORTER
+from hardware.evidence.importers.ctrf_json import IMPORTER
 from hardware.evidence.record import EDITED, Outcome
 from reports.formats import report_text
 from reports.report import Report

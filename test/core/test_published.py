@@ -182,7 +182,7 @@ FORMATS = {
         "cuda/float32 Tesla T4 TensorRT 10 precision_not_stated",
     ),
     "llama_cpp docs/ops/CUDA.csv": (OPS, "cuda/float16 CUDA0 ggml some_tests_failed"),
-    "ctrf report.json": (json.dumps({"reportFormat": "CTRF", "results": CTRF}), "cuda/float16 None None fail"),
+    "ctrf_json report.json": (json.dumps({"reportFormat": "CTRF", "results": CTRF}), "cuda/float16 None None fail"),
     "junit_xml report.xml": (JUNIT, "rocm/bfloat16 Radeon 780M None pass|rocm/float32 Radeon 780M None fail"),
 }
 
@@ -227,7 +227,7 @@ BROKEN = {
     "hf_ci model_results.json": ('{"models_bert": {}}', "KeyError"),
     "mlperf summary_results.json": ('{"a": ', "can't be imported"),
     "llama_cpp CUDA.csv": ("", "no column"),
-    "ctrf r.json": ('{"results": {"tests": [{}]}}', "can't be imported"),
+    "ctrf_json r.json": ('{"results": {"tests": [{}]}}', "can't be imported"),
     "junit_xml r.xml": ('<!DOCTYPE x [<!ENTITY a "b">]><testsuites/>', "it declares a document type"),
 }
 

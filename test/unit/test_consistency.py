@@ -187,7 +187,7 @@ def said_by_reports(result: JobResult, folder: Path) -> dict[str, tuple[str, str
     texts = {suffix: path.with_suffix(suffix).read_text() for suffix in (".json", ".md", ".html", ".xml")}
     verdicts = json.loads(texts[".json"])["verdicts"]
     markdown = re.findall(r"^## ([^\n]+)\n+- verdict: \*\*(\w+)\*\*", texts[".md"], re.MULTILINE)
-    rows = re.findall(r'<tr data-level="(\w+)" [^>]*data-also="([^"]+)"', texts[".html"])
+    rows = re.findall(r'<tr class="cell[^"]*" id="([^"]+)">.*?class="tag level (\w+)', texts[".html"], re.DOTALL)
     junit = {}
     for suite in ElementTree.fromstring(texts[".xml"]).iter("testsuite"):
         values = {one.get("name"): one.get("value") for one in suite.iter("property")}
@@ -196,7 +196,7 @@ def said_by_reports(result: JobResult, folder: Path) -> dict[str, tuple[str, str
     levels = {one["cell"]: one["level"] for one in verdicts}
     assert levels.keys() >= {cell.verdict.cell for cell in result.cells}
     assert {cell.replace("\\", ""): level for cell, level in markdown} == levels
-    assert {cell: level for level, cell in rows} == levels
+    assert dict(rows) == levels
     assert junit == levels
     return {one["cell"]: (one["level"], shown_basis(one["level"], one["basis"])) for one in verdicts}
 

@@ -23,7 +23,7 @@ from hwcompat.hardware.errors import UsageError
 from hwcompat.hardware.export.onnx_export import OPSET
 from hwcompat.hardware.process import run
 
-from .captured_failure import EXPECTED, INPUTS, MASK, WEIGHTS, CapturedFailure, Does, Shape, Way
+from .captured_failure import EXPECTED, INPUTS, MASK, WEIGHTS, CapturedFailure, Does, FailedStep, Shape, Way
 
 SCRIPT = "repro.py"
 _LONGEST_READ = 200_000
@@ -149,7 +149,6 @@ def script_text(
     libraries = [name for name in _LIBRARIES if any(f"from {name} " in line for line in source.imports)]
     packages = [*_PACKAGES[way], *libraries, *(["optimum-intel"] if masks else [])]
     is_nested = not is_graph and any("." in name for name in arrays.get(INPUTS, ()))
-    wish = ", use_cache=False" if step.facts.get("use_cache") else ""
     compares = captured.shape is Shape.NUMBERS
     smallest = _FLOAT16_LARGEST if way is Way.QNN_GRAPH or step.precision == "float16" else -3.3e38
     values = {
@@ -169,9 +168,7 @@ def script_text(
         "has_weights": WEIGHTS in arrays and not is_graph and step.does is not Does.BUILD,
         "traced": is_traced,
         "flattens": is_traced or (not is_graph and step.does in (Does.FORWARD, Does.GRADIENTS, Does.RELOAD)),
-        "weights": WEIGHTS,
-        "inputs": INPUTS,
-        "expected": EXPECTED,
+        **{"weights": WEIGHTS, "inputs": INPUTS, "expected": EXPECTED},
         "compares": compares,
         "tolerance": captured.tolerance if compares else None,
         "scales": {name: captured.scales[name] for name in arrays.get(EXPECTED, ()) if name in captured.scales},
@@ -179,10 +176,14 @@ def script_text(
         "ruled_out": smallest if compares and _INFINITE in arrays.get(EXPECTED, ()) else None,
         "nested": is_nested,
         "arguments": _arguments(step.facts.get("order", ())),
-        "call": ("**nested(tensors)" if is_nested else "**tensors") + wish,
-        "named_call": ("**nested(named)" if is_nested else "**named") + wish,
+        "call": ("**nested(tensors)" if is_nested else "**tensors") + _wish(step),
+        "named_call": ("**nested(named)" if is_nested else "**named") + _wish(step),
     }
     return _normalized(environment().get_template("repro/script.py.j2").render(values))
+
+
+def _wish(step: FailedStep) -> str:
+    return ", use_cache=False" if step.facts.get("use_cache") else ""
 
 
 def _pinned(printed: str, packages: Sequence[str]) -> dict[str, object]:
