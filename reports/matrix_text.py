@@ -6,16 +6,15 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
-from hwcompat.generators.compatibility.matrix import Matrix, ModelRow
+from hwcompat.generators.compatibility.matrix import Matrix
 from hwcompat.generators.compatibility.matrix_groups import GROUPS, GroupCell
 from hwcompat.generators.compatibility.rules import own_files
-from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Verdict, is_fault_of_model
-from hwcompat.hardware.cell import Cell
+from hwcompat.generators.compatibility.verdict import Basis, Level, Verdict, is_fault_of_model
 from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.plain_text import json_text, one_line, printable, wrapped
 
-from .reason_text import AT_FAULT, BASIS_WORDS, texts, with_texts
+from .reason_text import AT_FAULT, BASIS_WORDS, fault_of_model, texts, with_texts
 from .text import markdown, text_table
 
 CONSOLE_WIDTH = 100
@@ -104,7 +103,7 @@ def mark(level: Level, basis: Basis | None) -> str:
 
 def cell_text(verdict: Verdict) -> str:
     """Return a verdict with its mark; `model` in place of a level if the model fails by its own code."""
-    if is_fault_of_model(verdict.cell, verdict.fault):
+    if is_fault_of_model(verdict.cell, verdict.level, verdict.fault):
         return f"{AT_FAULT}{MARKS[verdict.basis]}"
     return mark(verdict.level, verdict.basis)
 
@@ -160,16 +159,12 @@ def _notes(matrix: Matrix, by: str) -> list[list[str]]:
         ]
         return [[SPLIT, *found] if found else []]
     found = [f"{family}: {'; '.join(n)}" for family in matrix.model_families if (n := matrix.family_notes(family))]
-    at_fault = [_shown(f"{row.id}: {why}") for row in matrix.rows if by == "model" and (why := fault_of_model(row))]
+    at_fault = [
+        _shown(f"{row.id}: {why}")
+        for row in matrix.rows
+        if by == "model" and (why := fault_of_model([one.to_dict() for one in row.verdicts.values() if one.fault]))
+    ]
     return [[NOTES, *found] if found else [], [FAULTS, *at_fault] if at_fault else []]
-
-
-def fault_of_model(row: ModelRow) -> str:
-    """Return why the model of a row fails by its own code, as the CPU shows it or else another target; empty if it
-    doesn't."""
-    at_fault = [one for one in row.verdicts.values() if one.fault is Fault.MODEL]
-    at_fault.sort(key=lambda one: (Cell.parse(one.cell).target.name != "cpu", -one.basis.rank))
-    return texts(at_fault[0].reasons)[0] if at_fault else ""
 
 
 def _shown(text: str) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit, MemoryEstimate, fit, parse_size
-from hwcompat.generators.compatibility.selection import LAST_RESORT
 from hwcompat.generators.models.basic_classification import classify
 from hwcompat.generators.recipes.memory_answer import memory_answer
+from hwcompat.generators.recipes.memory_variants import room_of
 from hwcompat.hardware.backends.factory import resolve_target
 from hwcompat.hardware.errors import ModelError
 from hwcompat.hardware.plain_text import size_text
@@ -75,7 +75,8 @@ def memory_check(
         return MemoryCheck(unknown=" ".join(f"{part.rstrip('.')}." for part in parts if part))
     base, *others = found.estimates
     fits = tuple(fit(base, others, found.anatomy, room) for room in rooms)
-    beside = () if found.anatomy.is_file else (_NOT_COUNTED,)
+    left_out = tuple(f"left out of the memory of {one.name}: {one.beside.text}" for one in rooms if one.beside)
+    beside = () if found.anatomy.is_file else (*left_out, _NOT_COUNTED)
     return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, *beside))
 
 
@@ -87,6 +88,4 @@ def _devices(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[A
             continue
         label = f"{status.target} ({status.device_name})" if status.device_name else status.target
         why = status.reason if not status.expected else "device memory unknown"
-        yield AvailableMemory(
-            name=label, available=status.memory_bytes, why_unknown=why, is_host=status.target == LAST_RESORT
-        )
+        yield room_of(status, name=label, why_unknown=why)

@@ -140,7 +140,7 @@ def check_model(
         return predict(asked, facts_here(files.known, asked, inventory), rules)
 
     needed = memory.estimate.total if memory and memory.estimate else None
-    target, notes = _target(device, found, statuses, needed, predicted_on)
+    target, notes = _target(device, found, statuses, needed, lambda one: published_or(predicted_on(one)))
     cell, predicted = cell_on(target), predicted_on(target)
     checks, others = _of_these_weights(found, cell, latest.checks)
     asked = {cell.id: CHECKPOINT if files.is_checkpoint else ""}  # a type has the weights of its newest plan
@@ -378,7 +378,7 @@ def _cause_and_change(
         return f"{reason_text(measured.reasons[0])}.", files.refused.fix or change
     if files.missing and nothing:
         return "its weights are not on this machine.", files.missing
-    if refusal:
+    if refusal and unknown:
         return f"{refusal.cause}.", f"{refusal.remedy}."
     if findings and measured.level is not Level.HIGH:
         return f"{findings[0].message.rstrip('.')}.", change

@@ -179,6 +179,14 @@ def texts_of(values: Iterable[Any]) -> tuple[str, ...]:
     return texts(Reason.from_json(value) for value in values)
 
 
+def fault_of_model(verdicts: Iterable[Mapping[str, Any]]) -> str:
+    """Return why a model fails by its own code, as verdicts (JSON) of its row say: the CPU's first, then those of the
+    strongest basis. Empty if it doesn't."""
+    at_fault = [one for one in verdicts if one.get("fault") == Fault.MODEL and one.get("reasons")]
+    at_fault.sort(key=lambda one: (one["cell"].split("/")[2:3] != ["cpu"], -Basis(one["basis"]).rank))
+    return texts_of(at_fault[0]["reasons"])[0] if at_fault else ""
+
+
 def folded(reasons: Sequence[Reason]) -> tuple[str, ...]:
     """Return reasons as text, with those that several checks share in one: `builds, backward failed: no memory`."""
     lines: dict[tuple[str, str], list[str]] = {}

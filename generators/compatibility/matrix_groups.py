@@ -31,8 +31,8 @@ class CellCounts:
     """How many models of a group were measured on a target, and how many of those are high or medium.
 
     `models` is the size of the group, None if it isn't known. `said` counts models that weren't measured and for
-    which rules give a level, predicted or assumed; `said_supported` counts those with high or medium. Models
-    that fail by their own code, on the CPU too, are `models_at_fault` and in none of these numbers.
+    which rules give a level, predicted or assumed; `said_supported` counts those with high or medium.
+    `models_at_fault` have no other result than that their own code fails, on the CPU too.
     """
 
     measured: int = 0
@@ -74,7 +74,9 @@ def _levels(verdicts: Iterable[Verdict]) -> dict[str, Level]:
 def counts_of(verdicts: Sequence[Verdict], models: int | None) -> CellCounts:
     """Return how many models were measured, for how many others rules give a level, and how many of each work."""
     at_fault = {
-        Cell.parse(verdict.cell).model for verdict in verdicts if is_fault_of_model(verdict.cell, verdict.fault)
+        Cell.parse(verdict.cell).model
+        for verdict in verdicts
+        if is_fault_of_model(verdict.cell, verdict.level, verdict.fault)
     }
     verdicts = _on_target(verdicts)
     measured = _levels(verdict for verdict in verdicts if verdict.basis is Basis.MEASURED)
@@ -86,13 +88,17 @@ def counts_of(verdicts: Sequence[Verdict], models: int | None) -> CellCounts:
         said=len(said),
         said_supported=_supported(said),
         models=models,
-        models_at_fault=len(at_fault),
+        models_at_fault=len(at_fault - measured.keys() - said.keys()),
     )
 
 
 def _on_target(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts with a level that says something about the target."""
-    return [one for one in verdicts if one.level is not Level.UNKNOWN and not is_fault_of_model(one.cell, one.fault)]
+    return [
+        one
+        for one in verdicts
+        if one.level is not Level.UNKNOWN and not is_fault_of_model(one.cell, one.level, one.fault)
+    ]
 
 
 def _supported(levels: Mapping[str, Level]) -> int:

@@ -282,10 +282,11 @@ def is_final(verdict: Verdict) -> bool:
     return verdict.level is Level.UNKNOWN and any(reason.code in _FINAL for reason in verdict.reasons)
 
 
-def is_fault_of_model(cell: str, fault: str | None) -> bool:
+def is_fault_of_model(cell: str, level: str, fault: str | None) -> bool:
     """Whether a model fails on the target of `cell` by its own code, which the CPU shows too: this doesn't count
     against the target."""
-    return fault == Fault.MODEL and cell.split("/")[2:3] != ["cpu"]
+    fails = level in (Level.LOW, Level.UNSUPPORTED)
+    return fails and fault == Fault.MODEL and cell.split("/")[2:3] != ["cpu"]
 
 
 def is_failing(verdict: Verdict) -> bool:

@@ -83,13 +83,20 @@ def rooms_here(statuses: Iterable[TargetStatus], named: Sequence[str]) -> Iterat
                 f"can't compare with the memory of {one.target}", why=why, fix="Name a size: --memory 24GiB"
             )
         if one.expected and one.memory_bytes and (not wanted or one.target in wanted):
-            beside = beside_model(one.target)
-            yield AvailableMemory(
-                name=one.target,
-                available=max(one.memory_bytes - (beside.ends[1] if beside else 0), 0),
-                is_host=one.target == LAST_RESORT,
-                beside=beside,
-            )
+            yield room_of(one)
+
+
+def room_of(status: TargetStatus, *, name: str = "", why_unknown: str = "") -> AvailableMemory:
+    """Return the memory of a target's device that models can have: without what torch takes beside them."""
+    beside = beside_model(status.target) if status.memory_bytes else None
+    taken = beside.ends[1] if beside else 0
+    return AvailableMemory(
+        name=name or status.target,
+        available=None if status.memory_bytes is None else max(status.memory_bytes - taken, 0),
+        why_unknown=why_unknown,
+        is_host=status.target == LAST_RESORT,
+        beside=beside,
+    )
 
 
 def fit_model(name: str, request: Mapping[str, Any], rooms: Sequence[AvailableMemory]) -> ModelFit:

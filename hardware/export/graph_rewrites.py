@@ -25,10 +25,16 @@ Shape = tuple[int, ...]
 
 def rewrite(file: Path, rewritten: Path) -> dict[str, int]:
     """Write the graph of `file` without Einsum, and without transpositions of more than `MOST_AXES` axes, to
-    `rewritten`. Return how many operators of each type were replaced; with none of them nothing is written."""
+    `rewritten`. Return how many operators of each type were replaced; with none of them nothing is written. Graphs
+    with others inside them (If, Loop) stay as they are.
+
+    Raises errors of onnx for a graph that it can't read, such as one above 2 GB.
+    """
     import onnx
 
     model = onnx.shape_inference.infer_shapes(onnx.load(str(file)))
+    if any(one.HasField("g") for node in model.graph.node for one in node.attribute):
+        return {}
     graph = _Graph(model)
     done = Counter(node.op_type for node in list(model.graph.node) if graph.replace(node))
     if done:
@@ -47,7 +53,8 @@ class _Graph:
         self.shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in self.graph.initializer}
         for one in (*self.graph.value_info, *self.graph.input, *self.graph.output):
             axes = one.type.tensor_type.shape.dim
-            if all(axis.HasField("dim_value") for axis in axes):
+            known = one.type.tensor_type.HasField("shape")
+            if known and all(axis.HasField("dim_value") and axis.dim_value for axis in axes):
                 self.shapes[one.name] = tuple(axis.dim_value for axis in axes)
         self._number = 0
 
@@ -70,7 +77,7 @@ class _Graph:
         shape = self.shapes[node.input[0]]
         if len(shape) <= MOST_AXES:
             return None
-        order = next(tuple(one.ints) for one in node.attribute)
+        order = next((tuple(one.ints) for one in node.attribute), tuple(reversed(range(len(shape)))))
         made: list[Any] = []
         value = self._moved(node.input[0], shape, order, made)
         self._reshape(value, self.shapes[node.output[0]], made, node.output[0])

@@ -128,13 +128,22 @@ def why_not_counted(line: CheckLine, cell: CellReport | None) -> str:
     return f"passed, but doesn't count: {'; '.join(explained(verdict)[0]) or cell.basis}"
 
 
+def is_open(cell: CellReport) -> bool:
+    """Whether a cell is unknown, and no fallback that `--allow-fallback` lets pass is why."""
+    unknown = cell.verdict.level is Level.UNKNOWN
+    return unknown and all(line.outcome is not Outcome.PASSED_ON_FALLBACK for line in cell.lines)
+
+
+def is_unreached(line: CheckLine) -> bool:
+    """Whether a planned check wasn't run, though nobody left it out."""
+    return line.outcome is Outcome.NOT_RUN and line.error_type != "deselected"
+
+
 def _verdict_case(suite: Element, cell: CellReport | None) -> None:
     """Add an error for a cell that is unknown although no check of it failed: servers show a skip as green."""
-    if cell is None or cell.verdict.level is not Level.UNKNOWN:
+    if cell is None or not is_open(cell):
         return
     if any(case.find(tag) is not None for case in suite.findall("testcase") for tag in ("failure", "error")):
-        return
-    if any(line.outcome is Outcome.PASSED_ON_FALLBACK for line in cell.lines):  # --allow-fallback lets it pass
         return
     message = one_line(f"unknown: {'; '.join(explained(cell.verdict)[0])}", longest=_LONGEST)
     _add(_case(suite, cell.id, "verdict"), "error", type="unknown", message=message)
@@ -168,7 +177,7 @@ def _check(case: Element, line: CheckLine, finding: Finding | None, accepted: st
 def _result(case: Element, line: CheckLine, finding: Finding | None, accepted: str | None) -> None:
     said = line.error_message or line.substitution_reason or line.error_type or "no reason was recorded"
     message = f"{line.outcome}: {one_line(said)}"
-    unreached = line.outcome is Outcome.NOT_RUN and line.error_type != "deselected"
+    unreached = is_unreached(line)
     if not line.outcome.is_failure and not unreached:
         _add(case, "skipped", said if one_line(said) != said else "", type=str(line.outcome), message=message)
         return

@@ -10,9 +10,9 @@ from typing import Any
 from hwcompat.generators.compatibility.matrix import PLURALS
 from hwcompat.generators.compatibility.rules import RuleSet, load_rules
 from hwcompat.generators.compatibility.selection import recommended_lists
-from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, is_fault_of_model
+from hwcompat.generators.compatibility.verdict import Basis, Level, is_fault_of_model
 
-from ..reason_text import AT_FAULT, texts_of
+from ..reason_text import AT_FAULT, fault_of_model, texts_of
 from .page import render_page
 
 VIEWS = ("family", "architecture", "accelerator", "machine", "model")
@@ -72,7 +72,7 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
             cells=tuple(_model_cell(row["compatibility"][target], packed) for target in targets),
             family=row["family"],
             architecture=row["architecture"],
-            fault=_fault_of_model(row["compatibility"]),
+            fault=fault_of_model(row["compatibility"].values()),
         )
         for id_, row in matrix["models"].items()
     )
@@ -91,13 +91,6 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
         "recommended": recommended_lists(),
         "data": packed.data({"families": families, **groups, "models": models}, targets),
     }
-
-
-def _fault_of_model(verdicts: _JSON) -> str:
-    """Return why a model fails by its own code, as the CPU shows it or else another target; empty if it doesn't."""
-    at_fault = [one for one in verdicts.values() if one.get("fault") == Fault.MODEL]
-    at_fault.sort(key=lambda one: is_fault_of_model(one["cell"], one["fault"]))
-    return _texts(at_fault[0], "reasons")[0] if at_fault else ""
 
 
 def _group_rows(view: _JSON, targets: Sequence[str], packed: _Packed) -> tuple[MatrixRow, ...]:
@@ -163,7 +156,9 @@ def _model_cell(verdict: _JSON, packed: _Packed) -> MatrixCell:
             ("Evidence", list(_by_run(verdict.get("evidence_ids", ()), verdict["cell"]))),
         )
     )
-    level = AT_FAULT if is_fault_of_model(verdict["cell"], verdict.get("fault")) else verdict["level"]
+    level = (
+        AT_FAULT if is_fault_of_model(verdict["cell"], verdict["level"], verdict.get("fault")) else verdict["level"]
+    )
     return MatrixCell(level=level, basis=_basis(verdict), counts="", detail=detail)
 
 

@@ -135,7 +135,7 @@
       order = by;
       arrange();
     });
-    if (fold || own) arrange();
+    if (fold || own || table) arrange();
     else {
       matches = chosen;
       shown = holder.querySelectorAll("article.finding").length;

@@ -17,7 +17,7 @@ from evidence_lines import BERT, check_line, planned_cell, run_line
 from report_parts import HOSTILE, finding, hostile_finding, report
 
 from hardware.errors import OutputError
-from hardware.evidence.record import Outcome
+from hardware.evidence.record import EDITED, Outcome
 from reports.delivery import SUMMARY_VARIABLE, deliver_to_github
 from reports.diagnose import diagnose
 from reports.finding import Finding, Remedy, Severity
@@ -83,6 +83,19 @@ def test_all_formats_count_the_same_findings_of_one_report() -> None:
     assert total in texts["github"]
     assert run["properties"]["error_counts"] == counts
     assert {name: found for name, found in shown.items() if found != counts} == {}
+
+
+def test_as_many_tests_fail_in_ctrf_as_in_junit() -> None:
+    edited = check_line("e", Outcome.FAILED, error_message="wrong", conditions={EDITED: "by hand"})
+    unreached = check_line("u", Outcome.NOT_RUN, error_type="not_reached")
+    one = of_everything()
+    one = replace(one, checks=(*one.checks, edited, unreached))
+    root = ElementTree.fromstring(report_text(one, "junit"))
+    results = json.loads(report_text(one, "ctrf"))["results"]
+    failed = [test["name"] for test in results["tests"] if test["status"] == "failed"]
+    assert len(failed) == int(root.get("failures")) + int(root.get("errors")) == results["summary"]["failed"]
+    assert {f"{BERT}::e", f"{BERT}::u"} <= set(failed)
+    assert any(name.startswith("finding::") for name in failed)
 
 
 def test_sarif_has_the_places_levels_and_fingerprints_that_a_server_tracks_alerts_by() -> None:

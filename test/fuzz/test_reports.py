@@ -58,6 +58,7 @@ CHECKS: dict[str, Callable[[str], Any]] = {
     "html": check_html,
     "junit": check_xml,
     "sarif": check_json,
+    "ctrf": check_json,
     "github": lambda text: check_github(text, most=MOST_ANNOTATIONS),
     "gitlab": check_json,
     "table": check_terminal,
