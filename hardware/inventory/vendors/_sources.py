@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from ...errors import UsageError
 from ...machine import Library, Machine, SourceReading
 from ._lazy_library import STATUS, StartResult, no_library
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
@@ -299,8 +300,10 @@ class SourcedAccelerators(ListedAccelerators):
         return reading
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
-        on_mac = self._of_system and self.machine.host().system == "Darwin"  # frameworks have no names there
-        return self.named({} if on_mac else self.DEVICE_STRINGS, device_id, framework)
+        name = self.named(self.DEVICE_STRINGS, device_id, framework)
+        if self._of_system and self.machine.host().system == "Darwin":
+            raise UsageError(f"{framework} has no name for {self.VENDOR_NAME} GPUs on macOS")
+        return name
 
     def shutdown(self) -> None:
         with self._lock:
