@@ -20,7 +20,7 @@ from ..evidence.record import Stage
 from ..inventory.system.main_memory import read_memory
 from ..model.greedy_decoding import told_of_each_token
 from . import reference
-from .half_precision import COARSE, HalfPrecision, HalfPrecisionResult
+from .half_precision import COARSE, SETTLED, HalfPrecision, HalfPrecisionResult
 from .measurement import (
     Ambiguous,
     Measurement,
@@ -78,7 +78,7 @@ class CapabilityChecks:
 
         def _at(self, stage: Stage) -> AbstractContextManager[None]: ...
 
-    # Half precision and TF32
+    # Rounding
 
     @contextmanager
     def _observed(self, runnable: Runnable, *, passes: int | None = None) -> Iterator[list[RouterChoice]]:
@@ -96,7 +96,8 @@ class CapabilityChecks:
 
     def _settled(self, natural: Comparison, settle: Callable[[], HalfPrecisionResult | None]) -> Comparison:
         """Return `natural`, or the error beyond rounding if only that is within the tolerance."""
-        if not self._is_coarse or natural.max_rel_error <= self.tolerance or not natural.finite:
+        may_be_rounding = self.cell.precision in SETTLED and natural.finite
+        if not may_be_rounding or natural.max_rel_error <= self.tolerance:
             return natural
         settled, self.measured.stage = settle(), Stage.COMPARE
         if settled is None or not settled.comparison.max_rel_error <= self.tolerance:

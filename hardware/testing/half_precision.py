@@ -1,10 +1,13 @@
-"""What is left of an error in half precision or TF32 beyond what the precision's own rounding explains.
+"""What is left of an error beyond what the precision's own rounding explains.
 
 A right result in bfloat16 may be farther from float64 than the tolerance for two reasons. A choice by the largest
 score, such as a router's, may differ if two scores are closer than rounding; all later values then differ. And some
 models amplify a rounding error in every layer. Both are computed here without the target: float64 with the target's
 choices, if rounding may have made those that count, and the same pass with every operator exact and rounded once. The
 error beyond both has to be within the tolerance, and the cell is at most `medium`, with the reason.
+
+In float32 only the second counts. Kernels add in other orders, which costs more than one rounding of each result:
+`sums` times as much (tolerances.toml) is allowed, where this is more than the tolerance.
 
 A router also chooses for padding. For a position that may attend to nothing, a fused attention kernel returns other
 values than a plain one, so that these choices are arbitrary. They don't count: nothing that is compared depends on
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 TF32 = "tf32"
 COARSE = frozenset({"bfloat16", "float16", TF32})
 """Precisions that round so much that a right result may be beyond the tolerance."""
+SETTLED = COARSE | {"float32"}
+"""Precisions in which an error may be rounding."""
 
 CHOICES, ROUNDING = "choices", "rounding"
 """Conditions of a run, in `levels.toml`."""
@@ -83,7 +88,7 @@ class HalfPrecisionResult:
 
 @dataclass(kw_only=True)
 class HalfPrecision:
-    """Passes of one model in one coarse precision, on the CPU.
+    """Passes of one model in one precision of `SETTLED`, on the CPU.
 
     `exact` returns the model in float64, `build` a new one in float32, `natural` float64's outputs for inputs with
     its own choices; `limit` is the tolerance.
@@ -251,8 +256,7 @@ class HalfPrecision:
         For each output: the error relative to its scale and absolute, and how far rounding moves it.
         """
         used = {
-            name: radius if error > self.limit and radius >= rounding().least * self.limit else 0.0
-            for name, (error, _, radius) in errors.items()
+            name: self._allowed(radius) if error > self.limit else 0.0 for name, (error, _, radius) in errors.items()
         }
         if not max(used.values()) <= rounding().most * self.limit:
             return None
@@ -265,6 +269,12 @@ class HalfPrecision:
             rounding=max(used.values()),
             changed=any(one.changed for one in passes),
         )
+
+    def _allowed(self, radius: float) -> float:
+        """Return what is allowed beyond the limit for results that rounding moves by `radius`."""
+        if self.precision not in COARSE:
+            return max(0.0, rounding().sums * radius - self.limit)
+        return radius if radius >= rounding().least * self.limit else 0.0
 
     # Conditions of a check
 
@@ -287,13 +297,21 @@ class HalfPrecision:
                 "than float64; everything else was compared with the same choices"
             )
         if self._rounding:
-            times = math.ceil(self._rounding / self.limit)
-            found[ROUNDING] = (
-                f"{self.precision} rounding alone changes a result by up to {times * self.limit:g} of its scale, "
-                "even with exact operators; errors beyond that were compared"
-            )
+            found[ROUNDING] = self._rounding_said()
         self._rounding, self._changed = 0.0, False
         return found
+
+    def _rounding_said(self) -> str:
+        if self.precision not in COARSE:
+            return (
+                f"results are sensitive to {self.precision} rounding: up to {self.limit + self._rounding:.1g} of the "
+                f"scale was allowed, {rounding().sums:g} times what exact operators cost"
+            )
+        times = math.ceil(self._rounding / self.limit)
+        return (
+            f"{self.precision} rounding alone changes a result by up to {times * self.limit:g} of its scale, even "
+            "with exact operators; errors beyond that were compared"
+        )
 
 
 def _of_one(

@@ -33,12 +33,14 @@ class Tolerance:
 
 @dataclass(frozen=True, kw_only=True)
 class Rounding:
-    """Limits for rounding in half precision: the multiples of the limit between which an error may be rounding, and
-    its largest ratio to that of a float64 pass with rounded results; `reason` covers all three."""
+    """Limits for rounding: in half precision the multiples of the limit between which an error may be rounding, and
+    its largest ratio to that of a float64 pass with rounded results; in float32 the error of right `sums`, as a
+    multiple of that of such a pass. `reason` covers all four."""
 
     least: float
     most: float
     spread: float
+    sums: float
     reason: str
 
 
@@ -97,7 +99,7 @@ def file_rule() -> FileRule:
 
 @functools.cache
 def rounding() -> Rounding:
-    """Return what a comparison in half precision allows for rounding."""
+    """Return what a comparison allows for rounding."""
     return Rounding(**tomllib.loads(_FILE.read_text(encoding="utf-8"))["rounding"])
 
 

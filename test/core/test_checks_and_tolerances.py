@@ -59,6 +59,7 @@ def test_every_tolerance_is_stated_once_with_a_reason_and_a_limit_that_can_fail(
         tolerance_for(Target.parse("cpu"), "int4")
     allowed = rounding()
     assert 0 < allowed.least < 1 < allowed.spread < allowed.most
+    assert allowed.sums == 4, "as the limit in float32 is to the error that a recipe may have"
     assert allowed.reason
 
 

@@ -107,6 +107,27 @@ def test_given_scales_hold_for_what_rounding_leaves_too() -> None:
         assert settled.comparison.max_rel_error == pytest.approx(error)
 
 
+def test_in_float32_four_times_what_a_sensitive_model_costs_is_allowed() -> None:
+    exact = {"y": np.array([1.0, -1.0])}
+    for cost, error, left in (
+        (6e-6, 2.3e-5, 1.9e-5),
+        (6e-6, 2.5e-5, 2.1e-5),
+        (4.9e-6, 2.1e-5, 2.1e-5),
+        (1e-6, 1.0, 1.0),
+    ):
+        rounded = {"y": np.array([1.0 + cost, -1.0])}
+        passes = Explained(exact=exact, narrow=rounded, wide=rounded, changed=False)
+        half = HalfPrecision(precision="float32", limit=2e-5, exact=torch.nn.ReLU, build=torch.nn.ReLU, natural=dict)
+        settled = half._settle_arrays([passes], {"y": (np.array([1.0 + error, -1.0]), exact["y"])}, {})
+        assert settled is not None
+        assert settled.comparison.max_rel_error == pytest.approx(left, rel=1e-3)
+        half.adopt(settled)
+        assert (ROUNDING in half.take_conditions()) == (left < error)
+    rounded = {"y": np.array([1.0 + 1e-3, -1.0])}
+    passes = Explained(exact=exact, narrow=rounded, wide=rounded, changed=False)
+    assert half._settle_arrays([passes], {"y": (np.array([1.002, -1.0]), exact["y"])}, {}) is None
+
+
 def test_a_wrong_kernel_fails(tmp_path: Path) -> None:
     for model_type, kernel, change in KERNELS:
         target = functools.partial(Kernel, kernel, change)
