@@ -16,8 +16,10 @@ from recorded_machines import FIXTURES, XEON, computer, disks
 
 from hardware.detection import detect
 from hardware.errors import UsageError
+from hardware.files import CACHE_VARIABLE
 from hardware.inventory.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
 from hardware.inventory.system.storage._disk_health import from_smartctl, health_without_root, link_limit, read_smart
+from hardware.inventory.system.storage.measured_speeds import MeasuredSpeed, save_speed
 from hardware.inventory.system.storage.network import NetworkStorage, remote
 from hardware.inventory.system.storage.storage_device import Mount, read_mounts, with_reasons
 from hardware.inventory.system.storage.storage_registry import KINDS
@@ -75,6 +77,30 @@ def test_a_makers_figures_of_a_disk_are_listed_with_their_source():
     assert not {"max_read_mbps", "max_write_mbps", "max_iops"} & set(disk.reasons)
     other = with_reasons(StorageDeviceInfo(device_path="/dev/nvme0n1", model="Samsung SSD 970 EVO Plus 9TB"))
     assert (other.max_read_mbps, "speed_source" in other.extra_info) == (None, False)
+
+
+def test_a_measured_speed_is_preferred_and_a_broken_file_of_them_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    speed = MeasuredSpeed(max_read_mbps=900, max_write_mbps=None, max_iops=7000, date="2026-11-28")
+    save_speed("/dev/sda", "Samsung SSD 970 EVO 500GB", "S1", speed)
+    disk = StorageDeviceInfo(device_path="/dev/sda", model="Samsung SSD 970 EVO 500GB", serial="S1")
+    found = with_reasons(disk)
+    assert (found.max_read_mbps, found.max_write_mbps, found.max_iops) == (900, 2300, 7000)
+    assert "measured by hwcompat devices stress on 2026-11-28" in found.extra_info["speed_source"]
+    assert with_reasons(replace(disk, serial="S2")).max_read_mbps == 3400
+    (file,) = (tmp_path / "rates").iterdir()
+    kept = file.read_text(encoding="utf-8")
+    for broken in (
+        kept.replace("900", "-1"),
+        kept.replace("7000", "NaN"),
+        kept.replace("2026-11-28", "<b>"),
+        "[]",
+        "{",
+    ):
+        file.write_text(broken, encoding="utf-8")
+        assert with_reasons(disk).max_read_mbps == 3400
 
 
 def test_without_smart_no_program_is_started_and_no_disk_is_read():

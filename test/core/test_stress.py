@@ -16,6 +16,8 @@ from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.inventory.system.main_memory import MemoryInfo
 from hardware.inventory.system.processor import CPUInfo
+from hardware.inventory.system.storage import StorageDeviceInfo
+from hardware.inventory.system.storage.storage_device import with_reasons
 from hardware.values import data_file
 from hwcompat.plugins.stress import limits
 from hwcompat.plugins.stress.loads import PRECISIONS, stream_bytes
@@ -118,6 +120,21 @@ def test_a_name_without_an_index_means_every_device(monkeypatch: pytest.MonkeyPa
     ]
     assert [one.target for one in chosen_devices(["nvidia:1"], machine())] == ["cuda:1"]
     assert [one.target for one in chosen_devices(["cuda"], machine(count=1))] == ["cuda"]
+
+
+def test_disks_are_tested_by_name_one_after_the_other_and_never_as_part_of_all() -> None:
+    disks = tuple(with_reasons(StorageDeviceInfo(device_path=path)) for path in ("/dev/zz0", "/dev/zz1", "nas:/x"))
+    here = replace(machine(), storage=disks)
+    chosen = chosen_devices(["storage"], here)
+    assert [one.target for one in chosen] == ["storage:zz0", "storage:zz1"]
+    assert all(one.reason for one in chosen), "these disks don't exist"
+    assert [one.target for one in chosen_devices(["storage:zz1"], here)] == ["storage:zz1"]
+    (unwritable,) = chosen_devices(["storage:zz1"], here, writes=True)
+    assert unwritable.reason == "no folder on it is writable"
+    with pytest.raises(UsageError, match="isn't a disk of this machine"):
+        chosen_devices(["storage:zz2"], here)
+    assert not any(one.target.startswith("storage") for one in chosen_devices(["all"], here))
+    assert chosen_devices(["storage"], replace(here, storage=()))[0].reason == "no disk was found"
 
 
 def test_an_absent_device_is_skipped_and_one_without_a_load_is_refused() -> None:

@@ -12,6 +12,7 @@ from command_line import CommandLine, Ran, together
 
 from hardware.detection import probe_apart
 from hwcompat.plugins.stress import stress_child
+from hwcompat.plugins.stress.disk_reads import PATTERNS, WRITES, Blocks
 from hwcompat.plugins.stress.load_devices import TorchDevice
 from hwcompat.plugins.stress.loads import (
     KERNELS,
@@ -169,6 +170,32 @@ def test_every_kernel_of_stream_and_a_copy_are_checked() -> None:
     copy.result[5] = -7
     with pytest.raises(WrongResult, match="1 wrong"):
         copy.check()
+
+
+def test_blocks_of_a_disk_are_written_and_read_and_wrong_ones_are_found(tmp_path: Path) -> None:
+    file = tmp_path / "blocks"
+    file.write_bytes(bytes(2**21))
+    for pattern in PATTERNS:
+        try:
+            blocks = Blocks(file, pattern)
+        except OSError:
+            pytest.skip("this filesystem has no direct reads")
+        blocks.forget()
+        blocks.run(5)
+        blocks.check()
+        if pattern.name == WRITES:
+            assert any(file.read_bytes())
+            with file.open("r+b") as opened:
+                opened.write(bytes(2**21))
+            with pytest.raises(WrongResult, match="as it was written"):
+                blocks.check()
+        else:
+            file.write_bytes(bytes(1000))
+            blocks.run(5)
+            with pytest.raises(WrongResult, match="shorter"):
+                blocks.check()
+            file.write_bytes(bytes(2**21))
+        blocks.close()
 
 
 def test_main_memory_is_loaded_with_four_kernels_triad_sustained(monkeypatch: pytest.MonkeyPatch) -> None:

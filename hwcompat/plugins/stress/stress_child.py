@@ -17,6 +17,7 @@ from typing import Any
 
 from hwcompat.hardware.backends.tpu import TPUBackend
 
+from .disk_reads import STORAGE, stress_disk
 from .load_devices import PjrtDevice, RanElsewhere, TorchDevice
 from .loads import (
     KERNELS,
@@ -52,7 +53,8 @@ class StressOptions:
     precision or kernel for a sixth of `duration_s` (all in seconds). `precisions` are tried in this order; the first
     that works is sustained.
 
-    Samples are taken every `interval_s` seconds; a child without output for `silence_s` is killed.
+    A disk is written in a temporary file in `folder`, and only read if that is empty. Samples are taken every
+    `interval_s` seconds; a child without output for `silence_s` is killed.
     """
 
     target: str = ""
@@ -61,6 +63,7 @@ class StressOptions:
     interval_s: float = 1.0
     silence_s: float = 120.0
     precisions: tuple[str, ...] = PRECISIONS
+    folder: str = ""
 
 
 def is_pjrt(target: str) -> bool:
@@ -156,6 +159,10 @@ def stress_device(options: StressOptions, say: Say) -> None:
     say("bandwidth", kernel=copy.name, array_bytes=copy.array_bytes, remark="", **done)
 
 
+def _run_disk(options: StressOptions, say: Say, load: StressLoad, *, sustained: bool) -> dict[str, float]:
+    return _run_load(load, least_seconds(load), options, say, sustained=sustained)
+
+
 def _products(on: TorchDevice | PjrtDevice, precision: str, say: Say, size: int) -> Products:
     say("making", load=precision, size=size)
     return Products(on, precision, size)
@@ -172,7 +179,10 @@ def main() -> int:
     say("started")
     options = StressOptions(**json.load(sys.stdin))
     try:
-        (stress_ram if options.target == RAM else stress_device)(options, say)
+        if options.target.partition(":")[0] == STORAGE:
+            stress_disk(options.target, options.folder, functools.partial(_run_disk, options, say), say)
+        else:
+            (stress_ram if options.target == RAM else stress_device)(options, say)
     except WrongResult as error:
         say("wrong", message=str(error))
         return 1

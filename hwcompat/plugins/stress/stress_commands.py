@@ -45,7 +45,8 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
 @click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
 @click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Precision to test. Repeatable.")
 @click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Stop if silent this long.")
-@click.option("--keep", is_flag=True, help="Save the rates for fit, capabilities and place.")
+@click.option("--write", is_flag=True, help="Write 1 GiB on each disk for the time of the test, and read that.")
+@click.option("--keep", is_flag=True, help="Save the rates for fit, capabilities, place and list.")
 @formats("table", "json")
 @OUTPUT
 def stress_command(
@@ -55,25 +56,30 @@ def stress_command(
     interval: float,
     precisions: tuple[str, ...],
     timeout: float,
+    write: bool,
     keep: bool,
     format_: str,
     output: Path | None,
 ) -> int:
-    """Put load on devices and report rates and heat: cpu, ram, cuda, rocm, xpu, mps, tpu, simulated, all.
+    """Put load on devices and report rates and heat: cpu, ram, storage, cuda, rocm, xpu, mps, tpu,
+    simulated, all.
 
     \b
     Examples:
       hwcompat devices stress cpu ram
       hwcompat devices stress cuda:0 --duration 300 --keep
+      hwcompat devices stress storage --write --duration 10 --warmup 0
 
     \b
-    cpu and ram run first, one after the other, then all accelerators at the same time.
+    cpu, ram and disks run first, one after the other, then all accelerators at the same time. Disks aren't part of
+    all; storage:nvme0n1 is one of them.
     A target without an index means all its devices. Devices that don't exist are skipped.
     Exit codes: 0 passed, 1 a wrong result, a failure, or a named target that doesn't exist, 5 nothing was loaded
     because the named vendors have no load.
     """
     from hwcompat.hardware.detection import detect
     from hwcompat.hardware.inventory.telemetry import Sampler
+    from hwcompat.plugins.stress.kept_disks import keep_disks
     from hwcompat.plugins.stress.loads import PRECISIONS
     from hwcompat.plugins.stress.stress_child import StressOptions
     from hwcompat.plugins.stress.stress_report import stress_text
@@ -88,7 +94,7 @@ def stress_command(
                 fix=f"{hint} Known: {', '.join(PRECISIONS)}.".strip(),
             )
     inventory = detect()
-    chosen = chosen_devices(targets, inventory)
+    chosen = chosen_devices(targets, inventory, writes=write)
     options = StressOptions(
         warmup_s=warmup,
         duration_s=duration,
@@ -103,7 +109,7 @@ def stress_command(
         sampler.close()
     deliver(as_json(run.to_dict()) if format_ == "json" else stress_text(run.to_dict()), output)
     if keep:
-        kept = plugins().job("keep_rates")(run, inventory)
+        kept = plugins().job("keep_rates")(run, inventory) + keep_disks(run, inventory)
         say(f"saved the rates of {kept} device{'' if kept == 1 else 's'}")
     return _exit_code(chosen, run)
 

@@ -109,7 +109,7 @@ def _round(
     """Run these loads at the same time, and return them with the samples."""
     taken: list[Sample] = []
     with contextlib.ExitStack() as stack:
-        children = [_start(replace(options, target=one.target), stack, note) for one in together]
+        children = [_start(replace(options, target=one.target, folder=one.folder), stack, note) for one in together]
         while any(child.process.poll() is None for child in children):
             until = time.monotonic() + options.interval_s
             taken.append(sampler.sample())

@@ -11,6 +11,7 @@ from hwcompat.hardware.backends.tpu import XLA_CPU
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.workers import environment_of
 
+from .disk_reads import STORAGE, disk_of, folder_on, why_unreadable
 from .stress_child import PJRT, RAM
 
 if TYPE_CHECKING:
@@ -27,30 +28,38 @@ _HOST = ("cpu", RAM, XLA_ON_HOST)
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """One device to load, or the `reason` why it is skipped. `named`: the user named it."""
+    """One device to load, or the `reason` why it is skipped. `named`: the user named it. `folder` is where a disk is
+    written; empty if it is only read."""
 
     target: str
     named: bool
     reason: str = ""
+    folder: str = ""
 
 
 def is_on_host(target: str) -> bool:
     """Whether a load runs on the host. Such loads run one after the other, accelerators all at once."""
-    return target in _HOST or declarations_of(target).SIMULATED
+    return target in _HOST or is_storage(target) or declarations_of(target).SIMULATED
+
+
+def is_storage(target: str) -> bool:
+    """Whether a target is a disk, or all of them."""
+    return target.partition(":")[0] == STORAGE
 
 
 def loadable_targets() -> tuple[str, ...]:
-    """Return names of the targets that have a load: main memory, and those of torch or JAX."""
+    """Return names of the targets that have a load: main memory, disks, and those of torch or JAX."""
     from hwcompat.hardware.backends._torch import TorchBackend
 
     of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
-    return (RAM, *sorted((*of_torch, PJRT)))
+    return (RAM, STORAGE, *sorted((*of_torch, PJRT)))
 
 
-def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chosen, ...]:
+def chosen_devices(names: Sequence[str], inventory: HardwareInfo, *, writes: bool = False) -> tuple[Chosen, ...]:
     """Return the named devices, each once; a target without an index means all its devices.
 
-    A vendor or a target without a load is skipped with its reason. Raises `UsageError` for an unknown target.
+    Disks are only read unless `writes`. A vendor or a target without a load is skipped with its reason. Raises
+    `UsageError` for an unknown target.
     """
     from hwcompat.hardware.expected_targets import targets
 
@@ -62,8 +71,10 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
         base, _, index = text.partition(":")
         base = aliases().get(base, base)
         if text == ALL:
-            every = [one for one in dict.fromkeys(("cpu", *known)) if not declarations_of(one).SIMULATED]
+            every = [one for one in dict.fromkeys(("cpu", *known)) if one != STORAGE and not _is_simulated(one)]
             chosen = [two for one in every for two in _devices(one, "", statuses, inventory, named=False)]
+        elif base == STORAGE:
+            chosen = _disks(name.strip().partition(":")[2], inventory, writes=writes)
         elif base not in known and (why := _without_load(base, inventory)):
             chosen = [Chosen(target=text, named=True, reason=why)]
         elif text == XLA_ON_HOST:
@@ -76,6 +87,33 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
             chosen = _devices(base, index, statuses, inventory, named=True)
         found |= {one.target: one for one in chosen if one.target not in found or one.named}
     return tuple(found.values())
+
+
+def _is_simulated(target: str) -> bool:
+    return declarations_of(target).SIMULATED
+
+
+def _disks(name: str, inventory: HardwareInfo, *, writes: bool) -> list[Chosen]:
+    """Return the disk with a name (`nvme0n1`), or all disks of this machine. Raises `UsageError`."""
+    local = [
+        one.device_path.removeprefix("/dev/") for one in inventory.storage if one.device_path.startswith("/dev/")
+    ]
+    if name and name not in local:
+        raise UsageError(
+            f"{echo(name)} isn't a disk of this machine",
+            fix=f"{did_you_mean(name, local)} Disks: {', '.join(local) or 'none'}.".strip(),
+        )
+    if not local:
+        return [Chosen(target=STORAGE, named=True, reason="no disk was found")]
+    found = []
+    for one in inventory.storage:
+        target = f"{STORAGE}:{one.device_path.removeprefix('/dev/')}"
+        if one.device_path.startswith("/dev/") and target in (f"{STORAGE}:{name}", f"{STORAGE}:{name or target[8:]}"):
+            folder = folder_on(one.mount_points) if writes else ""
+            unwritable = "no folder on it is writable" if writes and not folder else ""
+            reason = unwritable or ("" if folder else why_unreadable(disk_of(target)))
+            found.append(Chosen(target=target, named=True, reason=reason, folder=folder))
+    return found
 
 
 def _without_load(name: str, inventory: HardwareInfo) -> str:

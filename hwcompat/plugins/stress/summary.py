@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwcompat.hardware.backends.factory import declarations_of, vendor_of
 
+from .disk_reads import AT_RANDOM, WRITES, disk_of
 from .limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
 from .stress_child import RAM, SUSTAINED, StressOptions
 from .stress_result import (
@@ -21,7 +22,7 @@ from .stress_result import (
     stability_of,
     throttled_share,
 )
-from .stress_targets import is_on_host
+from .stress_targets import is_on_host, is_storage
 
 if TYPE_CHECKING:
     from hwcompat.hardware.detection import HardwareInfo
@@ -90,7 +91,7 @@ def summarized(
 
 def _processor_share(target: str, sustained: str, events: Sequence[Event], inventory: HardwareInfo) -> float | None:
     threads = inventory.cpu.usable_threads or inventory.cpu.threads
-    if not is_on_host(target) or not threads:
+    if not is_on_host(target) or is_storage(target) or not threads:
         return None
     done = [event for event in events if sustained in (event.get("precision"), event.get("kernel"))]
     done = [event for event in done if event.get("seconds")]
@@ -117,6 +118,8 @@ def _limit(event: Event, target: str, inventory: HardwareInfo, info: Event, devi
     """Return the limit of the hardware for the rate of an event."""
     if target == RAM:
         return memory_limit(inventory.memory)
+    if is_storage(target):
+        return _disk_limit(str(event["kernel"]), str(disk_of(target)), inventory)
     if declarations_of(target).SIMULATED:
         return Figure(reason="a simulated device has no limit")
     name = str(info.get("name", ""))
@@ -126,6 +129,17 @@ def _limit(event: Event, target: str, inventory: HardwareInfo, info: Event, devi
     if target == "cpu":
         return processor_limit(inventory.cpu, precision)
     return accelerator_limit(name, precision, device)
+
+
+def _disk_limit(kernel: str, path: str, inventory: HardwareInfo) -> Figure:
+    """Return the speed of the disk in the inventory: its maker's, or what an earlier stress test measured."""
+    disk = next((one for one in inventory.storage if one.device_path == path), None)
+    if kernel == AT_RANDOM:
+        return Figure(reason="makers publish reads per second")
+    speed = disk and (disk.max_write_mbps if kernel == WRITES else disk.max_read_mbps)
+    if disk is None or speed is None:
+        return Figure(reason="its maker's figure isn't known")
+    return Figure(value=speed / 1000, source=str(disk.extra_info.get("speed_source", "")))
 
 
 def _rate(event: Event, limit: Figure) -> Rate:

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 from ....machine import LiveMachine, Machine
 from ....redaction import redact
 from ....values import data_file
+from .measured_speeds import measured_speed
 
-NOT_MEASURED = "not measured, and no known value for this model"
+NOT_MEASURED = "not measured (hwcompat devices stress storage --keep), and no known value for this model"
 SMART_NOT_ASKED = "SMART wasn't read: hwcompat devices list --smart"
 
 _CODES = Path(__file__).with_name("disk_codes.toml")
@@ -163,14 +164,14 @@ class StorageBackend(ABC):
 
 
 def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = None) -> StorageDeviceInfo:
-    """Return `device` with the speeds of `disk_speeds.toml`, and a reason for each field that is None: the given one
-    or a default."""
+    """Return `device` with the speeds that a stress test measured, or those of `disk_speeds.toml`, and a reason for
+    each field that is None: the given one or a default."""
     listed = next((one for one in data_file(_SPEEDS)["disk"] if device.model in one["models"]), None)
     if listed:
-        source = {"speed_source": str(listed["source"])}
-        device = replace(
-            device, **{name: listed[name] for name in _MEASURED}, extra_info={**device.extra_info, **source}
-        )
+        device = _with_speeds(device, {name: listed[name] for name in _MEASURED}, str(listed["source"]))
+    if measured := measured_speed(device.device_path, device.model, device.serial):
+        speeds = {name: value for name in _MEASURED if (value := getattr(measured, name)) is not None}
+        device = _with_speeds(device, speeds, f"measured by hwcompat devices stress on {measured.date}")
     given = dict.fromkeys(_MEASURED, NOT_MEASURED) | dict(reasons or {}) | dict(device.reasons)
     fields = (*_REPORTED, *_MEASURED, *SMART_FIELDS)
     missing = {
@@ -178,6 +179,10 @@ def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = 
     }
     kept = {name: reason for name, reason in device.reasons.items() if name not in missing}
     return replace(device, reasons=missing | kept)
+
+
+def _with_speeds(device: StorageDeviceInfo, speeds: Mapping[str, Any], source: str) -> StorageDeviceInfo:
+    return replace(device, **speeds, extra_info={**device.extra_info, "speed_source": source})
 
 
 _REPORTED = ("model", "serial", "firmware", "device_type", "bus_type", "capacity_bytes", "filesystem")

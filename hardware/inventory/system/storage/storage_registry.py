@@ -25,7 +25,7 @@ KINDS: Registry[type[StorageBackend]] = Registry(
     kind=StorageBackend,
     noun="kind of storage",
     first=("local", "network"),
-    besides=frozenset({"storage_device", "storage_registry"}),
+    besides=frozenset({"storage_device", "storage_registry", "measured_speeds"}),
     check=_check,
 )
 
