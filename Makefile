@@ -44,7 +44,7 @@ endef
 
 .PHONY: .types help run test test-core test-all test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
-    report-model setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
+    report-model setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla setup-tensorflow run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
     bundle-environment audit constraints package test-package release clean
 
@@ -305,6 +305,15 @@ setup-xla: .venv-xla/.ready
 	$(NEW_VENV)
 	$(ON_TOP)
 	@$(@D)/bin/python $(PIP) --no-deps --group xla-environment
+	@touch $@
+
+# TensorFlow for hwcompat devices stress --library tensorflow.
+setup-tensorflow: .venv-tensorflow/.ready
+
+.venv-tensorflow/.ready: pyproject.toml $(VENV)/.ready
+	$(NEW_VENV)
+	$(ON_TOP)
+	@$(@D)/bin/python $(PIP) --no-deps --group tensorflow-environment
 	@touch $@
 
 # Two models on XLA's CPU client, which stands for no TPU: 1 where a check fails or anything would run beside XLA.

@@ -32,6 +32,7 @@ from hwcompat.plugins.stress.stress_result import (
     throttled_share,
 )
 from hwcompat.plugins.stress.stress_targets import chosen_devices, rounds
+from hwcompat.plugins.stress.tensorflow_device import PYTHON_VARIABLE, why_not_loaded
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "hardware" / "schemas" / "stress.json").read_text(encoding="utf-8"))
 HOSTILE = "</svg><script>alert(1)</script>"
@@ -135,6 +136,17 @@ def test_disks_are_tested_by_name_one_after_the_other_and_never_as_part_of_all()
         chosen_devices(["storage:zz2"], here)
     assert not any(one.target.startswith("storage") for one in chosen_devices(["all"], here))
     assert chosen_devices(["storage"], replace(here, storage=()))[0].reason == "no disk was found"
+
+
+def test_tensorflow_is_used_where_it_is_installed_and_only_on_its_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    monkeypatch.setenv(PYTHON_VARIABLE, str(python))
+    assert "isn't installed" in why_not_loaded("cpu")
+    python.touch()
+    assert why_not_loaded("cuda:1") == ""
+    assert why_not_loaded("xpu:0") == "TensorFlow loads cpu, cuda, rocm"
 
 
 def test_an_absent_device_is_skipped_and_one_without_a_load_is_refused() -> None:

@@ -26,6 +26,7 @@ from hwcompat.plugins.stress.loads import (
     suitable,
 )
 from hwcompat.plugins.stress.stress_child import SUSTAINED, StressOptions, stress_ram, sustain
+from hwcompat.plugins.stress.tensorflow_device import why_not_loaded
 
 pytestmark = pytest.mark.slow
 
@@ -196,6 +197,17 @@ def test_blocks_of_a_disk_are_written_and_read_and_wrong_ones_are_found(tmp_path
                 blocks.check()
             file.write_bytes(bytes(2**21))
         blocks.close()
+
+
+@pytest.mark.extended
+def test_tensorflow_loads_a_device(command_line: CommandLine, tmp_path: Path) -> None:
+    if why := why_not_loaded("cpu"):
+        pytest.skip(f"{why}: make setup-tensorflow")
+    done = stress(command_line, tmp_path, "cpu", "--library", "tensorflow")
+    (result,) = json.loads(done.out)["results"]
+    assert result["ending"] == "measured", result["reason"]
+    assert result["library"].startswith("tensorflow 2.")
+    assert result["tflops"] > 0
 
 
 def test_main_memory_is_loaded_with_four_kernels_triad_sustained(monkeypatch: pytest.MonkeyPatch) -> None:

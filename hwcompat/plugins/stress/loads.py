@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from .load_devices import PjrtDevice, TorchDevice
+    from .tensorflow_device import TensorflowDevice
+
+    LoadDevice = TorchDevice | PjrtDevice | TensorflowDevice
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 KERNELS = {"triad": 3, "copy": 2, "scale": 2, "add": 3}
@@ -77,7 +80,7 @@ class Products(StressLoad):
 
     unit = "operations"
 
-    def __init__(self, on: TorchDevice | PjrtDevice, precision: str, size: int) -> None:
+    def __init__(self, on: LoadDevice, precision: str, size: int) -> None:
         generator = np.random.Generator(np.random.Philox(size))
         self.factors = [
             generator.integers(-_LARGEST_ENTRY, _LARGEST_ENTRY + 1, (size, size), dtype=np.int8) for _ in range(2)
@@ -133,7 +136,7 @@ class Copy(StressLoad):
 
     name, unit = "copy", "bytes"
 
-    def __init__(self, on: TorchDevice | PjrtDevice, array_bytes: int) -> None:
+    def __init__(self, on: LoadDevice, array_bytes: int) -> None:
         count = array_bytes // 4
         self.array_bytes = count * 4
         self.work = 2.0 * self.array_bytes
@@ -261,7 +264,7 @@ def least_seconds(load: StressLoad) -> float:
     return min(times)
 
 
-def require_full_float32(on: TorchDevice | PjrtDevice) -> None:
+def require_full_float32(on: LoadDevice) -> None:
     """Compare a float32 product of normal numbers on the device with NumPy's. Raises `WrongResult` if it has fewer
     bits than float32 has."""
     generator = np.random.Generator(np.random.Philox(0))

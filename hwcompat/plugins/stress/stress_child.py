@@ -34,6 +34,7 @@ from .loads import (
     stream_bytes,
     suitable,
 )
+from .tensorflow_device import TENSORFLOW, TensorflowDevice
 
 WARM_UP, SUSTAINED, SHORT = "warm-up", "sustained", "short"
 RAM = "ram"
@@ -44,7 +45,10 @@ _SLICES = 40
 _LONGEST_SLICE_S, _LONGEST_CALL_S = 0.5, 0.15
 _SHORT_SHARE = 6
 
+TORCH = "torch"
+
 Say = Callable[..., None]
+LoadDevice = TorchDevice | PjrtDevice | TensorflowDevice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +57,8 @@ class StressOptions:
     precision or kernel for a sixth of `duration_s` (all in seconds). `precisions` are tried in this order; the first
     that works is sustained.
 
-    A disk is written in a temporary file in `folder`, and only read if that is empty. Samples are taken every
+    A disk is written in a temporary file in `folder`, and only read if that is empty. `library` computes, except on
+    TPUs, which JAX loads. Samples are taken every
     `interval_s` seconds; a child without output for `silence_s` is killed.
     """
 
@@ -64,6 +69,7 @@ class StressOptions:
     silence_s: float = 120.0
     precisions: tuple[str, ...] = PRECISIONS
     folder: str = ""
+    library: str = TORCH
 
 
 def is_pjrt(target: str) -> bool:
@@ -127,7 +133,7 @@ def stress_ram(options: StressOptions, say: Say) -> None:
 
 def stress_device(options: StressOptions, say: Say) -> None:
     """Run products in each precision on a device, the first sustained, then a copy in its memory."""
-    on = PjrtDevice(options.target) if is_pjrt(options.target) else TorchDevice(options.target)
+    on = _device(options)
     say("device", **on.identity())
     require_full_float32(on)
     limit_s = min(_LONGEST_CALL_S, max(options.duration_s / _SHORT_SHARE, 0.01))
@@ -163,7 +169,13 @@ def _run_disk(options: StressOptions, say: Say, load: StressLoad, *, sustained: 
     return _run_load(load, least_seconds(load), options, say, sustained=sustained)
 
 
-def _products(on: TorchDevice | PjrtDevice, precision: str, say: Say, size: int) -> Products:
+def _device(options: StressOptions) -> LoadDevice:
+    if is_pjrt(options.target):
+        return PjrtDevice(options.target)
+    return (TensorflowDevice if options.library == TENSORFLOW else TorchDevice)(options.target)
+
+
+def _products(on: LoadDevice, precision: str, say: Say, size: int) -> Products:
     say("making", load=precision, size=size)
     return Products(on, precision, size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,13 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
 @click.option("--interval", type=PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between samples.")
 @click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Precision to test. Repeatable.")
 @click.option("--timeout", type=LOAD, default=120.0, show_default=True, metavar="S", help="Stop if silent this long.")
+@click.option(
+    "--library",
+    type=click.Choice(("torch", "tensorflow")),
+    default="torch",
+    show_default=True,
+    help="What computes on cpu, cuda and rocm. JAX loads tpu.",
+)
 @click.option("--write", is_flag=True, help="Write 1 GiB on each disk for the time of the test, and read that.")
 @click.option("--keep", is_flag=True, help="Save the rates for fit, capabilities, place and list.")
 @formats("table", "json")
@@ -56,6 +64,7 @@ def stress_command(
     interval: float,
     precisions: tuple[str, ...],
     timeout: float,
+    library: str,
     write: bool,
     keep: bool,
     format_: str,
@@ -85,6 +94,7 @@ def stress_command(
     from hwcompat.plugins.stress.stress_report import stress_text
     from hwcompat.plugins.stress.stress_run import run_stress
     from hwcompat.plugins.stress.stress_targets import chosen_devices
+    from hwcompat.plugins.stress.tensorflow_device import TENSORFLOW, why_not_loaded
 
     for name in precisions:
         if name not in PRECISIONS:
@@ -95,12 +105,15 @@ def stress_command(
             )
     inventory = detect()
     chosen = chosen_devices(targets, inventory, writes=write)
+    if library == TENSORFLOW:
+        chosen = tuple(replace(one, reason=one.reason or why_not_loaded(one.target)) for one in chosen)
     options = StressOptions(
         warmup_s=warmup,
         duration_s=duration,
         interval_s=interval,
         silence_s=timeout,
         precisions=tuple(dict.fromkeys(precisions)) or PRECISIONS,
+        library=library,
     )
     sampler = Sampler()
     try:

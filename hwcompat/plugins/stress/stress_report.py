@@ -86,7 +86,8 @@ def facts(device: Device) -> list[tuple[str, str]]:
     def unknown(name: str) -> str:
         return f"unknown: {reasons.get(name) or reasons.get('all') or 'not reported by the device'}"
 
-    load = f"over {device['duration_s']:g} s after {device['warmup_s']:g} s of warm-up"
+    by = f" by {device['library']}" if device.get("library") else ""
+    load = f"over {device['duration_s']:g} s after {device['warmup_s']:g} s of warm-up{by}"
     found = [
         ("Sustained", f"{_sustained_rate(device)} {load}; every result was checked"),
         ("Stability", _stability(device)),

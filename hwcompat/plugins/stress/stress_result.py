@@ -105,12 +105,14 @@ class ProfilePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceResult:
-    """The result of one device. `tflops` or `bandwidth_gbps` is the sustained rate, of what `sustained` names."""
+    """The result of one device. `tflops` or `bandwidth_gbps` is the sustained rate, of what `sustained` names;
+    `library` is what computed, with its version."""
 
     target: str
     ending: StressEnding
     reason: str = ""
     device_name: str = ""
+    library: str = ""
     simulated: bool = False
     sustained: str = ""
     tflops: float | None = None

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any
 
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
@@ -23,6 +24,7 @@ from .stress_child import PJRT, StressOptions, is_pjrt
 from .stress_result import DeviceResult, StressEnding, StressRun
 from .stress_targets import Chosen, rounds
 from .summary import summarized
+from .tensorflow_device import TENSORFLOW, python_with_tensorflow
 
 _STARTING_S = 180.0
 """The time limit in seconds for importing torch and finding the device."""
@@ -127,6 +129,8 @@ def _round(
 def _start(options: StressOptions, stack: contextlib.ExitStack, note: Note) -> Watched:
     log: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     own_python = environment_of(PJRT).python if is_pjrt(options.target) else None
+    if options.library == TENSORFLOW:
+        own_python = Path(python_with_tensorflow())
     command = [str(own_python or sys.executable), "-m", "hwcompat.plugins.stress.stress_child"]
     process = Child(command, cwd=ROOT, stdin=PIPED, stdout=PIPED, stderr=log)
     stack.callback(process.end)

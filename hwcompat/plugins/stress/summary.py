@@ -70,6 +70,7 @@ def summarized(
         ending=ending,
         reason=reason,
         device_name=inventory.cpu.model if target == "cpu" and inventory.cpu.model else str(info.get("name", "")),
+        library=next((f"{name} {info[name]}" for name in ("torch", "jax", "tensorflow") if name in info), ""),
         simulated=declarations_of(target).SIMULATED or (device is not None and device.simulated),
         sustained=sustained,
         tflops=tflops,

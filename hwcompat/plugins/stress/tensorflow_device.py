@@ -1,0 +1,119 @@
+"""A device that TensorFlow computes on, in this Python or one of its own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwcompat.hardware.errors import BackendUnavailable
+from hwcompat.hardware.files import ROOT
+from hwcompat.hardware.safe_read import is_plain_file
+
+from .load_devices import RanElsewhere
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+TENSORFLOW = "tensorflow"
+PYTHON_VARIABLE = "HWCOMPAT_TENSORFLOW_PYTHON"
+_DEVICES = {"cpu": "CPU", "cuda": "GPU", "rocm": "GPU"}
+_PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
+
+
+def python_with_tensorflow() -> str:
+    """Return the interpreter that has TensorFlow: the variable's, this one, or that of `.venv-tensorflow`; empty if
+    there is none."""
+    if named := os.environ.get(PYTHON_VARIABLE):
+        return named if is_plain_file(Path(named)) else ""
+    if importlib.util.find_spec(TENSORFLOW) is not None:
+        return sys.executable
+    own = ROOT / ".venv-tensorflow" / "bin" / "python"
+    return str(own) if is_plain_file(own) else ""
+
+
+def why_not_loaded(target: str) -> str:
+    """Return why TensorFlow has no load for a target here; empty if it has."""
+    if target.partition(":")[0] not in _DEVICES:
+        return f"TensorFlow loads {', '.join(_DEVICES)}"
+    if python_with_tensorflow():
+        return ""
+    return f"TensorFlow isn't installed (pip install tensorflow, or set {PYTHON_VARIABLE})"
+
+
+class TensorflowDevice:
+    """A device of TensorFlow. Raises `BackendUnavailable` if it is absent."""
+
+    COPY_ADDS = 1  # else TensorFlow returns the same tensor
+    REFUSALS: tuple[type[Exception], ...]
+    memory_bytes: int | None = None
+
+    def __init__(self, target: str) -> None:
+        name, _, index = target.partition(":")
+        self.tf: Any = importlib.import_module(TENSORFLOW)
+        self.tf.experimental.numpy.experimental_enable_numpy_behavior()
+        self.tf.config.set_soft_device_placement(False)
+        self.kind, self.index, self.is_on_host = _DEVICES[name], int(index or 0), name == "cpu"
+        self.REFUSALS = (self.tf.errors.OpError, TypeError, ValueError)
+        found = self.tf.config.list_physical_devices(self.kind)
+        if self.index >= len(found):
+            raise BackendUnavailable(f"TensorFlow {self.tf.__version__} finds no {self.kind}:{self.index}")
+        self.device = found[self.index]
+
+    def identity(self) -> dict[str, Any]:
+        """Return its name, and TensorFlow's version."""
+        details = self.tf.config.experimental.get_device_details(self.device)
+        name = details.get("device_name") or f"TensorFlow's {self.kind}:{self.index}"
+        return {"name": name, "index": self.index, TENSORFLOW: self.tf.__version__}
+
+    def prepared(self, precision: str) -> str:
+        """Set the arithmetic of products; return why there are none in this precision, empty if there are."""
+        if precision not in _PRECISIONS or (precision == "tf32" and self.is_on_host):
+            return f"{self.kind} doesn't support {precision}"
+        self.tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+        return ""
+
+    def _here(self) -> Any:
+        return self.tf.device(f"/{self.kind}:{self.index}")
+
+    def put(self, array: npt.NDArray[Any], precision: str = "") -> Any:
+        """Copy an array into the device's memory, in a precision or as it is."""
+        with self._here():
+            dtype = {"": array.dtype.name, "tf32": "float32"}.get(precision, precision)
+            return self.tf.cast(self.tf.identity(self.tf.constant(array)), dtype)
+
+    def multiply(self, left: Any, right: Any, out: Any = None) -> Any:
+        """Return the product, in a tensor of its own."""
+        with self._here():
+            wider = {"output_type": self.tf.int32} if left.dtype == self.tf.int8 else {}
+            return self.tf.linalg.matmul(left, right, **wider)
+
+    def copy(self, source: Any, out: Any) -> Any:
+        """Return the array with `COPY_ADDS` added to each element, in a tensor of its own."""
+        with self._here():
+            return source + self.COPY_ADDS
+
+    def wide(self, array: Any) -> Any:
+        """Return the array in float32, on the device."""
+        with self._here():
+            return self.tf.cast(array, "float32")
+
+    def host(self, array: Any) -> npt.NDArray[Any]:
+        """Return the array in float64, on the host."""
+        return np.asarray(array.numpy()).astype(np.float64)
+
+    def wait(self, result: Any) -> None:
+        """Wait until all is done."""
+        self.tf.test.experimental.sync_devices()
+
+    def prove(self, load: Any) -> None:
+        """Raise `RanElsewhere` if a result isn't on the device. TensorFlow raises an error of its own for an operator
+        that the device lacks, since soft placement is off."""
+        place = str(load.result.device)
+        if not place.endswith(f"/device:{self.kind}:{self.index}"):
+            raise RanElsewhere(f"a result is on {place or 'no device'} instead of {self.kind}:{self.index}")
