@@ -88,4 +88,5 @@ class NativeWebGPUBackend(NodesBackend):
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         name = f"{self.device} through {self._runtime_name()}"
-        return self.device_info(self.BACKEND_NAME, name, fallback=self.is_software)
+        memory = self.host_memory() if self.is_software else None
+        return self.device_info(self.BACKEND_NAME, name, memory=memory, fallback=self.is_software)

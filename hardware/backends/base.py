@@ -252,6 +252,13 @@ class BaseBackend(ABC):
             vendor=self.VENDOR.lower(),
         )
 
+    @staticmethod
+    def host_memory() -> int | None:
+        """Return the bytes of main memory: what a device that is the host's processor has."""
+        from ..inventory.system.main_memory import read_memory
+
+        return read_memory().total_bytes
+
     @property
     def settings(self) -> DeviceSettings:
         """Recommended settings for the target, each with its reason; those of `configure` take precedence."""

@@ -54,14 +54,13 @@ class CPUBackend(TorchBackend):
         """Do nothing: calls on the host are synchronous."""
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
-        from ..inventory.system.main_memory import read_memory
         from ..inventory.system.processor import read_cpu
 
         cpu = read_cpu()
         return self.device_info(
             "cpu",
             cpu.model or "CPU",
-            memory=read_memory().total_bytes,
+            memory=self.host_memory(),
             bf16=any("BF16" in name.upper() for name in cpu.instruction_sets),
             topology=f"{cpu.sockets or 1} socket(s), {cpu.usable_threads or cpu.threads} threads",
         )

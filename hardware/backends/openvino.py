@@ -23,6 +23,7 @@ _FACTS = {
     "capabilities": "OPTIMIZATION_CAPABILITIES",
     "architecture": "DEVICE_ARCHITECTURE",
     "memory": "GPU_DEVICE_TOTAL_MEM_SIZE",
+    "npu_memory": "NPU_DEVICE_TOTAL_MEM_SIZE",
     "driver": "NPU_DRIVER_VERSION",
 }
 """Facts that a device reports, by OpenVINO's property; each plugin has some of them."""
@@ -119,6 +120,8 @@ class OpenVINOBackend(BaseBackend):
         capable = facts.pop("capabilities", [])
         if name not in CHOICES:  # a choice between devices has no arithmetic of its own
             facts["bf16"] = "BF16" in capable
+        npu_memory = facts.pop("npu_memory", None) or (self.host_memory() if name == "CPU" else None)
+        facts.setdefault("memory", npu_memory)
         if "driver" in facts:
             facts["driver"] = str(facts["driver"])  # a number for an NPU
         return self.device_info(

@@ -166,7 +166,9 @@ class QNNBackend(OnnxWorkerBackend):
         here = self.described
         soc = ", ".join(f"{name} {value}" for name, value in EMULATED_OPTIONS.items())
         name = f"HTP emulator of QNN {here['qnn']} ({soc}) on {here['machine']}"
-        return self.device_info(self.device, name if self.emulated else f"Hexagon NPU (HTP), QNN {here['qnn']}")
+        if self.emulated:
+            return self.device_info(self.device, name, memory=self.host_memory())
+        return self.device_info(self.device, f"Hexagon NPU (HTP), QNN {here['qnn']}")
 
     def arithmetic(self) -> str:
         """Return the precision in which HTP computes a float32 graph, measured with numbers that only that one gives.

@@ -70,7 +70,9 @@ class WebGPUBackend(WebBackend):
         return f"onnxruntime-web {here['onnxruntime_web']}, Chromium {here['browser']}"
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
-        return self.device_info("webgpu", f"{self.device} through {self._runtime_name()}", **self.adapter)
+        memory = self.host_memory() if self.adapter["fallback"] else None  # WebGPU tells no GPU's memory
+        name = f"{self.device} through {self._runtime_name()}"
+        return self.device_info("webgpu", name, memory=memory, **self.adapter)
 
     def load(self, model_input: ModelInput, example_inputs: Any, precision: str) -> Any:
         if precision == "float16" and _F16 not in self.adapter["features"]:

@@ -59,5 +59,9 @@ class WebNNBackend(WebBackend):
         context = self.described["contexts"][self.device_type]
         name = f"WebNN's {self.device} in Chromium {self.described['browser']}"
         return self.device_info(
-            self.device_type, name, accelerated=context["accelerated"], operators=context["operators"]
+            self.device_type,
+            name,
+            memory=self.host_memory() if self.device_type == _CPU else None,
+            accelerated=context["accelerated"],
+            operators=context["operators"],
         )

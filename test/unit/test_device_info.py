@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from hardware.backends.factory import get_backend
+from hardware.inventory.system.main_memory import read_memory
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,8 @@ def test_a_closed_model_frees_the_cached_memory_of_a_device_that_was_used(monkey
         backend.torch_device()
         backend.empty_cache()
         assert emptied == [1]
+
+
+@pytest.mark.parametrize("name", ["cpu", "openvino"])
+def test_a_device_that_is_the_processor_has_main_memory(name):
+    assert get_backend(name).get_device_info().total_memory_bytes == read_memory().total_bytes
