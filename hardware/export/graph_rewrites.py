@@ -1,7 +1,8 @@
 """Rewrite operators of an exported graph that a runtime lacks as others that give the same values.
 
-A transposition of many axes becomes one of the axes that move, and an Einsum of two operands becomes a product of
-matrices, as converters of vendors do. All shapes of the graph must be static.
+A transposition of many axes becomes one of the axes that move, an Einsum of two operands becomes a product of
+matrices, as converters of vendors do, a Trilu becomes a choice by a constant mask, and a negation of many axes has
+fewer. All shapes of the graph must be static.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ from typing import Any
 
 import numpy as np
 
+_FLOAT = 1
+"""ONNX's number of float32 (TensorProto.DataType)."""
 MOST_AXES = 5
 """Axes of a tensor that Qualcomm's HTP supports at most.
 
 https://docs.qualcomm.com/bundle/publicresource/topics/80-63442-50/operations.html
 """
 
+MOST_NEGATED = 4
+"""Axes of a tensor that QNN negates at most: its emulator refuses five (docs/measured/qnn.md)."""
+
 Shape = tuple[int, ...]
 
 
 def rewrite(file: Path, rewritten: Path) -> dict[str, int]:
-    """Write the graph of `file` without Einsum, and without transpositions of more than `MOST_AXES` axes, to
-    `rewritten`. Return how many operators of each type were replaced; with none of them nothing is written. Graphs
-    with others inside them (If, Loop) stay as they are.
+    """Write the graph of `file` without Einsum, Trilu, transpositions of more than `MOST_AXES` axes and negations of
+    more than `MOST_NEGATED`, to `rewritten`. Return how many operators of each type were replaced; with none of them
+    nothing is written. Graphs with others inside them (If, Loop) stay as they are.
 
     Raises errors of onnx for a graph that it can't read, such as one above 2 GB.
     """
@@ -56,12 +62,18 @@ class _Graph:
             known = one.type.tensor_type.HasField("shape")
             if known and all(axis.HasField("dim_value") and axis.dim_value for axis in axes):
                 self.shapes[one.name] = tuple(axis.dim_value for axis in axes)
+        self.kinds = {one.name: one.type.tensor_type.elem_type for one in (*self.graph.value_info, *self.graph.input)}
         self._number = 0
 
     def replace(self, node: Any) -> bool:
         """Replace a node that can be replaced by others; return whether it was."""
         known = all(name in self.shapes for name in (*node.input, *node.output))
-        rewritten = {"Transpose": self._transpose, "Einsum": self._einsum}.get(node.op_type)
+        rewritten = {
+            "Transpose": self._transpose,
+            "Einsum": self._einsum,
+            "Trilu": self._triangle,
+            "Neg": self._negation,
+        }.get(node.op_type)
         made = rewritten(node) if known and rewritten else None
         if made is None:
             return False
@@ -89,6 +101,34 @@ class _Graph:
         for given, move in steps(sizes, moves):
             value = self._node("Transpose", [self._reshape(value, given, made)], made, perm=move)
         return value
+
+    def _triangle(self, node: Any) -> list[Any] | None:
+        """Choose between the tensor and 0, as a product with a mask would turn infinities into NaN."""
+        from onnx import numpy_helper
+
+        constants = {one.name: one for one in self.graph.initializer}
+        if any(name not in constants for name in node.input[1:]) or self.kinds.get(node.input[0]) != _FLOAT:
+            return None
+        diagonal = int(numpy_helper.to_array(constants[node.input[1]])) if len(node.input) > 1 else 0
+        upper = next((one.i for one in node.attribute if one.name == "upper"), 1)
+        *batch, rows, columns = self.shapes[node.input[0]]
+        whole = np.ones((1, rows, columns), np.bool_)
+        mask = np.triu(whole, diagonal) if upper else np.tril(whole, diagonal)
+        made: list[Any] = []
+        value = self._reshape(node.input[0], (math.prod(batch), rows, columns), made)
+        chosen = [self._constant(mask), value, self._constant(np.zeros(1, np.float32))]
+        value = self._node("Where", chosen, made)
+        self._reshape(value, self.shapes[node.output[0]], made, node.output[0])
+        return made
+
+    def _negation(self, node: Any) -> list[Any] | None:
+        shape = self.shapes[node.input[0]]
+        if len(shape) <= MOST_NEGATED:
+            return None
+        made: list[Any] = []
+        value = self._reshape(node.input[0], (math.prod(shape[:-1]), shape[-1]), made)
+        self._reshape(self._node("Neg", [value], made), shape, made, node.output[0])
+        return made
 
     def _einsum(self, node: Any) -> list[Any] | None:
         equation = next(one.s.decode() for one in node.attribute if one.name == "equation").replace(" ", "")
@@ -161,12 +201,15 @@ class _Graph:
         made.append(helper.make_node(kind, list(inputs), [output], name=name, **attributes))
         return output
 
-    def _reshape(self, value: str, shape: Shape, made: list[Any], output: str = "") -> str:
+    def _constant(self, array: Any) -> str:
         from onnx import numpy_helper
 
-        constant = f"{self._name()}_shape"
-        self.graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), constant))
-        output = self._node("Reshape", [value, constant], made, output)
+        name = f"{self._name()}_constant"
+        self.graph.initializer.append(numpy_helper.from_array(array, name))
+        return name
+
+    def _reshape(self, value: str, shape: Shape, made: list[Any], output: str = "") -> str:
+        output = self._node("Reshape", [value, self._constant(np.array(shape, np.int64))], made, output)
         self.shapes[output] = shape
         return output
 
@@ -194,12 +237,7 @@ class _Graph:
 
     def _state_shape(self, node: Any) -> None:
         """Give a Reshape its shape in numbers: 0 and -1 depend on what it reads."""
-        from onnx import numpy_helper
-
-        constant = f"{self._name()}_shape"
-        shape = np.array(self.shapes[node.output[0]], np.int64)
-        self.graph.initializer.append(numpy_helper.from_array(shape, constant))
-        node.input[1] = constant
+        node.input[1] = self._constant(np.array(self.shapes[node.output[0]], np.int64))
 
 
 def merged(shape: Shape, order: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:

@@ -17,7 +17,7 @@ from hardware.export.graph_rewrites import MOST_AXES, merged, rewrite, steps
 
 
 def both(
-    folder: Path, nodes: Sequence[Any], shapes: Mapping[str, Sequence[int]], **constants: Sequence[int]
+    folder: Path, nodes: Sequence[Any], shapes: Mapping[str, Sequence[int]], **constants: Sequence[int] | int
 ) -> tuple[dict[str, int], onnx.ModelProto, float]:
     """Return what was replaced, the graph that is left, and the largest difference of its output `y`."""
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
@@ -50,6 +50,23 @@ def test_a_transposition_of_six_axes_becomes_some_of_at_most_five(tmp_path: Path
     assert difference == 0.0
     model = onnx.shape_inference.infer_shapes(model)
     assert max(len(one.type.tensor_type.shape.dim) for one in model.graph.value_info) <= MOST_AXES
+
+
+@pytest.mark.parametrize(("upper", "diagonal"), [(1, 0), (0, 0), (1, 1), (0, -2)])
+def test_a_triangle_becomes_a_choice_of_fewer_axes(tmp_path: Path, upper: int, diagonal: int) -> None:
+    nodes = [helper.make_node("Trilu", ["x", "k"], ["y"], upper=upper)]
+    replaced, model, difference = both(tmp_path, nodes, {"x": (2, 3, 2, 4, 5)}, k=diagonal)
+    assert replaced == {"Trilu": 1}
+    assert difference == 0.0
+    assert [node.op_type for node in model.graph.node] == ["Reshape", "Where", "Reshape"]
+
+
+def test_a_negation_of_five_axes_has_fewer_and_one_of_four_stays(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    replaced, _, difference = both(tmp_path, nodes, {"x": (2, 1, 2, 4, 5)})
+    assert (replaced, difference) == ({"Neg": 1}, 0.0)
+    (other := tmp_path / "other").mkdir()
+    assert both(other, nodes, {"x": (2, 2, 4, 5)})[0] == {}
 
 
 @pytest.mark.parametrize(
