@@ -45,12 +45,12 @@ def test_what_would_change_the_level_is_named():
     supported = chain("qnn")
     assert supported.level is Level.MEDIUM
     assert any(
-        text.startswith("unsupported if the operators of the ONNX graph include onnx.") for text in supported.changes
+        text.startswith("unknown if the operators of the ONNX graph include onnx.") for text in supported.changes
     )
-    limited = chain("qnn", onnx_operators=("onnx.Transpose[6]", "onnx.MatMul"))
+    limited = chain("qnn", onnx_operators=("onnx.Elu", "onnx.MatMul"))
     assert limited.level is Level.UNSUPPORTED
-    limit = "the operators of the ONNX graph include onnx.Transpose[6] (onnx.Transpose[6] among 2)"
-    assert limited.changes[0] == f"medium if this didn't apply: {limit} [qnn.six_axes]"
+    limit = "the operators of the ONNX graph include onnx.Elu or onnx.GridSample or onnx.LSTM (onnx.Elu among 2)"
+    assert limited.changes[0] == f"medium if this didn't apply: {limit} [qnn.no_kernel]"
     unclaimed = chain("qnn", onnx_export=None)
     assert (unclaimed.level, unclaimed.links) == (Level.UNKNOWN, ())
     assert "medium if the ONNX export gives torch's numbers (unknown here) [qnn.float32]" in unclaimed.changes
