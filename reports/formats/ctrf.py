@@ -33,7 +33,7 @@ def ctrf_report(report: Report) -> str:
     tests = []
     for cell_id, own in lines_by_cell(report.checks).items():
         cell = cells.get(cell_id)
-        found = [_test(line, *_status(line, cell, accepted.get(line.evidence_id))) for line in own]
+        found = [_test(line, *status_of(line, cell, accepted.get(line.evidence_id))) for line in own]
         if cell is not None and is_open(cell) and all(test["status"] != "failed" for test in found):
             message = f"unknown: {'; '.join(explained(cell.verdict)[0])}"
             found.append({**_failed(f"{cell_id}::verdict", message), "suite": [cell_id]})
@@ -41,7 +41,7 @@ def ctrf_report(report: Report) -> str:
     errors = (one for one in report.findings if not one.evidence_ids and one.severity.rank >= Severity.ERROR.rank)
     tests += [_failed(f"finding::{one.id}", one.message) for one in errors]
     moments = [test[name] for test in tests for name in ("start", "stop") if name in test]
-    moments = moments or [_milliseconds(report.timestamp)]
+    moments = moments or [milliseconds(report.timestamp)]
     summary = {name: sum(test["status"] == name for test in tests) for name in _STATUSES}
     times = {"start": min(moments), "stop": max(moments)}
     data = {
@@ -63,7 +63,7 @@ def _failed(name: str, message: str) -> dict[str, Any]:
 
 def _test(line: CheckLine, status: str, why: str) -> dict[str, Any]:
     cell = parsed(line.cell_id)  # None is reported as broken evidence
-    started = _milliseconds(line.started_at)
+    started = milliseconds(line.started_at)
     duration = round(max(line.duration_s, 0.0) * 1000)
     message = why or line.error_message or line.substitution_reason or line.error_type
     facts = {"model": cell.model, "target": str(cell.target), "precision": cell.precision} if cell else {}
@@ -80,7 +80,7 @@ def _test(line: CheckLine, status: str, why: str) -> dict[str, Any]:
     }
 
 
-def _status(line: CheckLine, cell: CellReport | None, accepted: str | None) -> tuple[str, str]:
+def status_of(line: CheckLine, cell: CellReport | None, accepted: str | None) -> tuple[str, str]:
     """Return the status of a check, and why it isn't that of its outcome."""
     if line.outcome is Outcome.PASSED:
         why = EDITED if line.conditions.get(EDITED) else why_not_counted(line, cell)
@@ -90,7 +90,8 @@ def _status(line: CheckLine, cell: CellReport | None, accepted: str | None) -> t
     return ("skipped" if line.outcome in (Outcome.SKIPPED, Outcome.NOT_RUN) else "other"), ""
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(text: str) -> int:
+    """Return a moment in milliseconds since 1970; 0 if the text is none."""
     moment = moment_in_utc(text)
     return int(moment.timestamp() * 1000) if moment else 0
 

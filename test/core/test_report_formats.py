@@ -66,3 +66,25 @@ def test_records_name_model_device_and_metric_and_an_unknown_cell_has_none() -> 
     }
     assert {one["benchmark"]["dtype"] for one in records} == {"float32"}
     assert {one["model"]["backend"] for one in records} == {"cpu"}
+
+
+def test_each_check_is_a_span_of_its_cell_and_only_a_pass_passes() -> None:
+    lines = (
+        line("matches_reference", Outcome.PASSED),
+        line("backward", Outcome.FAILED),
+        line("honours_mask", Outcome.PASSED_ON_FALLBACK),
+    )
+    text = report_text(Report(timestamp="2026-01-01T00:00:00+00:00", findings=(), checks=lines), "otlp")
+    (scope,) = json.loads(text)["resourceSpans"][0]["scopeSpans"]
+    suite, *checks = scope["spans"]
+    assert [one["name"] for one in checks] == ["matches_reference", "backward", "honours_mask"]
+    assert {one["parentSpanId"] for one in checks} == {suite["spanId"]}
+    assert len({one["spanId"] for one in scope["spans"]}) == 4
+    assert all(len(one["spanId"]) == 16 and len(one["traceId"]) == 32 for one in scope["spans"])
+    assert all(int(one["endTimeUnixNano"]) >= int(one["startTimeUnixNano"]) > 0 for one in scope["spans"])
+    results = [
+        {one["key"]: one["value"]["stringValue"] for one in check["attributes"]}.get("test.case.result.status")
+        for check in checks
+    ]
+    assert results == ["pass", "fail", None]
+    assert [one["status"].get("code") for one in (suite, *checks)] == [2, 1, 2, None]
