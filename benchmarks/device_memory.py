@@ -13,6 +13,8 @@ import click
 
 SESSION = Path("docs/evidence/cuda-session.json")
 _MODES = ("inference", "generation", "training")
+_LARGE = 2**30
+"""Below this peak, blocks of the allocator are larger than what a model needs."""
 
 
 def _ends(values: list[float]) -> list[float]:
@@ -31,6 +33,7 @@ def text(session: dict[str, Any]) -> str:
         mode: [(one["measured"] - one["workspace"]) / one["estimate"] for one in points if one["mode"] == mode]
         for mode in _MODES
     }
+    blocks = _ends([one["reserved"] / one["measured"] for one in points if one["measured"] > _LARGE])
     versions = session["versions"]
     lines = [
         "# What torch takes on a GPU beside a model: the range of 90 % of measured requests.",
@@ -40,6 +43,8 @@ def text(session: dict[str, Any]) -> str:
         "  # the process's memory without what torch's allocator reserves",
         f"workspace_mib = {_mebibytes([one['workspace'] for one in points])}"
         "  # what stays after a request, such as cuBLAS's workspace",
+        f"reserved_over_peak = [{', '.join(f'{one:.2f}' for one in blocks)}]"
+        "  # in blocks of torch's allocator, for peaks above 1 GiB",
         f"points = {len(points)}",
         f'device = "{session["device"]}"',
         f'torch = "{versions["torch"][0]}"',

@@ -115,7 +115,7 @@ def predicted_for(
     def predicted(target: Target) -> Verdict:
         own = profile.precision(precision)
         cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=target.kind, precision=own)
-        return predict(cell, facts_here(profile.recipe, cell, inventory), rules)
+        return predict(cell, facts_here(profile.recipe, cell, inventory, device=target), rules)
 
     return predicted
 

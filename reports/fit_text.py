@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from hwcompat.generators.compatibility.memory_fit import AvailableMemory, Fit, beside_model
 from hwcompat.generators.recipes.memory_variants import MemoryVariant, ModelFit
 from hwcompat.hardware.plain_text import WIDTH, columns, printable, size_text, wrapped
+from hwcompat.hardware.values import data_file
 
 SCHEMA_VERSION = 1
 _ALWAYS = ("weights", "activations")
 _QUANTIZED = "int8, int4: only weights of linear layers; one layer at a time is dequantized (in activations)."
-_NEVER_COUNTED = "what other programs hold, captured CUDA graphs, and memory that an engine reserves in advance"
+_ENGINES = Path(__file__).with_name("engines.toml")
+_NEVER_COUNTED = (
+    "what other programs hold, captured CUDA graphs, attention without a fused kernel, and what an engine reserves "
+    "in advance"
+)
 _LATER = "Parts are those at the peak: gradients are computed while activations are released."
 
 
@@ -47,7 +53,13 @@ def fit_json(found: ModelFit) -> dict[str, Any]:
             "batch": request.batch,
         },
         "devices": [
-            {"device": one.room.name, "memory": one.room.available, "needed": one.needed, "fits": bool(one.fits)}
+            {
+                "device": one.room.name,
+                "memory": one.room.available,
+                "used_now": one.room.used,
+                "needed": one.needed,
+                "fits": bool(one.fits),
+            }
             for one in found.fits
         ],
         "variants": [
@@ -108,6 +120,12 @@ def _notes(found: ModelFit) -> list[str]:
                 f"{change.what} ({size_text(change.needed)})" if change else "use a smaller model or a larger device"
             )
             notes.append(f"No variant fits {_device(one.room)}: {helps}.")
+    notes += [
+        f"Programs hold {size_text(one.room.used)} of {one.room.name} now: {size_text(one.missing_now)} are missing "
+        "until they end."
+        for one in found.fits
+        if one.missing_now
+    ]
     return notes if found.on_host else [*notes, *_beside(found)]
 
 
@@ -120,6 +138,13 @@ def _beside(found: ModelFit) -> list[str]:
     missing = f"the device's driver and runtime ({known.text}); " if others and known else ""
     notes.append(f"Not counted: {missing}{_NEVER_COUNTED}.")
     mode = found.variants[0].estimate.request.mode
+    if mode == "generation":
+        notes += [one["note"] for one in data_file(_ENGINES).values()]
+    if known and counted:
+        low, high = known.reserved
+        notes.append(
+            f"torch's allocator reserves {low:.2f} to {high:.2f} times the peak in blocks, and releases unused ones."
+        )
     if known and mode == "training":
         low, high = known.over_estimate[mode]
         notes.append(

@@ -134,12 +134,14 @@ def parse_size(text: str) -> int:
 class BesideModel:
     """Bytes that torch takes on a device beside a model, and how far estimates are from measured peaks there.
 
-    `context` and `workspace` are the ends of a range; `over_estimate` has such ends for each mode, as factors.
+    `context` and `workspace` are the ends of a range; `over_estimate` has such ends for each mode, as factors, and
+    `reserved` those of what torch's allocator reserves, of the peak.
     """
 
     context: tuple[int, int]
     workspace: tuple[int, int]
     over_estimate: Mapping[str, tuple[float, float]]
+    reserved: tuple[float, float]
     device: str
 
     @property
@@ -161,7 +163,8 @@ def beside_model(target: str) -> BesideModel | None:
         return None
     low_high = {name: tuple(2**20 * one for one in found[f"{name}_mib"]) for name in ("context", "workspace")}
     ratios = {mode: tuple(ends) for mode, ends in found["measured_over_estimate"].items()}
-    return BesideModel(**low_high, over_estimate=ratios, device=found["device"])
+    reserved = tuple(found["reserved_over_peak"])
+    return BesideModel(**low_high, over_estimate=ratios, reserved=reserved, device=found["device"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,17 +279,24 @@ def _quantized(estimate: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[Mem
         )
 
 
+def on_devices(estimate: MemoryEstimate, anatomy: MemoryAnatomy, devices: int) -> int:
+    """Return the bytes that each of several devices needs at most if whole layers are split evenly over them: its
+    share of what is held and one more layer, and all activations."""
+    if devices == 1:
+        return estimate.total
+    held = estimate.weights + estimate.gradients + estimate.optimiser + estimate.cache
+    layer = held * anatomy.block // max(anatomy.parameters, 1)
+    return held // devices + layer + estimate.total - held
+
+
 def _split_in_two(base: MemoryEstimate, narrow: MemoryEstimate, anatomy: MemoryAnatomy) -> Iterator[MemoryChange]:
-    """Return the change for a model split by layers over two devices: each holds at most half and one more layer."""
+    """Return the change for a model split by layers over two devices."""
     for estimate in dict.fromkeys((base, narrow)):
-        held = estimate.weights + estimate.gradients + estimate.optimiser + estimate.cache
-        passing = estimate.total - held
-        layer = held * anatomy.block // max(anatomy.parameters, 1)
         precision = "" if estimate is base else f", in {estimate.request.precision}"
         yield MemoryChange(
             kind="two devices",
             what=f"split the layers over two such devices{precision}",
-            needed=held // 2 + layer + passing,
+            needed=on_devices(estimate, anatomy, 2),
             assumes="whole layers are split evenly, and each device holds all activations",
         )
 
@@ -306,13 +316,14 @@ def _offloaded(estimate: MemoryEstimate, anatomy: MemoryAnatomy, where: str) -> 
 class AvailableMemory:
     """A device, or a size of memory: `available` bytes, None if unknown. `is_host` marks the host's own memory, from
     which nothing can be offloaded to the host and of which there is no second. `beside` is what `available` already
-    leaves out of the device's memory."""
+    leaves out of the device's memory, and `used` what programs hold there now, None if unknown."""
 
     name: str
     available: int | None
     why_unknown: str = ""
     is_host: bool = False
     beside: BesideModel | None = None
+    used: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,6 +345,12 @@ class Fit:
         if self.room.beside:
             factor = max(factor, self.room.beside.over_estimate.get(self.mode, (1.0, 1.0))[1])
         return bool(self.fits and self.room.available and self.needed * factor > self.room.available)
+
+    @property
+    def missing_now(self) -> int:
+        """Bytes that are missing until other programs release theirs, 0 if none or unknown."""
+        left = (self.room.available or 0) - (self.room.used or 0)
+        return max(self.needed - left, 0) if self.fits else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

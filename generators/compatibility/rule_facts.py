@@ -17,6 +17,7 @@ from hwcompat.hardware.backends.factory import declarations_of
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.evidence.versions import versions_of
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
+from hwcompat.hardware.inventory.target_status import numbered
 from hwcompat.hardware.target import Target
 
 from .operators import coverage, registration
@@ -51,8 +52,8 @@ class Facts:
 
     For devices of torch, from the lists of its kernels: `registered` (`all some`: whether each operator has a kernel
     there) and `operators_on_host`, which the runtime computes on the host. `half_precision` is `works` if the
-    recipe's model computes in bfloat16 on the CPU, else `fails`. `capability` is the lowest CUDA compute capability
-    of this machine's cards.
+    recipe's model computes in bfloat16 on the CPU, else `fails`. `capability` is the CUDA compute capability of the
+    target's card, the lowest of this machine's if it names none.
     """
 
     model_type: str | None = None
@@ -189,8 +190,9 @@ def _of_code(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo) -> Facts:
-    """Return the facts of a recipe or a classification for `cell` on the machine of `inventory`.
+def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo, *, device: Target | None = None) -> Facts:
+    """Return the facts of a recipe or a classification for `cell` on the machine of `inventory`, on the card of
+    `device` (by default the cell's target).
 
     Every prediction gets its facts here, so that the same question has the same answer everywhere.
     """
@@ -199,12 +201,14 @@ def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo) -> Facts:
         cell,
         versions_of(inventory),
         platform=inventory.host.system,
-        capability=_capability(inventory) if cell.target.name == CUDA else None,
+        capability=_capability(inventory, device or cell.target) if cell.target.name == CUDA else None,
     )
 
 
-def _capability(inventory: HardwareInfo) -> float | None:
+def _capability(inventory: HardwareInfo, target: Target) -> float | None:
     vendor = declarations_of(CUDA).VENDOR
     cards = [one for one in inventory.accelerators if one.vendor == vendor and not one.simulated]
+    if target.index is not None and target.index < len(known := numbered(inventory, vendor)):
+        cards = [known[target.index]]
     found = [float(text) for one in cards if _NUMBER.fullmatch(text := one.compute_capability or "")]
     return min(found, default=None)

@@ -5,7 +5,7 @@ Works on stored estimates and imports no framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from hwcompat.generators.compatibility.memory_fit import (
 from hwcompat.generators.compatibility.selection import LAST_RESORT
 from hwcompat.generators.models.basic_classification import classify
 from hwcompat.generators.recipes.memory_answer import MemoryAnswer, memory_answer
-from hwcompat.hardware.backends.factory import resolve_target
+from hwcompat.hardware.backends.factory import declarations_of, resolve_target
 from hwcompat.hardware.errors import BackendUnavailable
-from hwcompat.hardware.inventory.target_status import TargetStatus
+from hwcompat.hardware.inventory.target_status import Card, TargetStatus
 
 _HALVINGS = 3
 """How often a batch is halved; a context is as often (`memory_request`)."""
@@ -68,22 +68,38 @@ class ModelFit:
         return all(one.room.is_host for one in self.fits)
 
 
-def rooms_here(statuses: Iterable[TargetStatus], named: Sequence[str]) -> Iterator[AvailableMemory]:
+def rooms_here(
+    statuses: Iterable[TargetStatus],
+    named: Sequence[str],
+    cards_of: Callable[[str], Sequence[Card]] = lambda _vendor: (),
+    used: Callable[[str, int], int | None] = lambda _vendor, _card: None,
+) -> Iterator[AvailableMemory]:
     """Yield the memory of the named targets, or of all that are here and whose memory is known, without what torch
-    takes there beside a model. It is that of one device, and what other programs hold there counts as free.
+    takes there beside a model. It is that of one device, the smallest unless a name has an index into `cards_of`
+    a vendor; `used` tells what programs hold on a card with a number in the inventory now, which counts as free.
 
     Raises `BackendUnavailable` for a named target that isn't here or whose memory isn't known, and `UsageError` for
     an unknown one.
     """
-    wanted = {resolve_target(name).name for name in named}
+    wanted = [resolve_target(name) for name in named]
     for one in statuses:
-        if one.target in wanted and not (one.expected and one.memory_bytes):
-            why = "the size of its memory is unknown" if one.expected else one.reason
-            raise BackendUnavailable(
-                f"can't compare with the memory of {one.target}", why=why, fix="Name a size: --memory 24GiB"
-            )
-        if one.expected and one.memory_bytes and (not wanted or one.target in wanted):
-            yield room_of(one)
+        for target in [each for each in wanted if each.name == one.target] or ([] if wanted else [None]):
+            vendor, index = declarations_of(one.target).VENDOR, target.index if target else None
+            cards = cards_of(vendor)
+            card = cards[index] if index is not None and index < len(cards) else None
+            lacks = index is not None and bool(cards) and card is None
+            size = card.memory_bytes if card else one.memory_bytes
+            if target and not (one.expected and size and not lacks):
+                there = f"this machine has {len(cards)}" if lacks else "the size of its memory is unknown"
+                raise BackendUnavailable(
+                    f"can't compare with the memory of {target}",
+                    why=there if one.expected else one.reason,
+                    fix="Name a size: --memory 24GiB",
+                )
+            if one.expected and size:
+                shown = card or (cards[0] if len(cards) == 1 else None)
+                found = room_of(replace(one, memory_bytes=size), name=str(target or one.target))
+                yield replace(found, used=used(vendor, shown.index) if shown else None)
 
 
 def room_of(status: TargetStatus, *, name: str = "", why_unknown: str = "") -> AvailableMemory:

@@ -16,8 +16,8 @@ _PCI_VENDORS = {"NVIDIA": 0x10DE, "AMD": 0x1002, "Intel": 0x8086}
 class TargetStatus:
     """Whether a target may be available. `expected` doesn't mean usable, which only a probe verifies.
 
-    `reason` is why it isn't expected, or a remark on one that is. `memory_bytes` is the memory of one device, None if
-    unknown.
+    `reason` is why it isn't expected, or a remark on one that is. `memory_bytes` is the memory of one device, the
+    smallest if there are several, None if unknown.
     """
 
     target: str
@@ -25,6 +25,32 @@ class TargetStatus:
     reason: str = ""
     memory_bytes: int | None = None
     device_name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A device that has a number in frameworks: `index` is its number in the inventory."""
+
+    index: int
+    memory_bytes: int | None
+
+
+def cards_of(inventory: HardwareInfo, vendor: str) -> tuple[Card, ...]:
+    """Return a vendor's GPUs as frameworks number them; none if their order is unknown."""
+    found = numbered(inventory, vendor)
+    return tuple(Card(index=one.index or 0, memory_bytes=_capacity(inventory, one)) for one in found)
+
+
+def numbered(inventory: HardwareInfo, vendor: str | None) -> list[AcceleratorInfo]:
+    """Return a vendor's GPUs as frameworks number them: those that no variable hides, if all are of one model.
+
+    CUDA counts the fastest first, and equal ones in the order of the bus:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
+    """
+    every = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    seen = [one for one in every if "hidden_by" not in one.extra_info]
+    unsure = len({one.model for one in seen}) > 1 or any("maybe_hidden_by" in one.extra_info for one in seen)
+    return [] if unsure or any(one.index is None for one in seen) else seen
 
 
 def gpu_status(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetStatus:

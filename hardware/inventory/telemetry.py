@@ -226,3 +226,13 @@ def _metrics(backend: AcceleratorBackend, device: AcceleratorInfo) -> DeviceSamp
         power_w=backend.get_power_usage(index),
         throttle_reasons=backend.get_throttle_reasons(index),
     )
+
+
+def memory_in_use(vendor: str, card: int) -> int | None:
+    """Return the bytes that programs hold on a vendor's GPU with this number in the inventory, None if unknown."""
+    sampler = Sampler()
+    try:
+        found = [one for one in sampler.sample().devices if (one.vendor, one.index) == (vendor, card)]
+    finally:
+        sampler.close()
+    return found[0].memory_used_bytes if found else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 from pathlib import Path
@@ -59,7 +60,7 @@ def _precision(_context: click.Context, _option: click.Parameter, text: str | No
 @click.command("fit", short_help="Show whether a model fits into the memory of a device.")
 @click.argument("model")
 @click.option("--memory", "sizes", multiple=True, callback=_devices_of, help="Memory of a device: 24GB, 24GiB.")
-@click.option("--device", "devices", multiple=True, metavar="TARGET", help="Target of this machine, such as cuda.")
+@click.option("--device", "devices", multiple=True, metavar="TARGET", help="Target of this machine: cuda, cuda:1.")
 @click.option(
     "--context", callback=_tokens, metavar="N", help="Number of tokens. Default: the model's maximum, at most 4096."
 )
@@ -99,8 +100,11 @@ def fit_command(
     if devices or not sizes:
         from hwcompat.hardware.basic_detection import inventory_here
         from hwcompat.hardware.expected_targets import targets
+        from hwcompat.hardware.inventory.target_status import cards_of
+        from hwcompat.hardware.inventory.telemetry import memory_in_use
 
-        rooms += rooms_here(targets(inventory_here()), [one for one in devices if one != "auto"])
+        named, here = [one for one in devices if one != "auto"], inventory_here()
+        rooms += rooms_here(targets(here), named, functools.partial(cards_of, here), memory_in_use)
     if not rooms:
         raise UsageError("no device of this machine has a known memory", fix="Name a size: --memory 24GiB")
     file = Path(model).expanduser()

@@ -21,6 +21,7 @@ from hardware.command_line import run_command_line
 from hardware.detection import HardwareInfo, detect, probe, targets
 from hardware.errors import BackendUnavailable, UsageError
 from hardware.expected_targets import expected_targets
+from hardware.inventory.target_status import cards_of
 from hardware.inventory.vendors._pci import PciDevice
 from hardware.inventory.vendors.vendor import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from hardware.inventory_text import list_text
@@ -90,6 +91,11 @@ def test_cuda_is_expected_with_the_right_build_and_a_device(machine, monkeypatch
     assert (found.memory_bytes, found.device_name) == (141 * GIB, "2 × NVIDIA H200")
     hidden = replace(H200, extra_info={"hidden_by": "CUDA_VISIBLE_DEVICES"})
     assert status(machine(CUDA, H200, hidden), "cuda").expected
+    small = replace(H200, index=2, memory_bytes=70 * GIB)
+    several = machine(CUDA, hidden, replace(H200, index=1), small)
+    assert [(one.index, one.memory_bytes) for one in cards_of(several, "NVIDIA")] == [(1, 141 * GIB), (2, 70 * GIB)]
+    assert status(several, "cuda").memory_bytes == 70 * GIB
+    assert cards_of(machine(CUDA, H200, replace(small, model="NVIDIA H100")), "NVIDIA") == ()  # fastest first
     for inventory, words in (
         (machine(CPU, H200), ["built for cpu"]),
         (machine(CUDA), ["no driver"]),

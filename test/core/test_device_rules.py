@@ -121,3 +121,22 @@ def test_the_score_against_others_has_a_range_and_shows_the_held_out_types_alone
     assert 0 < apart["cells"] < xpu["cells"]
     assert apart["balanced"] is None  # every held-out type works there
     assert shown["qnn"]["balanced_range"] is None  # its source publishes only successes
+
+
+def test_the_card_of_the_target_decides_and_without_one_the_weakest() -> None:
+    def card(index: int, model: str, capability: str) -> AcceleratorInfo:
+        return AcceleratorInfo(
+            vendor="NVIDIA", device_type="gpu", model=model, index=index, compute_capability=capability
+        )
+
+    def capability(target: str, *cards: AcceleratorInfo) -> float | None:
+        here = replace(inventory_here(), accelerators=cards)
+        cell = Cell.parse("bert/fill-mask/cuda/bfloat16")
+        recipe = load_recipe("bert", "fill-mask")
+        assert recipe is not None
+        return facts_here(recipe, cell, here, device=Target.parse(target)).capability
+
+    slices = (card(0, "NVIDIA T4", "7.5"), card(1, "NVIDIA T4", "8.0"))  # one model, so that numbers are known
+    assert [capability(one, *slices) for one in ("cuda", "cuda:0", "cuda:1")] == [7.5, 7.5, 8.0]
+    mixed = (card(0, "NVIDIA T4", "7.5"), card(1, "NVIDIA H100", "9.0"))  # CUDA counts the fastest first
+    assert [capability(one, *mixed) for one in ("cuda:0", "cuda:1")] == [7.5, 7.5]

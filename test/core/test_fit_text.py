@@ -15,11 +15,12 @@ from generators.compatibility.memory_fit import (
     MemoryEstimate,
     MemoryRequest,
     fit,
+    on_devices,
 )
 from generators.recipes.memory_answer import MemoryAnswer
 from generators.recipes.memory_variants import ModelFit, rooms_here, variants
 from hardware.errors import BackendUnavailable
-from hardware.inventory.target_status import TargetStatus
+from hardware.inventory.target_status import Card, TargetStatus
 from reports import fit_text as module
 from reports.fit_text import fit_json, fit_text
 
@@ -144,3 +145,32 @@ def test_estimates_of_training_on_a_gpu_are_tight_earlier():
     assert not fit(total, (), ANATOMY, replace(cuda, beside=None)).is_tight
     found = fitted(cuda, estimates=(estimate(mode="training"),))
     assert "0.64 to 1.24 times the estimate" in " ".join(fit_text(found).split())
+
+
+def test_an_index_means_that_card_and_what_programs_hold_there_is_told():
+    cards = (Card(index=0, memory_bytes=40 * GIB), Card(index=1, memory_bytes=20 * GIB))
+    status = TargetStatus(target="cuda", expected=True, memory_bytes=20 * GIB)
+
+    def used(vendor: str, card: int) -> int:
+        return {("NVIDIA", 0): 30 * GIB, ("NVIDIA", 1): 0}[vendor, card]
+
+    first, second = rooms_here([status], ["cuda:0", "cuda:1"], lambda _: cards, used)
+    assert (first.name, first.available - second.available, first.used) == ("cuda:0", 20 * GIB, 30 * GIB)
+    (smallest,) = rooms_here([status], ["cuda"], lambda _: cards, used)
+    assert (smallest.available, smallest.used) == (second.available, None)  # which card it is isn't said
+    with pytest.raises(BackendUnavailable, match="this machine has 2"):
+        list(rooms_here([status], ["cuda:2"], lambda _: cards))
+    text = " ".join(fit_text(fitted(first, second)).split())
+    assert "Programs hold 30 GiB of cuda:0 now: 7.7 GiB are missing until they end." in text
+    assert "of cuda:1 now" not in text
+    assert "reserves 1.00 to 1.31 times the peak" in text
+    assert "blocks of 16 tokens of KV cache" in text
+    assert fit_json(fitted(first))["devices"][0]["used_now"] == 30 * GIB
+
+
+def test_several_devices_share_what_a_model_holds_but_not_its_activations():
+    whole = estimate()
+    halves = on_devices(whole, ANATOMY, 2)
+    assert on_devices(whole, ANATOMY, 1) == whole.total
+    assert whole.total / 2 < halves < whole.total
+    assert on_devices(whole, ANATOMY, 8) - whole.activations < (whole.total - whole.activations) / 5
