@@ -29,6 +29,8 @@ from hardware.files import CACHE_VARIABLE
 from .stages import ROOT, Stage, stages
 
 _SHOWN = 2000
+_LARGEST = 16_000_000
+"""Bytes of session.tar.gz, so that it can be sent by any way."""
 _PACKED = ("evidence", "reports", "*.json", "*.jsonl", "*.txt", "*.md", "logs")
 _FOLDER = Path("hwcompat-out/gpu-session")
 
@@ -46,6 +48,7 @@ class Session:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         self.environment = {**os.environ, CACHE_VARIABLE: os.environ.get(CACHE_VARIABLE, str(folder / "cache"))}
         self.environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": self._path()}  # models are tiny
+        self.environment |= {"HF_HUB_OFFLINE": "1"}  # nothing is downloaded
 
     def forks(self) -> bool:
         """Whether a check passes on the device in a forked child, which some drivers don't support."""
@@ -141,6 +144,7 @@ def _counts(found: Mapping[str, set[str]]) -> str:
 @click.option("--memory-gb", type=float, default=60.0, show_default=True, help="The largest peak that is aimed at.")
 @click.option("--reserve", type=float, default=70.0, show_default=True, help="Seconds for the last stages.")
 @click.option("--only", multiple=True, help="Stages whose names begin so.")
+@click.option("--model", "models", multiple=True, help="Only these types, to rehearse every stage in minutes.")
 def main(
     backend: str,
     folder: Path,
@@ -150,18 +154,24 @@ def main(
     memory_gb: float,
     reserve: float,
     only: tuple[str, ...],
+    models: tuple[str, ...],
 ) -> None:
     """Run the session; session.tar.gz in the folder has all results."""
     if folder.is_dir() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} isn't empty: name another folder, or remove it")
-    session = Session(backend, folder.resolve(), time.monotonic() + minutes * 60, reserve)
+    started = time.monotonic()
+    session = Session(backend, folder.resolve(), started + minutes * 60, reserve)
     forks = session.forks()
-    planned = list(stages(backend, session.folder, forks=forks, shares=shares, memory_gb=memory_gb))
+    planned = list(stages(backend, session.folder, forks=forks, shares=shares, memory_gb=memory_gb, models=models))
     chosen = [stage for stage in planned if not only or stage.name.startswith(only)]
     _turns(session, chosen, jobs or os.cpu_count() or 1)
     (session.folder / "summary.md").write_text(_summary(session), encoding="utf-8")
     session.pack()
     click.echo((session.folder / "summary.md").read_text(encoding="utf-8"))
+    size = (session.folder / "session.tar.gz").stat().st_size
+    click.echo(f"session.tar.gz: {size / 1e6:.1f} MB in {(time.monotonic() - started) / 60:.1f} minutes")
+    if size > _LARGEST:
+        raise click.ClickException(f"session.tar.gz has more than {_LARGEST / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -38,13 +38,16 @@ class Stage:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: float) -> Iterator[Stage]:
-    """Return all stages for a target below a folder. `shares` is the number of processes for each precision."""
+def stages(
+    backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: float, models: Sequence[str] = ()
+) -> Iterator[Stage]:
+    """Return all stages for a target below a folder. `shares` is the number of processes for each precision;
+    `models` are the only types that are tested, if any are given."""
     from hardware.backends.factory import backend_class
 
     product = ("run_test_generation.py",) if forks else ("-m", "benchmarks.gpu_session.unforked")
     known = backend_class(backend).PRECISIONS
-    others = _others()
+    others = [] if models else _others()
     for name, words in {
         "devices": ("run_test_generation.py", "--list-devices", "--format", "json"),
         "inventory": ("-m", "hardware", "list", "--format", "json"),
@@ -58,20 +61,26 @@ def stages(backend: str, folder: Path, *, forks: bool, shares: int, memory_gb: f
     for precision in (one for one in PRECISIONS if one in known):
         for share in range(1, shares + 1):
             name = f"parity-{precision}-{share}"
-            told = ("--priority", "high", "--precision", precision, "--shard", f"{share}/{shares}")
+            chosen = tuple(_named(models)) or ("--priority", "high")
+            told = (*chosen, "--precision", precision, "--shard", f"{share}/{shares}")
             yield _run(name, product, backend, folder, *told, cost=9)
     for place, precision in enumerate(_OTHERS_IN):
         for share in range(1, 4 * shares + 1):
+            if not others:
+                continue
             told = (*_named(others[share - 1 :: 4 * shares]), "--precision", precision)
             yield _run(f"others-{precision}-{share}", product, backend, folder, *told, cost=-place)
     for model, cores in _REAL_WIDTHS.items():
+        if models and model not in models:
+            continue
         told = ("--model", model, "--dims", "real")
         threads = {"OMP_NUM_THREADS": str(max(1, min(cores, (os.cpu_count() or 1) // 2)))}
         yield replace(_run(f"real-{model}", product, backend, folder, *told, cost=10 + cores), environment=threads)
     told = ("--most-gb", f"{memory_gb:g}", "--most-tokens", "64" if backend == "cpu" else "65536")
+    told += tuple(word for name in models for word in ("--only", name))
     words = _own("memory", "measure", folder / "memory.jsonl", "--device", backend, *told)
     yield Stage(name="memory", words=words, turn=1, cost=10)
-    for kind in KINDS:
+    for kind in [one for one in KINDS if not models or one in models]:
         told = ("--model", kind, "--device", backend, "--clean", "1", "--json", str(folder / f"mutants-{kind}.json"))
         yield Stage(
             name=f"mutants-{kind}",

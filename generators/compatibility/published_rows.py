@@ -207,7 +207,7 @@ def lines_of(rows: Iterable[Row], run_id: str, moment: str, given: Given | None 
     unmapped: Counter[str] = Counter()
     harness = 0
     for row in rows:
-        group = _words("outcome").get(row.outcome, "")
+        group = _group(row)
         if row.outcome == HARNESS or (group == "fails" and _is_harness(row.detail)):
             harness += 1
             continue
@@ -251,6 +251,21 @@ def lines_of(rows: Iterable[Row], run_id: str, moment: str, given: Given | None 
     return Mapped(lines=tuple(lines), harness=harness, unmapped=dict(unmapped))
 
 
+def _group(row: Row) -> str:
+    """Return what an outcome says: a group of `published.toml`, empty for an unknown word."""
+    group = _words("outcome").get(row.outcome, "")
+    if group == "fails" and _is_too_large(source_of(row.source).get("prefix", ""), row.model):
+        return "too_large"
+    return group
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_too_large(source: str, model: str) -> bool:
+    return any(
+        one["from"] == source and any(fnmatchcase(model, of) for of in one["of"]) for one in _data()["too_large"]
+    )
+
+
 def _outcome(word: str, group: str) -> Outcome:
     return Outcome(word) if word in ("timeout", "crashed") else _OUTCOMES[group]
 
@@ -272,8 +287,7 @@ def shipped_lines() -> tuple[CheckLine, ...]:
 
 
 def _deciding(rows: Iterable[Row]) -> tuple[CheckLine, ...]:
-    groups = _words("outcome")
-    decide = (row for row in rows if groups[row.outcome] in _DECIDE and not row.mode.startswith(_TRAINING))
+    decide = (row for row in rows if _group(row) in _DECIDE and not row.mode.startswith(_TRAINING))
     return lines_of(decide, "published", "").lines
 
 

@@ -115,11 +115,14 @@ def test_the_score_against_others_has_a_range_and_shows_the_held_out_types_alone
     done = invoke("calibration", "--external", "--format", "json", "--evidence", tmp_path / "evidence")
     shown = {one["target"]: one for one in done.document["scores"]}
     xpu, apart = shown["xpu"], shown["xpu"]["held_out"]
-    low, high = xpu["balanced_range"]
-    assert low < xpu["balanced"] < high
+    assert xpu["balanced"] is None  # what failed there was too large: published.toml
+    low, high = shown["openvino"]["balanced_range"]
+    assert low < shown["openvino"]["balanced"] < high
     assert xpu["abstained"] <= 0.15
     assert 0 < apart["cells"] < xpu["cells"]
     assert apart["balanced"] is None  # every held-out type works there
+    memory = {one["of"]: one for one in done.document["memory"]}
+    assert float(memory["types that are held out"]["agreement"].rstrip(" %")) >= 85
     assert shown["qnn"]["balanced_range"] is None  # its source publishes only successes
 
 

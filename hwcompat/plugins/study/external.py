@@ -39,6 +39,8 @@ from hwcompat.hardware.plain_text import markdown as text_of_markdown
 from hwcompat.reports.reason_text import texts
 from hwcompat.reports.text import text_table
 
+from .fit_scores import MEMORY_RULE, memory_json, memory_tables, rows_about_memory
+
 _TABLE = ("table", "text")
 _HEAD = (
     *("", "types", "cells", "works as predicted", "works, predicted to fail", "fails as predicted"),
@@ -187,6 +189,15 @@ def external_text(scores: Sequence[ExternalScore], format: str) -> str:
         parts.append(f"{'## ' if markdown else ''}{title} ({len(wrong)})")
         if wrong:
             parts.append(_table([("cell", "predicted by", "what others measured"), *map(_wrong, wrong)], markdown))
+    said, scored, wrong_rows = memory_tables(rows_about_memory())
+    parts += [
+        f"{'## ' if markdown else ''}Memory",
+        said if markdown else said.replace("`", ""),
+        _table(scored, markdown),
+        MEMORY_RULE,
+        *(["### Rows on which they disagree"] if markdown else ["Rows on which they disagree"]),
+        _table(wrong_rows, markdown),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -237,7 +248,12 @@ def report_external(options: Options) -> int:
     scores = external_scores([*shipped_lines(), *own], inventory_here())
     if options.format_ == "json":
         click.echo(
-            json_text({"schema_version": 1, "rule": _RULE, "note": _SURVIVORS, "scores": [*map(_json, scores)]})
+            json_text(
+                {
+                    **{"schema_version": 1, "rule": _RULE, "note": _SURVIVORS, "scores": [*map(_json, scores)]},
+                    "memory": memory_json(rows_about_memory()),
+                }
+            )
         )
     else:
         click.echo(external_text(scores, options.format_), nl=False)
