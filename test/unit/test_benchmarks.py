@@ -251,3 +251,20 @@ def test_an_operator_is_compared_only_if_there_is_something_to_compare() -> None
     infinite = torch.tensor([1.0, float("inf")])
     errors = [operators._error(torch.tensor([1.0, x]), infinite) for x in (float("inf"), float("nan"), -1.0, 1.0)]
     assert errors == [0, *[float("inf")] * 3]
+
+
+def test_a_rehearsal_on_one_type_keeps_every_kind_of_stage(tmp_path: Path) -> None:
+    from benchmarks.gpu_session.stages import stages
+
+    options = {"forks": True, "shares": 1, "memory_gb": 1.0}
+    whole, small = (list(stages("cpu", tmp_path, models=models, **options)) for models in ((), ("bert",)))
+
+    def kinds(some: list[Any]) -> set[str]:
+        return {one.name.partition("-")[0] for one in some}
+
+    assert kinds(whole) - kinds(small) == {"others"}
+    words = {one.name: " ".join(one.words) for one in small}
+    assert "--model bert --precision float32" in words["parity-float32-1"]
+    assert words["memory"].endswith("--only bert")
+    assert "real-llama" not in words
+    assert all("--priority" not in one for one in words.values())
