@@ -47,8 +47,8 @@ class MemoryRow:
     """A published result that tells whether a model fitted.
 
     `sized` is how its memory is estimated, None if only the bytes of its weights are known (`weights`). `devices` is
-    how many devices the source uses, of `memory` bytes each, of which a program gets `share`; `factor` is what the
-    route needs of the estimate.
+    how many devices the source uses, of `memory` bytes each, of which a program gets `share`; `optimizer` tells
+    whether a training step updates weights.
     """
 
     row: Row
@@ -58,7 +58,6 @@ class MemoryRow:
     devices: int
     memory: int
     share: float
-    factor: float
     optimizer: bool
     fitted: bool
 
@@ -77,7 +76,7 @@ class MemoryRow:
             return None
         estimate = MemoryEstimate.from_dict(found["estimate"])
         needed = on_devices(estimate, MemoryAnatomy(**found["anatomy"]), self.devices)
-        return int((needed - (0 if self.optimizer else estimate.optimiser // self.devices)) * self.factor)
+        return needed - (0 if self.optimizer else estimate.optimiser // self.devices)
 
     @property
     def fits(self) -> bool | None:
@@ -148,7 +147,6 @@ def _memory_row(
         devices=model.get("devices", 1),
         memory=data["device"][_place(row)]["bytes"],
         share=route.get("share", 1.0),
-        factor=route.get("factor", 1.0),
         optimizer=route.get("optimizer", True),
         fitted=fitted,
     )
@@ -160,14 +158,14 @@ _HEAD = (
 )
 MEMORY_RULE = (
     "Rows count if they tell that a checkpoint of known sizes fitted into a device's memory, or didn't. Nothing "
-    "was fitted to them except that JAX computes in float32, which was chosen on types that aren't held out. Of a "
-    "failure that a source lists for two cards with the same words, one counts. Rows without a length are "
-    "estimated with 128 tokens, and a model on several devices is split by layers. tpu-inference's scripts say "
-    "that HBM isn't enough without a run, also for models whose weights need a quarter of it; Tenstorrent's "
-    "compiler asks for single buffers that are larger than whole models. AI Hub's ranges of memory aren't among "
-    "these rows: for one model and precision they end between 1 and 330 MB by device (Albert), because they are a "
-    "process's, and weights that an NPU holds aren't in them. Nor are Gaudi's rows without a precision, whose "
-    "number of cards isn't known, and RT-DETR's, which can't be estimated."
+    "was tuned on them: that tt-xla's JAX models compute in float32, and that its training steps end with "
+    "gradients, follows from its scripts. Of a failure that a source lists for two cards with the same words, one "
+    "counts. Rows without a length are estimated with 128 tokens, and a model on several devices is split by "
+    "layers. tpu-inference's scripts say that HBM isn't enough without a run, also for models whose weights need "
+    "a quarter of it; Tenstorrent's compiler asks for single buffers that are larger than whole models. AI Hub's "
+    "ranges of memory aren't among these rows: for one model and precision they end between 1 and 330 MB by "
+    "device (Albert), because they are a process's, and weights that an NPU holds aren't in them. Nor are Gaudi's "
+    "rows without a precision, whose number of cards isn't known, and RT-DETR's, which can't be estimated."
 )
 
 
