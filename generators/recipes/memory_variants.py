@@ -83,7 +83,8 @@ def rooms_here(
     """
     wanted = [resolve_target(name) for name in named]
     for one in statuses:
-        for target in [each for each in wanted if each.name == one.target] or ([] if wanted else [None]):
+        asked: list[Target | None] = [each for each in wanted if each.name == one.target]
+        for target in asked or ([] if wanted else [None]):
             vendor, index = declarations_of(one.target).VENDOR, target.index if target else None
             cards = cards_of(vendor)
             card = cards[index] if index is not None and index < len(cards) else None

@@ -137,7 +137,9 @@ def _disk_limit(kernel: str, path: str, inventory: HardwareInfo) -> Figure:
     disk = next((one for one in inventory.storage if one.device_path == path), None)
     if kernel == AT_RANDOM:
         return Figure(reason="makers publish reads per second")
-    speed = disk and (disk.max_write_mbps if kernel == WRITES else disk.max_read_mbps)
+    speed = None
+    if disk is not None:
+        speed = disk.max_write_mbps if kernel == WRITES else disk.max_read_mbps
     if disk is None or speed is None:
         return Figure(reason="its maker's figure isn't known")
     return Figure(value=speed / 1000, source=str(disk.extra_info.get("speed_source", "")))

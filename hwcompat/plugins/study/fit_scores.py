@@ -98,7 +98,7 @@ def rows_about_memory() -> Iterator[MemoryRow]:
         model = next((one for one in data["model"] if any(fnmatchcase(row.model, of) for of in one["of"])), None)
         route = next((one for one in data["route"] if fnmatchcase(row.route, one["of"])), None)
         fitted = row.outcome in data["fitted"]
-        if None in (model, route) or _place(row) not in data["device"] or row.mode in data["not_modes"]:
+        if model is None or route is None or _place(row) not in data["device"] or row.mode in data["not_modes"]:
             continue
         if not fitted and (not _too_large(row, data) or _is_copy(row, failed, data)):
             continue
