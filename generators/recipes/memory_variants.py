@@ -24,6 +24,7 @@ from hwcompat.generators.recipes.memory_answer import MemoryAnswer, memory_answe
 from hwcompat.hardware.backends.factory import declarations_of, resolve_target
 from hwcompat.hardware.errors import BackendUnavailable
 from hwcompat.hardware.inventory.target_status import Card, TargetStatus
+from hwcompat.hardware.target import Target
 
 _HALVINGS = 3
 """How often a batch is halved; a context is as often (`memory_request`)."""
