@@ -20,8 +20,8 @@ ARGUMENTS = "hwcompat.arguments"
 """The key of a command line's words in the `meta` of its click context."""
 
 COMMAND_NAMES = (
-    *("run", "generate", "check", "update", "verify", "bundle", "web-page", "matrix", "coverage", "explain"),
-    *("calibration", "backlog", "classify", "report", "compare", "diagnose", "localize", "repro", "fix"),
+    *("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops", "matrix", "coverage"),
+    *("explain", "calibration", "backlog", "classify", "report", "compare", "diagnose", "localize", "repro", "fix"),
     *("upstream", "fit", "devices", "doctor", "place", "mesh", "evidence", "init", "completion"),
 )
 """The names of all commands of the program, in the order of its help."""

@@ -63,6 +63,14 @@ def from_models() -> None:
     record_all()
 
 
+@main.command("variants")
+def from_calls() -> None:
+    """The calls of operator suites: recorded calls, and the same with other sizes and numbers."""
+    from .size_variants import write_variants
+
+    write_variants()
+
+
 @main.command("trial")
 @click.argument("what", type=click.Choice(("onnx", "openvino", "qnn")))
 def from_trials(what: str) -> None:

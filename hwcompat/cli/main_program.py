@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "verify": "suite_commands:verify_command",
         "bundle": "suite_commands:bundle_command",
         "web-page": "suite_commands:web_page_command",
+        "ops": "ops_command:ops_command",
         "matrix": "knowledge_commands:matrix_command",
         "coverage": "knowledge_commands:coverage_command",
         "explain": "knowledge_commands:explain_command",
@@ -49,7 +50,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 """Each command with its module in this package and its name there."""
 
 _PANELS = (
-    ("Test models", ("run", "generate", "check", "update", "verify", "bundle", "web-page")),
+    ("Test models", ("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops")),
     ("Show what is known", ("matrix", "coverage", "explain", "calibration", "backlog", "classify")),
     ("Find and fix failures", ("report", "compare", "diagnose", "localize", "repro", "fix", "upstream")),
     ("Devices", ("devices", "doctor", "fit", "place", "mesh")),

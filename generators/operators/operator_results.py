@@ -1,0 +1,210 @@
+"""What the checks of operators say: an outcome for each operator and precision, and which model types that allows."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hwcompat.generators.compatibility.operators import coverage
+from hwcompat.hardware.evidence.record import CheckLine, Outcome
+from hwcompat.hardware.target import Target
+
+from .operator_variants import NOT_TESTED, needing_types, tested_operators
+from .render_operator import operator_cell
+
+_REFERENCE, _PLACEMENT = "matches_reference", "runs_natively"
+_NUMBERS = frozenset({"numerical_mismatch", "non_finite", "relation_broken"})
+
+
+class OperatorOutcome(StrEnum):
+    """What an operator does on a target; the first that applies."""
+
+    CRASHED = "crashed"
+    WRONG = "wrong"
+    HOST = "host"
+    UNSUPPORTED = "unsupported"
+    UNKNOWN = "unknown"
+    SUPPORTED = "supported"
+
+
+BLOCKING = frozenset(set(OperatorOutcome) - {OperatorOutcome.SUPPORTED, OperatorOutcome.UNKNOWN})
+"""Outcomes with which a model that calls the operator doesn't work on the target alone."""
+FAULTY = BLOCKING - {OperatorOutcome.UNSUPPORTED}
+"""Outcomes that the target doesn't admit to: it claims the operator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorResult:
+    """The outcome of an operator in a precision, with its reason, and how many model types need it.
+
+    `error` is the largest error relative to the scale and `ulp` the largest in units in the last place; both are None
+    if nothing was compared. `calls` are the calls that models make.
+    """
+
+    operator: str
+    precision: str
+    outcome: OperatorOutcome
+    reason: str = ""
+    error: float | None = None
+    ulp: float | None = None
+    types: int = 0
+    calls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorReport:
+    """The results of a target in a mode, by operator and precision; `source` says what they rest on."""
+
+    target: str
+    mode: str
+    precisions: tuple[str, ...]
+    results: tuple[OperatorResult, ...]
+    source: str
+
+    @property
+    def counts(self) -> Mapping[OperatorOutcome, int]:
+        """The number of results by outcome."""
+        return Counter(one.outcome for one in self.results)
+
+    def by_operator(self) -> dict[str, dict[str, OperatorResult]]:
+        """Return the results by operator and precision; operators that most model types need come first."""
+        found: dict[str, dict[str, OperatorResult]] = defaultdict(dict)
+        for one in sorted(self.results, key=lambda one: (-one.types, one.operator)):
+            found[one.operator][one.precision] = one
+        return dict(found)
+
+
+def result_of(
+    operator: str, precision: str, outcome: OperatorOutcome, reason: str = "", **more: float | None
+) -> OperatorResult:
+    """Return a result with the facts of its operator."""
+    calls = tested_operators()[operator].seen if operator in tested_operators() else ()
+    return OperatorResult(
+        operator=operator,
+        precision=precision,
+        outcome=outcome,
+        reason=" ".join(reason.split()),
+        types=len(needing_types().get(operator, ())),
+        calls=tuple(map(str, calls)),
+        **more,
+    )
+
+
+def support_report(target: Target, operators: Sequence[str], precisions: Sequence[str]) -> OperatorReport:
+    """Return which operators a target has by the tables of operators. Nothing runs."""
+    found = coverage(target, operators)
+    by_name: dict[str, tuple[OperatorOutcome, str]] = {
+        **{name: (OperatorOutcome.SUPPORTED, found.conditions.get(name, "")) for name in found.supported},
+        **{name: (OperatorOutcome.UNSUPPORTED, found.reasons[name]) for name in found.missing},
+        **dict.fromkeys(found.unknown, (OperatorOutcome.UNKNOWN, "no table lists it")),
+    }
+    return OperatorReport(
+        target=str(target),
+        mode="support",
+        precisions=tuple(precisions),
+        results=tuple(result_of(name, one, *by_name[name]) for name in operators for one in precisions),
+        source=found.source or "no table of operators",
+    )
+
+
+def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> OperatorResult:
+    """Return the result that the lines of an operator's suite give."""
+    errors = [line.max_rel_error for line in lines if line.max_rel_error is not None]
+    ulps = [float(line.conditions["ulp"]) for line in lines if "ulp" in line.conditions]
+    measured = {"error": max(errors, default=None), "ulp": max(ulps, default=None)}
+    for outcome in OperatorOutcome:
+        for line in lines:
+            if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
+                return result_of(operator, precision, outcome, _reason(line), **measured)
+    by_check = {line.check_name: line for line in lines}
+    needed = [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
+    if not all(line is not None and line.outcome is Outcome.PASSED for line in needed) or not errors:
+        return result_of(operator, precision, OperatorOutcome.UNKNOWN, "its checks didn't run", **measured)
+    return result_of(operator, precision, OperatorOutcome.SUPPORTED, **measured)
+
+
+def _outcome_of(line: CheckLine) -> OperatorOutcome:
+    if line.outcome.is_breakdown:
+        return OperatorOutcome.CRASHED
+    if line.outcome is Outcome.FAILED:
+        if line.error_type == "silent_offload":
+            return OperatorOutcome.HOST
+        return OperatorOutcome.WRONG if line.error_type in _NUMBERS else OperatorOutcome.UNSUPPORTED
+    if line.outcome is Outcome.PASSED or line.error_type == "not_applicable":
+        return OperatorOutcome.SUPPORTED
+    return OperatorOutcome.UNKNOWN
+
+
+def _reason(line: CheckLine) -> str:
+    said = line.error_message or line.substitution_reason or f"{line.outcome} ({line.error_type})"
+    return said if line.check_name == _REFERENCE else f"{line.check_name}: {said}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorCoverage:
+    """Which model types a target's operators allow in a precision.
+
+    All operators of `possible` types are supported. `next` has, by operator, the types that it alone blocks; the
+    others of `types` are blocked by several (`blocked`), or an operator of theirs is `unknown`.
+    """
+
+    precision: str
+    types: int
+    possible: tuple[str, ...]
+    next: Mapping[str, tuple[str, ...]]
+    blocked: int
+    unknown: int
+
+
+def coverage_of(report: OperatorReport, precision: str) -> OperatorCoverage:
+    """Return which model types are possible with the results of a report, and which become possible next."""
+    outcomes = {one.operator: one.outcome for one in report.results if one.precision == precision}
+    needed: dict[str, list[str]] = defaultdict(list)
+    for operator, types in needing_types().items():
+        for model_type in types:
+            needed[model_type].append(operator)
+    possible, blocked, unknown = [], 0, 0
+    next_: dict[str, list[str]] = defaultdict(list)
+    for model_type, operators in sorted(needed.items()):
+        tested = [name for name in operators if name not in NOT_TESTED]
+        blocking = [name for name in tested if outcomes.get(name) in BLOCKING]
+        if len(blocking) > 1:
+            blocked += 1
+        elif any(outcomes.get(name, OperatorOutcome.UNKNOWN) is OperatorOutcome.UNKNOWN for name in tested):
+            unknown += 1
+        elif blocking:
+            next_[blocking[0]].append(model_type)
+        else:
+            possible.append(model_type)
+    return OperatorCoverage(
+        precision=precision,
+        types=len(needed),
+        possible=tuple(possible),
+        next={name: tuple(types) for name, types in sorted(next_.items(), key=lambda pair: (-len(pair[1]), pair[0]))},
+        blocked=blocked,
+        unknown=unknown,
+    )
+
+
+def report_of(
+    lines: Iterable[CheckLine], target: Target, operators: Sequence[str], precisions: Sequence[str], source: str
+) -> OperatorReport:
+    """Return the results of a run. A precision in which an operator has no suite, because it has no floating-point
+    tensors, has the result of float32."""
+    by_cell: dict[str, list[CheckLine]] = defaultdict(list)
+    for line in lines:
+        by_cell[line.cell_id].append(line)
+
+    def of(operator: str, precision: str) -> OperatorResult:
+        own = precision if tested_operators()[operator].has_precision else "float32"
+        return judged(by_cell[operator_cell(operator, target, own).id], operator, precision)
+
+    return OperatorReport(
+        target=str(target),
+        mode="correct",
+        precisions=tuple(precisions),
+        results=tuple(of(name, precision) for name in operators for precision in precisions),
+        source=source,
+    )

@@ -1,0 +1,85 @@
+"""The calls that an operator's suite makes: those of models, and the same with other sizes and numbers."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hwcompat.generators.models.recipe_store import stored_recipes
+from hwcompat.generators.recipes.operator_calls import TENSOR
+from hwcompat.hardware.operators.call import Call, Tensor
+
+FILE = Path(__file__).with_name("variants.json.gz")
+"""Written by `python -m benchmarks.operators variants` from the recorded calls of all recipes."""
+_LIMITS = ("low", "high", "true", "ordered")
+KINDS = ("seen", "odd", "large", "empty", "special")
+
+NOT_TESTED: Mapping[str, str] = MappingProxyType(
+    {"aten.mkldnn_rnn_layer": "an LSTM of the CPU alone; other devices run lstm"}
+)
+"""Operators that models call and that have no suite, and why."""
+
+_ONLY_FLOAT32 = ("aten.polar", "aten.view_as_complex", "aten.view_as_real", "aten._conj", "aten._fft_c2r")
+"""Operators on complex numbers, which models of every precision keep in float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorCalls:
+    """The calls of one operator: `seen` in models, with an `odd`, a `large` and an `empty` size, and with `special`
+    numbers, as far as torch accepts these on the CPU."""
+
+    operator: str
+    seen: tuple[Call, ...]
+    odd: tuple[Call, ...] = ()
+    large: tuple[Call, ...] = ()
+    empty: tuple[Call, ...] = ()
+    special: tuple[Call, ...] = ()
+
+    @property
+    def has_precision(self) -> bool:
+        """Whether a call has floating-point tensors of the suite's precision; else all precisions make the same
+        calls."""
+        return self.operator not in _ONLY_FLOAT32 and any(one.is_real for call in self.seen for one in call.tensors)
+
+
+@functools.cache
+def needing_types() -> Mapping[str, tuple[str, ...]]:
+    """Return the model types that call each operator, by the recipes."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for recipe in stored_recipes():
+        for operator in recipe.operators:
+            found[operator].add(recipe.model_type)
+    return MappingProxyType({name: tuple(sorted(types)) for name, types in sorted(found.items())})
+
+
+@functools.cache
+def tested_operators() -> Mapping[str, OperatorCalls]:
+    """Return the calls of each operator that models call and suites test."""
+    stored = json.loads(gzip.decompress(FILE.read_bytes()))["operators"]
+    return MappingProxyType(
+        {
+            name: OperatorCalls(operator=name, **{kind: tuple(map(plain_call, calls[kind])) for kind in KINDS})
+            for name, calls in stored.items()
+            if calls["seen"]
+        }
+    )
+
+
+def plain_call(plain: Mapping[str, Any]) -> Call:
+    """Return the call that plain values describe, as `variants.json.gz` and recorded calls have them."""
+    named = {name: _argument(value) for name, value in plain["named"]}
+    return Call(plain["overload"], tuple(map(_argument, plain["arguments"])), named, plain.get("draws", "signed"))
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        limits = {name: value[name] for name in _LIMITS if name in value}
+        return Tensor(value[TENSOR], tuple(value["shape"]), **limits)
+    return [_argument(one) for one in value] if isinstance(value, list) else value

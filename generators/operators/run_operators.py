@@ -1,0 +1,127 @@
+"""Write and run the suites of operators on one target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hwcompat.generators.compatibility.operators import known_tables
+from hwcompat.generators.compatibility.operators.operator_names import recorded
+from hwcompat.generators.recipes.on_demand import recipe_for
+from hwcompat.generators.suites.suite_files import prepare_folder, write_suite
+from hwcompat.hardware.backends.factory import backend_class, get_backend, known_targets
+from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.errors import NothingMatched, UsageError, did_you_mean, echo
+from hwcompat.hardware.evidence.store import read_run
+from hwcompat.hardware.inventory.hardware_info import HardwareInfo
+from hwcompat.hardware.process import Answering
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.progress import Progress
+from hwcompat.hardware.testing.pytest_environment import DEVICES_VARIABLE, environment_with
+from hwcompat.hardware.testing.runner import Limits
+from hwcompat.hardware.testing.session import run_session
+from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
+
+from .operator_results import OperatorOutcome, OperatorReport, report_of, result_of
+from .operator_variants import needing_types, tested_operators
+from .render_operator import operator_cell, render_operator
+
+_PATIENCE_S = 120.0
+_LONGEST = 4_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRun:
+    """What to run: these operators on `target` in `precisions`; suites and evidence are written below `folder`."""
+
+    target: Target
+    operators: tuple[str, ...]
+    precisions: tuple[str, ...]
+    folder: Path
+    command: str
+    limits: Limits
+    jobs: int | None = None
+
+
+def chosen_operators(names: Sequence[str], model: str = "") -> tuple[str, ...]:
+    """Return the tested operators with these names (`aten.` may be left out), or those that a model type calls, or
+    all. Raises `UsageError` for an unknown name and `NothingMatched` if none is left."""
+    known = tested_operators()
+    wanted = [name if name.startswith("aten.") else f"aten.{name}" for name in names]
+    for name in wanted:
+        if name not in known:
+            raise UsageError(
+                f"{echo(name)} has no suite",
+                why=f"suites test the {len(known)} operators that models call",
+                fix=did_you_mean(name, known),
+            )
+    of_model = set(recipe_for(model).operators) if model else set(known)
+    chosen = tuple(name for name in known if name in of_model and (not wanted or name in wanted))
+    if not chosen:
+        raise NothingMatched("no operator is left", why=f"{echo(model)} calls none of them" if model else "")
+    return chosen
+
+
+def run_operators(run: OperatorRun, inventory: HardwareInfo, progress: Progress) -> OperatorReport:
+    """Run the suites and return the results. Raises `KeyboardInterrupt` after an interruption was recorded."""
+    computed = tuple(one for one in run.precisions if one in backend_class(run.target.name).PRECISIONS)
+    suites = list(_written(run, computed))
+    with environment_with({DEVICES_VARIABLE: str(run.target) if run.target.index is not None else None}):
+        session = run_session(
+            suites,
+            [suite.planned() for suite in suites],
+            inventory,
+            evidence=run.folder / "evidence",
+            command=run.command,
+            limits=run.limits,
+            jobs=run.jobs,
+            progress=progress,
+        )
+    if session.interrupted:
+        raise KeyboardInterrupt
+    lines = read_run(run.folder / "evidence", session.run_id).checks
+    found = report_of(lines, run.target, run.operators, computed, f"run {session.run_id}")
+    refused = [
+        result_of(name, one, OperatorOutcome.UNSUPPORTED, f"{run.target} doesn't compute in {one}")
+        for name in run.operators
+        for one in run.precisions
+        if one not in computed
+    ]
+    return replace(found, precisions=run.precisions, results=(*found.results, *refused))
+
+
+def target_of(name: str) -> Target:
+    """Return the target with a name or an alias. Raises `UsageError`."""
+    target = Target.parse(name)
+    known = sorted({*known_targets(), *known_tables()})
+    if target.name not in known:
+        raise UsageError(
+            f"{echo(name)} isn't a target", why=did_you_mean(target.name, known), fix=f"Known: {', '.join(known)}."
+        )
+    return target
+
+
+def why_unavailable(target: Target) -> str:
+    """Return why a target can't be used here, or an empty text. A child process imports its runtime, since children
+    are forked only from a process without it."""
+    child = Answering(lambda: get_backend(target).unavailable().encode())
+    return child.answer_in(_PATIENCE_S, _LONGEST).decode(errors="replace")
+
+
+def _written(run: OperatorRun, precisions: Sequence[str]) -> Iterator[SuiteFile]:
+    """Write the suites of a run, also over edited ones, and yield them. Each operator has a folder: pytest looks at
+    every file beside a suite, which takes longer than most calls."""
+    for name in run.operators:
+        folder = run.folder / "suites" / name
+        prepare_folder(folder)
+        calls = tested_operators()[name]
+        own = precisions if calls.has_precision else ("float32",)
+        for precision in own:
+            cell: Cell = operator_cell(name, run.target, precision)
+            text = render_operator(calls, cell, needing_types().get(name, ()), of_types=int(recorded()["types"]))
+            file = f"test_{cell.slug}.py"
+            write_suite(folder, file, text, force=True)
+            suite = read_suite(folder / file)
+            assert suite is not None  # a rendered suite has a cell
+            yield suite

@@ -1,0 +1,202 @@
+"""`OperatorTest`, the base of suites of one operator: each call is a small module, which its target loads and runs as
+it does a model, with the same proof of where it ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..backends.base import Execution, ModelInput, Runnable
+from ..cell import GRAPH_TASK
+from ..compare import Array, Comparison
+from ..evidence.record import Stage
+from ..testing.measurement import NotApplicable
+from ..testing.model_test import ModelTest
+from ..testing.reference import default_float64
+from .call import LAYOUTS, Call, MadeCall, made
+from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, limit_of, special_apart
+
+
+class OperatorTest(ModelTest):
+    """One operator in one precision on one target, used as a context manager by a suite's `case` fixture.
+
+    The errors of calls are relative to the largest number of the reference, which is the same call on the CPU in
+    float64 with the same inputs.
+    """
+
+    def __init__(self, cell: str) -> None:
+        super().__init__(cell, _no_model, {}, gain=None, outputs=())
+        self.operator = self.cell.model
+        self._calls: dict[tuple[str, str], MadeCall] = {}
+        self._runnables: dict[tuple[str, str], Runnable] = {}
+        self._references: dict[tuple[str, str], dict[str, Array]] = {}
+        self._ulp = 0.0
+        self._compared = 0
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._runnables.values():
+            one.close()
+        self.backend.close()
+
+    @property
+    def tolerance(self) -> float:
+        """The largest error that passes; `limits.toml` has the reason."""
+        self.measured.tolerance = limit_of(self.operator, self.cell.precision).limit
+        return self.measured.tolerance
+
+    def error(self, call: Call, layout: str = LAYOUTS[0]) -> float:
+        """Return the error of a call whose tensors lie in memory in this layout.
+
+        Two passes are compared, one of them profiled, if the target isn't the host. If torch on the CPU refuses
+        another layout itself, the error is 0 and nothing counts as compared.
+        """
+        try:
+            want = self._expected(call, layout)
+        except Exception:  # any error of torch: a view of such a tensor, for example
+            if layout == LAYOUTS[0]:
+                raise
+            return 0.0
+        compare = special_apart if call.draws == "special" else apart
+        name, first = self._name(call, layout), self._made(call, layout).first
+        errors = []
+        for arrays in self._passes_of(call, layout):
+            got = by_position(self.operator, call, first, arrays)
+            if self.operator in NOT_COMPARED:
+                got, want = _zeros(got), _zeros(want)
+            errors.append(self._keep(compare(got, want, self.cell.precision, name)))
+        return max(errors)
+
+    def repeat_error(self, call: Call) -> float:
+        """Return the difference of two passes of a call relative to its scale; 0 for the same bits."""
+        if self.operator in NOT_COMPARED:
+            self._nothing("its results are random or uninitialized")
+        (*_, first), (*_, second) = self._passes_of(call), self._passes_of(call)
+        if all(np.array_equal(one, second[name], equal_nan=one.dtype.kind == "f") for name, one in first.items()):
+            return self._keep(_equal(self._name(call)))
+        found = apart(second, first, self.cell.precision, f"{self._name(call)}, second pass")
+        if is_unordered(self.operator) and found.comparison.max_rel_error <= self.tolerance:
+            return 0.0
+        self.measured.tolerance = 0.0
+        smallest = float(np.finfo(np.float64).tiny)  # NaN in another place, or a difference below what is compared
+        return max(self._keep(found), smallest)
+
+    def later_error(self, call: Call, others: Sequence[Call]) -> float:
+        """Return the error of a call after other calls with other shapes, and after itself."""
+        for one in (call, *others):
+            self._passes_of(one)
+        return self.error(call)
+
+    def executions(self, calls: Sequence[Call]) -> Execution:
+        """Return the target's own record of where the calls ran, all of them together."""
+        native: Counter[str] = Counter()
+        offloaded: Counter[str] = Counter()
+        for call in calls:
+            runnable = self._loaded(call)
+            with self._at(Stage.RUN):
+                proof = runnable.execution()
+            native.update(proof.native)
+            offloaded.update(proof.offloaded)
+        self.measured.execution = Execution(
+            native=dict(native),
+            offloaded=dict(offloaded),
+            dtype=proof.dtype,
+            device=proof.device,
+            unseen=proof.unseen,
+            host_allowed=proof.host_allowed,
+        )
+        return self.measured.execution
+
+    def require_compared(self) -> None:
+        """Raise `NotApplicable` if nothing was compared in this check, because torch itself refuses the calls."""
+        if not self._compared:
+            self._nothing("torch refuses these calls on the CPU too")
+
+    # The parts of a call
+
+    def _made(self, call: Call, layout: str = LAYOUTS[0]) -> MadeCall:
+        key = (repr(call), layout)
+        if key not in self._calls:
+            self._calls[key] = made(self.operator, call, self.cell.precision, layout)
+        return self._calls[key]
+
+    def _expected(self, call: Call, layout: str) -> dict[str, Array]:
+        """Return the results of a call on the CPU in float64."""
+        import torch
+
+        from ..model.calls import forward, in_dtype, to_arrays, to_tensors
+
+        key = (repr(call), layout)
+        if key not in self._references:
+            self.measured.stage = Stage.BUILD
+            one = self._made(call, layout)
+            module = in_dtype(one.build(), torch.float64)
+            with torch.no_grad(), default_float64():
+                found = to_arrays(forward(module, to_tensors(one.inputs, "cpu", torch.float64)))
+            self._references[key] = by_position(self.operator, call, one.first, found)
+        return self._references[key]
+
+    def _loaded(self, call: Call, layout: str = LAYOUTS[0]) -> Runnable:
+        key = (repr(call), layout)
+        if key not in self._runnables:
+            one = self._made(call, layout)
+            model = ModelInput(model=one.build(), task=GRAPH_TASK, identity=one.identity)
+            with self._at(Stage.LOAD):
+                self._runnables[key] = self.backend.load(model, one.inputs, self.cell.precision)
+            self.__dict__["runnable"] = self._runnables[key]  # whose dtype and conditions evidence states
+        return self._runnables[key]
+
+    def _passes_of(self, call: Call, layout: str = LAYOUTS[0]) -> list[Mapping[str, Array]]:
+        """Return the results of one pass, and before it those of a profiled one if the call is new."""
+        runnable = self._loaded(call, layout)
+        with self._at(Stage.RUN):
+            done = self._passes.run(runnable, self._made(call, layout).inputs)
+        self.measured.latency_ms = done.latency_ms
+        self.measured.left_to_host |= done.left
+        self.measured.stage = Stage.COMPARE
+        return [*([done.watched] if done.watched is not None else []), done.outputs]
+
+    def _keep(self, found: Apart) -> float:
+        self._compared += 1
+        self._ulp = max(self._ulp, found.ulp)
+        return self.measured.keep(found.comparison)
+
+    def _name(self, call: Call, layout: str = LAYOUTS[0]) -> str:
+        return f"{self.operator}.{call.overload}({call}){'' if layout == LAYOUTS[0] else f' {layout}'}"
+
+    def _nothing(self, why: str) -> NoReturn:
+        raise NotApplicable(why)
+
+    # For the plugin
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return super().facts()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is the same for all checks. The device is asked once, which takes longer than most calls."""
+        loaded = self.__dict__.get("runnable")
+        now = {"conditions": self._conditions(loaded), "actual_dtype": loaded and loaded.actual_dtype}
+        return {**self._facts, **now}
+
+    def take_measurement(self) -> Any:
+        """Return the measurements of the check that just ended, and clear them."""
+        self._conditions_of_check = {"ulp": f"{self._ulp:.3g}"} if self._compared else {}
+        self._ulp, self._compared = 0.0, 0
+        taken, self.measured = self.measured, type(self.measured)(stage=self.measured.stage)
+        return taken
+
+
+def _no_model() -> NoReturn:
+    raise NotApplicable("an operator has no model")
+
+
+def _equal(what: str) -> Apart:
+    return Apart(comparison=Comparison(max_rel_error=0.0, max_abs_error=0.0, worst=what), ulp=0.0)
+
+
+def _zeros(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.zeros(array.shape) for name, array in arrays.items()}

@@ -1,0 +1,105 @@
+"""The command that tests operators: ops."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import rich_click as click
+
+from hwcompat.generators.options import Options
+from hwcompat.hardware.command_line import PrecisionChoice, note
+from hwcompat.hardware.command_names import own_command
+from hwcompat.hardware.errors import BackendUnavailable
+from hwcompat.hardware.files import OUTPUT
+
+from .option_table import FOLDER, listed, takes
+
+_PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+@click.command("ops", short_help="Test the operators that models call on a target.")
+@click.argument("target")
+@click.option(
+    "--mode",
+    type=click.Choice(("support", "correct")),
+    default="correct",
+    show_default=True,
+    help="support: look up which operators the target has, and run nothing. correct: run each and compare.",
+)
+@click.option("--operator", "operators", multiple=True, callback=listed, help="Test only these (aten.addmm).")
+@click.option("--operators-of", "model", metavar="MODEL", default="", help="Test only those that a model type calls.")
+@click.option("--coverage", is_flag=True, help="Show which model types the results allow, and which come next.")
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=PrecisionChoice(_PRECISIONS),
+    help="Precision. Repeatable; default: float32, bfloat16 and float16.",
+)
+@click.option(
+    "--output-dir",
+    "folder",
+    type=FOLDER,
+    default=OUTPUT / "operators",
+    show_default=True,
+    help="Folder for suites and evidence of operators.",
+)
+@takes("timeout", "jobs", formats=("table", "json", "csv", "markdown", "html"))
+def ops_command(
+    asked: Options,
+    target: str,
+    mode: str,
+    operators: Sequence[str],
+    model: str,
+    coverage: bool,
+    precisions: Sequence[str],
+    folder: Path,
+) -> int:
+    """Test the operators that models call on TARGET, in each precision, against float64 on the CPU.
+
+    An operator is supported, unsupported, wrong, on the host, or it crashes. Exit with 1 if any is wrong, runs on the
+    host or crashes.
+
+    \b
+    Examples:
+      hwcompat ops cpu
+      hwcompat ops cuda --operators-of llama --coverage
+      hwcompat ops openvino --mode support --format csv
+    """
+    from hwcompat.generators.operators.operator_results import FAULTY, coverage_of, support_report
+    from hwcompat.generators.operators.run_operators import (
+        OperatorRun,
+        chosen_operators,
+        run_operators,
+        target_of,
+        why_unavailable,
+    )
+    from hwcompat.reports.operator_tables import operators_text
+
+    place, chosen = target_of(target), chosen_operators(operators, model)
+    wanted = tuple(precisions or _PRECISIONS)
+    if mode == "support":
+        report = support_report(place, chosen, wanted)
+    else:
+        from hwcompat.hardware.basic_detection import inventory_here
+        from hwcompat.hardware.testing.runner import Limits, default_memory_limit
+        from hwcompat.reports.progress_bar import progress_on
+
+        if why := why_unavailable(place):
+            raise BackendUnavailable(f"{place} can't be used", why=why)
+        run = OperatorRun(
+            target=place,
+            operators=chosen,
+            precisions=wanted,
+            folder=folder,
+            command=own_command(),
+            limits=Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit()),
+            jobs=asked.jobs,
+        )
+        report = run_operators(run, inventory_here(), progress_on(sys.stderr))
+        note(f"suites and evidence: {folder}")
+    found = [coverage_of(report, one) for one in wanted] if coverage else []
+    click.echo(operators_text(report, found, asked.format_), nl=False)
+    return int(any(one.outcome in FAULTY for one in report.results))

@@ -1,0 +1,113 @@
+"""The results of operators on a target as a table: for a terminal, JSON, CSV, Markdown and a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from hwcompat.generators.operators.operator_results import (
+    OperatorCoverage,
+    OperatorOutcome,
+    OperatorReport,
+    OperatorResult,
+)
+from hwcompat.hardware.evidence.record import plain
+from hwcompat.hardware.plain_text import json_text, one_line
+
+from .document import Block, Heading, Table, document
+from .html.page import render_page
+from .text import listed
+
+SCHEMA_VERSION = 1
+FORMATS = ("table", "json", "csv", "markdown", "html")
+COLUMNS = (
+    *("backend_name", "op_name", "op_params", "test_mode"),
+    *("supported", "error_message", "backend_reg_name"),
+)
+"""The columns of llama.cpp's `test-backend-ops support --output csv`. Its scripts/create_ops_docs.py takes rows of
+the mode `support` alone, and reads `yes` or `no` in `error_message`.
+Source: https://github.com/ggml-org/llama.cpp/blob/master/docs/ops/CPU.csv"""
+
+_SHOWN_TYPES = 6
+_SHOWN_REASON = 300
+
+
+def operators_text(report: OperatorReport, coverages: Sequence[OperatorCoverage], format_: str) -> str:
+    """Return the results in a format of `FORMATS`, ending in a newline."""
+    if format_ == "json":
+        found = {"schema_version": SCHEMA_VERSION, **asdict(report), "coverage": [asdict(one) for one in coverages]}
+        return json_text(plain(found)) + "\n"  # an infinite error becomes text
+    if format_ == "csv":
+        return _csv(report)
+    blocks = list(_blocks(report, coverages))
+    if format_ == "html":
+        return render_page("operators.html.j2", (), title=_title(report), blocks=blocks)
+    return document(blocks, format_)
+
+
+def _title(report: OperatorReport) -> str:
+    return f"Operators on {report.target}: {report.mode}"
+
+
+def _blocks(report: OperatorReport, coverages: Sequence[OperatorCoverage]) -> Iterator[Block]:
+    headings, rows = _rows(report)
+    yield Heading(level=1, text=_title(report))
+    yield _summary(report)
+    yield Table(headings=headings, rows=rows, short=headings)
+    left = [one for one in report.results if one.outcome is not OperatorOutcome.SUPPORTED]
+    if left:
+        yield Heading(level=2, text="Not supported")
+        ranks = list(OperatorOutcome)
+        yield [
+            f"{one.operator} {one.precision}: {one.outcome}; {one_line(one.reason, longest=_SHOWN_REASON)}"
+            for one in sorted(left, key=lambda one: (ranks.index(one.outcome), -one.types, one.operator))
+        ]
+    for found in coverages:
+        yield Heading(level=2, text=f"Model types in {found.precision}")
+        yield (
+            f"{len(found.possible)} of {found.types} model types have all their operators. {found.blocked} are "
+            f"blocked by several, {found.unknown} have an operator that is unknown."
+        )
+        alone = [
+            f"{name} alone blocks {len(types)}: {listed(types, _SHOWN_TYPES)}" for name, types in found.next.items()
+        ]
+        if alone:
+            yield alone
+
+
+def _summary(report: OperatorReport) -> str:
+    counted = ", ".join(f"{report.counts[one]} {one}" for one in OperatorOutcome if report.counts.get(one))
+    operators = len(report.by_operator())
+    return f"{operators} operators in {', '.join(report.precisions)}: {counted}. Source: {report.source}."
+
+
+def _rows(report: OperatorReport) -> tuple[list[str], list[list[str]]]:
+    rows = [
+        [name, str(next(iter(found.values())).types), *(_cell(found.get(one)) for one in report.precisions)]
+        for name, found in report.by_operator().items()
+    ]
+    return ["operator", "model types", *report.precisions], rows
+
+
+def _cell(result: OperatorResult | None) -> str:
+    if result is None:
+        return "-"
+    measured = result.outcome in (OperatorOutcome.SUPPORTED, OperatorOutcome.WRONG) and result.error is not None
+    return f"{result.outcome} ({result.error:.0e}, {result.ulp or 0:.2g} ULP)" if measured else str(result.outcome)
+
+
+def _csv(report: OperatorReport) -> str:
+    """Return a row for each call that models make of an operator in a precision."""
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in report.results:
+        has = one.outcome is OperatorOutcome.SUPPORTED
+        said = ("yes" if has else "no") if report.mode == "support" else "" if has else f"{one.outcome}: {one.reason}"
+        for call in one.calls or ("",):
+            parameters = f"type={one.precision},{call.replace(', ', ',')}"
+            name = report.target.partition(":")[0]
+            writer.writerow([report.target, one.operator, parameters, report.mode, int(has), one_line(said), name])
+    return out.getvalue()
