@@ -185,7 +185,8 @@ def _special(operator: str, call: Call) -> Call | None:
     import torch
 
     overload = getattr(_packet(operator), call.overload)
-    if torch.Tag.pointwise not in overload.tags or not any(one.is_real for one in call.tensors):
+    is_real = any(one.is_real for one in call.tensors) and operator not in _UNIT
+    if torch.Tag.pointwise not in overload.tags or not is_real:
         return None
     shape = (len(specials("float32")) ** 2,)
     arguments = tuple(

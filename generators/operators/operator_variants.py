@@ -82,4 +82,4 @@ def _argument(value: Any) -> Any:
     if isinstance(value, Mapping):
         limits = {name: value[name] for name in _LIMITS if name in value}
         return Tensor(value[TENSOR], tuple(value["shape"]), **limits)
-    return [_argument(one) for one in value] if isinstance(value, list) else value
+    return [_argument(one) for one in value] if isinstance(value, list | tuple) else value

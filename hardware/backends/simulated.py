@@ -2,8 +2,8 @@
 
 Its tensors are on `simulated:0` (`privateuse1.py`), so that mixed devices are refused and work left on the host is
 detected. Every operator goes through a driver with a launch log. `HWCOMPAT_SIMULATED_FAULT=kind[:operator]` injects a
-fault of the kind wrong, nan, hang, crash, oom or host; with `kind@seed`, a seed chooses the operator. The proof
-compares the requested operators with the launch log, as for a real device.
+fault of a kind of `FAULT_KINDS`; with `kind@seed`, a seed chooses the operator. The proof compares the requested
+operators with the launch log, as for a real device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,17 @@ from .base import DeviceInfo, ModelInput
 if TYPE_CHECKING:
     from ..inventory.hardware_info import HardwareInfo
 
-FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host")
+_WRONG_IF: Mapping[str, str] = {
+    "strided": "a tensor isn't contiguous",
+    "large": "a tensor has more than 4,096 elements",
+    "later": "the call before had other shapes",
+    "half": "a tensor is bfloat16 or float16",
+    "flaky": "it is every third call",
+}
+"""Kinds of faults that make results wrong in some calls only, and in which."""
+FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host", "swallow", "flush", *_WRONG_IF)
+"""`swallow` returns 0 for NaN, `flush` returns 0 for subnormal numbers."""
+_LARGE = 4096
 
 _FAULT = re.compile(r"(?P<kind>[a-z]+)(?::(?P<operator>[a-z0-9_.]+)|@(?P<seed>\d+))?")
 _SEEDED = (
@@ -77,6 +87,8 @@ class SimulatedDriver:
     def __init__(self, fault: SimulatedFault | None) -> None:
         self.fault = fault
         self.ledger: Counter[str] = Counter()
+        self._calls = 0
+        self._shapes: list[tuple[int, ...]] | None = None
 
     def has_kernel(self, name: str) -> bool:
         """Return whether an operator is one of torch's. Operators of a vendor or a model have at most a kernel for
@@ -88,11 +100,31 @@ class SimulatedDriver:
         fault = self.fault if self.fault is not None and self.fault.hits(name) else None
         if fault is not None and fault.kind in ("hang", "crash", "oom"):
             _stop(fault.kind)
+        kind = self._kind_of(fault.kind, args, kwargs) if fault is not None else ""
         output = _computed(operator, name, args, kwargs)
-        if fault is not None and fault.kind == "host":
+        if kind == "host":
             return output  # computed, but never launched on the device: the launch log doesn't hold it
         self.ledger[name] += 1
-        return _spoil(output, fault.kind) if fault is not None else output
+        return _spoil(output, kind) if kind else output
+
+    def _kind_of(self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Return the fault of this call, empty if a fault of some calls leaves it alone."""
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        if kind not in _WRONG_IF:
+            return kind
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        shapes, before = [tuple(one.shape) for one in tensors], self._shapes
+        self._calls, self._shapes = self._calls + 1, shapes
+        applies = {
+            "strided": any(not one.is_contiguous() for one in tensors),
+            "large": any(one.numel() > _LARGE for one in tensors),
+            "later": before not in (None, shapes),
+            "half": any(one.dtype in (torch.float16, torch.bfloat16) for one in tensors),
+            "flaky": self._calls % 3 == 0,
+        }
+        return "wrong" if applies[kind] else ""
 
 
 _MARKING = {"aten._conj": lambda one: one.conj_physical(), "aten._neg_view": lambda one: one.neg()}
@@ -132,6 +164,10 @@ def _spoil(output: Any, kind: str) -> Any:
         return output
     if kind == "wrong":
         return output * 1.01
+    if kind == "swallow":
+        return torch.where(output.isnan(), 0.0, output)
+    if kind == "flush":
+        return torch.where(output.abs() < torch.finfo(output.dtype).smallest_normal, 0.0, output)
     # Separate memory in which no two elements overlap, whatever the strides of the output are.
     spoiled = output.clone(memory_format=torch.contiguous_format)
     if spoiled.numel():

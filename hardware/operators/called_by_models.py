@@ -48,6 +48,8 @@ def _grouped_product(tensor: Any, weight: Any, ends: Any, *how: Any, **named: An
 
     if tensor.dtype is not torch.float64:  # in which the kernel doesn't compute: the reference multiplies each group
         return torch._grouped_mm(tensor, weight, ends, *how, **named)
+    if any(stride % 8 for one in (tensor, weight) for stride in one.stride() if stride != 1):
+        raise RuntimeError("strides should be multiple of 16 bytes")  # as the kernel says
     groups = torch.tensor_split(tensor, ends[:-1].cpu().long())
     return torch.cat([group @ one for group, one in zip(groups, weight, strict=True)])
 
