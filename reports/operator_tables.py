@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from hwcompat.generators.operators.operator_results import (
-    OperatorCoverage,
     OperatorOutcome,
     OperatorReport,
     OperatorResult,
+    TypeCoverage,
 )
 from hwcompat.hardware.evidence.record import plain
 from hwcompat.hardware.plain_text import json_text, one_line
@@ -34,7 +34,7 @@ _SHOWN_TYPES = 6
 _SHOWN_REASON = 300
 
 
-def operators_text(report: OperatorReport, coverages: Sequence[OperatorCoverage], format_: str) -> str:
+def operators_text(report: OperatorReport, coverages: Sequence[TypeCoverage], format_: str) -> str:
     """Return the results in a format of `FORMATS`, ending in a newline."""
     if format_ == "json":
         found = {"schema_version": SCHEMA_VERSION, **asdict(report), "coverage": [asdict(one) for one in coverages]}
@@ -51,7 +51,7 @@ def _title(report: OperatorReport) -> str:
     return f"Operators on {report.target}: {report.mode}"
 
 
-def _blocks(report: OperatorReport, coverages: Sequence[OperatorCoverage]) -> Iterator[Block]:
+def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterator[Block]:
     headings, rows = _rows(report)
     yield Heading(level=1, text=_title(report))
     yield _summary(report)

@@ -6,16 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from hwcompat.generators.compatibility.operators import coverage
 from hwcompat.hardware.evidence.record import CheckLine, Outcome
 from hwcompat.hardware.target import Target
 
-from .operator_variants import NOT_TESTED, needing_types, tested_operators
+from .operator_variants import NOT_TESTED, needing_types, operators_with_suites
 from .render_operator import operator_cell
 
 _REFERENCE, _PLACEMENT = "matches_reference", "runs_natively"
 _NUMBERS = frozenset({"numerical_mismatch", "non_finite", "relation_broken"})
+_BEYOND_MODELS = ("no_elements", "special_numbers")
+"""Checks of sizes and numbers that the recorded calls of models don't have: a failure doesn't block a model."""
 
 
 class OperatorOutcome(StrEnum):
@@ -30,7 +33,7 @@ class OperatorOutcome(StrEnum):
 
 
 BLOCKING = frozenset(set(OperatorOutcome) - {OperatorOutcome.SUPPORTED, OperatorOutcome.UNKNOWN})
-"""Outcomes with which a model that calls the operator doesn't work on the target alone."""
+"""Outcomes with which a model that calls the operator doesn't work on the target alone, if its own calls have it."""
 FAULTY = BLOCKING - {OperatorOutcome.UNSUPPORTED}
 """Outcomes that the target doesn't admit to: it claims the operator."""
 
@@ -40,13 +43,15 @@ class OperatorResult:
     """The outcome of an operator in a precision, with its reason, and how many model types need it.
 
     `error` is the largest error relative to the scale and `ulp` the largest in units in the last place; both are None
-    if nothing was compared. `calls` are the calls that models make.
+    if nothing was compared. `blocks` says whether a model that calls the operator is affected: not if only tensors
+    without elements or special numbers fail. `calls` are the calls that models make.
     """
 
     operator: str
     precision: str
     outcome: OperatorOutcome
     reason: str = ""
+    blocks: bool = False
     error: float | None = None
     ulp: float | None = None
     types: int = 0
@@ -77,10 +82,10 @@ class OperatorReport:
 
 
 def result_of(
-    operator: str, precision: str, outcome: OperatorOutcome, reason: str = "", **more: float | None
+    operator: str, precision: str, outcome: OperatorOutcome, reason: str = "", **more: Any
 ) -> OperatorResult:
-    """Return a result with the facts of its operator."""
-    calls = tested_operators()[operator].seen if operator in tested_operators() else ()
+    """Return a result with the facts of its operator, which blocks models if its outcome is one of `BLOCKING`."""
+    calls = operators_with_suites()[operator].seen if operator in operators_with_suites() else ()
     return OperatorResult(
         operator=operator,
         precision=precision,
@@ -88,7 +93,7 @@ def result_of(
         reason=" ".join(reason.split()),
         types=len(needing_types().get(operator, ())),
         calls=tuple(map(str, calls)),
-        **more,
+        **{"blocks": outcome in BLOCKING, **more},
     )
 
 
@@ -113,11 +118,12 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     """Return the result that the lines of an operator's suite give."""
     errors = [line.max_rel_error for line in lines if line.max_rel_error is not None]
     ulps = [float(line.conditions["ulp"]) for line in lines if "ulp" in line.conditions]
-    measured = {"error": max(errors, default=None), "ulp": max(ulps, default=None)}
+    measured: dict[str, Any] = {"error": max(errors, default=None), "ulp": max(ulps, default=None)}
+    blocks = any(_outcome_of(line) in BLOCKING for line in lines if line.check_name not in _BEYOND_MODELS)
     for outcome in OperatorOutcome:
         for line in lines:
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
-                return result_of(operator, precision, outcome, _reason(line), **measured)
+                return result_of(operator, precision, outcome, _reason(line), blocks=blocks, **measured)
     by_check = {line.check_name: line for line in lines}
     needed = [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
     if not all(line is not None and line.outcome is Outcome.PASSED for line in needed) or not errors:
@@ -143,10 +149,10 @@ def _reason(line: CheckLine) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorCoverage:
+class TypeCoverage:
     """Which model types a target's operators allow in a precision.
 
-    All operators of `possible` types are supported. `next` has, by operator, the types that it alone blocks; the
+    No operator of `possible` types blocks them. `next` has, by operator, the types that it alone blocks; the
     others of `types` are blocked by several (`blocked`), or an operator of theirs is `unknown`.
     """
 
@@ -158,9 +164,9 @@ class OperatorCoverage:
     unknown: int
 
 
-def coverage_of(report: OperatorReport, precision: str) -> OperatorCoverage:
+def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
     """Return which model types are possible with the results of a report, and which become possible next."""
-    outcomes = {one.operator: one.outcome for one in report.results if one.precision == precision}
+    results = {one.operator: one for one in report.results if one.precision == precision}
     needed: dict[str, list[str]] = defaultdict(list)
     for operator, types in needing_types().items():
         for model_type in types:
@@ -169,16 +175,16 @@ def coverage_of(report: OperatorReport, precision: str) -> OperatorCoverage:
     next_: dict[str, list[str]] = defaultdict(list)
     for model_type, operators in sorted(needed.items()):
         tested = [name for name in operators if name not in NOT_TESTED]
-        blocking = [name for name in tested if outcomes.get(name) in BLOCKING]
+        blocking = [name for name in tested if name in results and results[name].blocks]
         if len(blocking) > 1:
             blocked += 1
-        elif any(outcomes.get(name, OperatorOutcome.UNKNOWN) is OperatorOutcome.UNKNOWN for name in tested):
+        elif any(name not in results or results[name].outcome is OperatorOutcome.UNKNOWN for name in tested):
             unknown += 1
         elif blocking:
             next_[blocking[0]].append(model_type)
         else:
             possible.append(model_type)
-    return OperatorCoverage(
+    return TypeCoverage(
         precision=precision,
         types=len(needed),
         possible=tuple(possible),
@@ -198,7 +204,7 @@ def report_of(
         by_cell[line.cell_id].append(line)
 
     def of(operator: str, precision: str) -> OperatorResult:
-        own = precision if tested_operators()[operator].has_precision else "float32"
+        own = precision if operators_with_suites()[operator].has_precision else "float32"
         return judged(by_cell[operator_cell(operator, target, own).id], operator, precision)
 
     return OperatorReport(

@@ -60,7 +60,7 @@ def needing_types() -> Mapping[str, tuple[str, ...]]:
 
 
 @functools.cache
-def tested_operators() -> Mapping[str, OperatorCalls]:
+def operators_with_suites() -> Mapping[str, OperatorCalls]:
     """Return the calls of each operator that models call and suites test."""
     stored = json.loads(gzip.decompress(FILE.read_bytes()))["operators"]
     return MappingProxyType(

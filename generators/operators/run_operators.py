@@ -24,7 +24,7 @@ from hwcompat.hardware.testing.session import run_session
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
 
 from .operator_results import OperatorOutcome, OperatorReport, report_of, result_of
-from .operator_variants import needing_types, tested_operators
+from .operator_variants import needing_types, operators_with_suites
 from .render_operator import operator_cell, render_operator
 
 _PATIENCE_S = 120.0
@@ -47,7 +47,7 @@ class OperatorRun:
 def chosen_operators(names: Sequence[str], model: str = "") -> tuple[str, ...]:
     """Return the tested operators with these names (`aten.` may be left out), or those that a model type calls, or
     all. Raises `UsageError` for an unknown name and `NothingMatched` if none is left."""
-    known = tested_operators()
+    known = operators_with_suites()
     wanted = [name if name.startswith("aten.") else f"aten.{name}" for name in names]
     for name in wanted:
         if name not in known:
@@ -115,7 +115,7 @@ def _written(run: OperatorRun, precisions: Sequence[str]) -> Iterator[SuiteFile]
     for name in run.operators:
         folder = run.folder / "suites" / name
         prepare_folder(folder)
-        calls = tested_operators()[name]
+        calls = operators_with_suites()[name]
         own = precisions if calls.has_precision else ("float32",)
         for precision in own:
             cell: Cell = operator_cell(name, run.target, precision)

@@ -216,6 +216,10 @@ def _stored(array: Array, layout: str) -> Array:
 def _viewed(tensor: torch.Tensor, layout: str, dtype: str) -> torch.Tensor:
     import torch
 
+    if layout == LAYOUTS[0] and not tensor.numel():
+        tensor = tensor.reshape(0).view(
+            tensor.shape
+        )  # an array without elements gives strides of 0, which kernels refuse
     if layout == "transposed" and tensor.dim() > 1:
         tensor = tensor.transpose(0, -1)
     elif layout == "strided" and tensor.dim():

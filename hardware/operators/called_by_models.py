@@ -88,30 +88,44 @@ def _resized(mode: str, antialias: bool = False) -> Callable[..., Any]:
     return compute
 
 
+def _padded(mode: str) -> Callable[..., Any]:
+    def compute(tensor: Any, padding: Any) -> Any:
+        import torch
+
+        return torch.nn.functional.pad(tensor, tuple(padding), mode=mode)
+
+    return compute
+
+
+def _transformed(tensor: Any, axes: Any, _: int, onesided: bool) -> Any:
+    import torch
+
+    return torch.fft.rfftn(tensor, dim=tuple(axes)) if onesided else torch.fft.fftn(tensor, dim=tuple(axes))
+
+
+def _group_norm(tensor: Any, weight: Any, bias: Any, _: int, __: int, ___: int, groups: int, eps: float) -> Any:
+    import torch
+
+    return torch.nn.functional.group_norm(tensor, groups, weight, bias, eps)
+
+
+def _batch_norm(tensor: Any, weight: Any, bias: Any, mean: Any, variance: Any, *how: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.batch_norm(tensor, mean, variance, weight, bias, *how)
+
+
 @functools.cache
 def _as_models_call() -> Mapping[str, Callable[..., Any]]:
     import torch
 
     functions = torch.nn.functional
-
-    def padded(mode: str) -> Callable[..., Any]:
-        return lambda tensor, padding: functions.pad(tensor, tuple(padding), mode=mode)
-
-    def transformed(tensor: Any, axes: Any, _: int, onesided: bool) -> Any:
-        return torch.fft.rfftn(tensor, dim=tuple(axes)) if onesided else torch.fft.fftn(tensor, dim=tuple(axes))
-
-    def group_norm(tensor: Any, weight: Any, bias: Any, _: int, __: int, ___: int, groups: int, eps: float) -> Any:
-        return functions.group_norm(tensor, groups, weight, bias, eps)
-
-    def batch_norm(tensor: Any, weight: Any, bias: Any, mean: Any, variance: Any, *how: Any) -> Any:
-        return functions.batch_norm(tensor, mean, variance, weight, bias, *how)
-
     return {
         "aten._scaled_dot_product_flash_attention_for_cpu": _attention,
         "aten._grouped_mm": _grouped_product,
         "aten.native_layer_norm": functions.layer_norm,
-        "aten.native_group_norm": group_norm,
-        "aten.native_batch_norm": batch_norm,
+        "aten.native_group_norm": _group_norm,
+        "aten.native_batch_norm": _batch_norm,
         "aten.convolution": _convolution,
         "aten._softmax": lambda scores, axis, _: torch.softmax(scores, axis),
         "aten._safe_softmax": lambda scores, axis: torch.softmax(scores, axis),
@@ -130,9 +144,9 @@ def _as_models_call() -> Mapping[str, Callable[..., Any]]:
         "aten.upsample_bicubic2d": _resized("bicubic"),
         "aten._adaptive_avg_pool2d": functions.adaptive_avg_pool2d,
         "aten.constant_pad_nd": lambda tensor, padding, value=0: functions.pad(tensor, tuple(padding), value=value),
-        "aten.reflection_pad1d": padded("reflect"),
-        "aten.reflection_pad2d": padded("reflect"),
-        "aten.replication_pad1d": padded("replicate"),
+        "aten.reflection_pad1d": _padded("reflect"),
+        "aten.reflection_pad2d": _padded("reflect"),
+        "aten.replication_pad1d": _padded("replicate"),
         "aten._weight_norm_interface": lambda direction, length, axis=0: torch._weight_norm(direction, length, axis),
         "aten._prelu_kernel": lambda tensor, slope: functions.prelu(tensor, slope.flatten()),
         "aten._euclidean_dist": lambda left, right: torch.cdist(left, right),
@@ -142,7 +156,7 @@ def _as_models_call() -> Mapping[str, Callable[..., Any]]:
         "aten.copy_": lambda place, values: values.expand_as(place).clone(),
         "aten._is_all_true": lambda tensor: tensor.all(),
         "aten.grid_sampler_2d": lambda *how: torch.grid_sampler(*how),
-        "aten._fft_r2c": transformed,
+        "aten._fft_r2c": _transformed,
         "aten._fft_c2c": lambda tensor, axes, *_: torch.fft.fftn(tensor, dim=tuple(axes)),
         "aten._fft_c2r": lambda tensor, axes, _, last: torch.fft.irfftn(tensor, s=(last,), dim=tuple(axes)),
         "aten.hardtanh": functions.hardtanh,

@@ -37,7 +37,7 @@ positions are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limit:
+class OperatorLimit:
     """The largest error of an operator relative to its scale in a precision, and the reason."""
 
     precision: str
@@ -50,9 +50,9 @@ def _limits() -> Mapping[str, Any]:
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
-def limit_of(operator: str, precision: str) -> Limit:
+def limit_of(operator: str, precision: str) -> OperatorLimit:
     """Return the limit of an operator in a precision. Raises `UsageError` if operators aren't tested in it."""
-    entries = [Limit(**one) for one in _limits()["limit"]]
+    entries = [OperatorLimit(**one) for one in _limits()["limit"]]
     wider = _limits()["wider"]
     for one in entries:
         if one.precision == precision:

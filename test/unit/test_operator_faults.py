@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from generators.operators.operator_variants import tested_operators
+from generators.operators.operator_variants import operators_with_suites
 from generators.operators.render_operator import operator_cell, render_operator
 from hardware.backends.simulated import FAULT_VARIABLE
 from hardware.evidence.record import Outcome
@@ -20,7 +20,7 @@ NAMES = {"exp": "aten.exp", "mm": "aten.mm", "mul": "aten.mul", "clone": "aten.c
 
 
 def suite(tmp_path: Path, operator: str, target: str, precision: str) -> ModuleType:
-    calls = tested_operators()[operator]
+    calls = operators_with_suites()[operator]
     text = render_operator(calls, operator_cell(operator, Target(name=target), precision), (), of_types=1)
     file = tmp_path / "test_operator.py"
     file.write_text(text, encoding="utf-8")
