@@ -88,6 +88,8 @@ ASKED: dict[str, dict[str, int]] = {
         "completion bash": 0,
         "fit bert --memory 8GiB": 0,
         "calibration --external": 0,
+        "ops cpu --operator exp --operators-of mamba --precision float32 --coverage": 0,
+        "ops qnn --mode support": 0,
         f"evidence import table {SHIPPED} --source-version 1 --license MIT --published 2026-11-01 --target cpu "
         "--evidence {}/merged": 0,
         "evidence clear-flaky bert/fill-mask/cpu/float32 --reason x --evidence {}/evidence": 4,

@@ -28,7 +28,15 @@ LINES = (
     *("classify bert", "devices list", "devices capabilities", "devices fit", "devices compare a.json a.json"),
     *("devices doctor --no-check", "devices monitor --count 1", "devices show-stress s.json", "doctor --no-check"),
     *("generate --model bert --list", "generate --model bert --output-dir s", "check s", "update s", "matrix"),
-    *("coverage", f"explain {BERT}", "explain --model bert", "calibration", "backlog qnn", "report"),
+    *(
+        "ops qnn --mode support",
+        "coverage",
+        f"explain {BERT}",
+        "explain --model bert",
+        "calibration",
+        "backlog qnn",
+        "report",
+    ),
     *(
         f"compare {EVIDENCE} {EVIDENCE}",
         "diagnose a.log",

@@ -1,0 +1,148 @@
+"""What results of operators say: outcomes, coverage and the formats of `hwcompat ops`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from evidence_lines import check_line
+from front_doors import invoke
+
+from generators.operators.operator_results import (
+    OperatorOutcome,
+    OperatorReport,
+    coverage_of,
+    judged,
+    report_of,
+    support_report,
+)
+from generators.operators.operator_variants import needing_types, operators_with_suites
+from generators.operators.render_operator import operator_cell, render_operator
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.target import Target
+from reports.operator_tables import COLUMNS, operators_text
+
+CPU = Target(name="cpu")
+
+
+def line(check: str, outcome: Outcome = Outcome.PASSED, **changes: object) -> CheckLine:
+    return check_line(check, outcome, max_rel_error=1e-7, conditions={"ulp": "2"}, **changes)
+
+
+PASSED = (line("matches_reference"), line("runs_natively"), line("special_numbers"))
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "outcome", "blocks"),
+    [
+        (0, {}, "supported", False),
+        (0, {"outcome": Outcome.FAILED, "error_type": "numerical_mismatch"}, "wrong", True),
+        (0, {"outcome": Outcome.FAILED, "error_type": "unsupported_op"}, "unsupported", True),
+        (0, {"outcome": Outcome.SKIPPED, "error_type": "not_run"}, "unknown", False),
+        (1, {"outcome": Outcome.FAILED, "error_type": "silent_offload"}, "host", True),
+        (1, {"outcome": Outcome.CRASHED}, "crashed", True),
+        (2, {"outcome": Outcome.SKIPPED, "error_type": "not_applicable"}, "supported", False),
+        (2, {"outcome": Outcome.FAILED, "error_type": "numerical_mismatch"}, "wrong", False),
+    ],
+)
+def test_checks_decide_the_outcome(number: int, change: dict[str, object], outcome: str, blocks: bool) -> None:
+    lines = [replace(one, **change) if place == number else one for place, one in enumerate(PASSED)]
+    found = judged(lines, "aten.mm", "float32")
+    assert (found.outcome, found.blocks) == (outcome, blocks)
+    assert (found.error, found.ulp) == (1e-7, 2.0)
+
+
+def test_an_operator_whose_checks_did_not_run_is_unknown() -> None:
+    assert judged([], "aten.mm", "float32").outcome is OperatorOutcome.UNKNOWN
+    assert judged(PASSED[:1], "aten.mm", "float32").outcome is OperatorOutcome.UNKNOWN
+
+
+def report(operators: Sequence[str], wrong: str = "") -> OperatorReport:
+    lines = [
+        replace(
+            one,
+            cell_id=operator_cell(name, CPU, "float32").id,
+            **({"error_type": "numerical_mismatch"} if bad else {}),
+        )
+        for name in operators
+        for one in PASSED
+        for bad in [name == wrong and one.check_name == "matches_reference"]
+    ]
+    lines = [replace(one, outcome=Outcome.FAILED) if one.error_type else one for one in lines]
+    return report_of(lines, CPU, operators, ["float32"], "a run")
+
+
+def test_coverage_names_the_types_that_an_operator_alone_blocks() -> None:
+    everything = tuple(operators_with_suites())
+    full = coverage_of(report(everything), "float32")
+    assert len(full.possible) == full.types > 500
+    without = coverage_of(report(everything, wrong="aten.erfinv"), "float32")
+    assert without.next == {"aten.erfinv": needing_types()["aten.erfinv"]}
+    assert len(without.possible) == without.types - len(needing_types()["aten.erfinv"])
+    assert coverage_of(report(everything[:1]), "float32").unknown == full.types
+
+
+def test_csv_has_the_columns_of_llama_cpp() -> None:
+    rows = list(csv.reader(io.StringIO(operators_text(report(["aten.mm", "aten.erf"], wrong="aten.mm"), (), "csv"))))
+    assert tuple(rows[0]) == COLUMNS
+    assert {len(row) for row in rows} == {len(COLUMNS)}
+    by_name = {row[1]: row for row in rows[1:]}
+    assert by_name["aten.erf"][4:6] == ["1", ""]
+    assert by_name["aten.mm"][4] == "0"
+    assert by_name["aten.mm"][5].startswith("wrong:")
+    assert by_name["aten.mm"][2].startswith("type=float32,float32[")
+    support = operators_text(support_report(Target(name="qnn"), ["aten.prod"], ["float32"]), (), "csv")
+    assert {tuple(row[3:6]) for row in csv.reader(io.StringIO(support))} == {COLUMNS[3:6], ("support", "0", "no")}
+
+
+@pytest.mark.parametrize("format_", ["table", "markdown", "html"])
+def test_tables_show_each_outcome_with_its_reason(format_: str) -> None:
+    found = report(["aten.mm", "aten.erf"], wrong="aten.mm")
+    text = operators_text(found, [coverage_of(found, "float32")], format_)
+    for part in ("aten.erf", "supported", "aten.mm float32: wrong", "Model types in float32"):
+        assert part in text
+
+
+def test_a_rendered_suite_is_the_same_text_each_time_and_names_what_it_blocks() -> None:
+    calls, cell = operators_with_suites()["aten.mm"], operator_cell("aten.mm", CPU, "float32")
+    first = render_operator(calls, cell, ("bert", "t5"), of_types=9)
+    assert first == render_operator(calls, cell, ("bert", "t5"), of_types=9)
+    assert "2 of 9 model types: bert, t5" in first
+    assert "hwcompat ops cpu --operator aten.mm --precision float32" in first
+    compile(first, "suite", "exec")
+
+
+def test_support_lists_what_tables_know_and_runs_nothing() -> None:
+    done = invoke("ops", "qnn", "--mode", "support", "--operators-of", "bert", "--coverage", "--format", "json")
+    assert done.code == 0
+    found = done.document
+    assert found["schema_version"] == 1
+    assert {one["outcome"] for one in found["results"]} == {"supported"}
+    assert {one["precision"] for one in found["results"]} == {"float32", "bfloat16", "float16"}
+    assert {one["types"] for one in found["coverage"]} == {520}
+    one = invoke("ops", "qnn", "--mode", "support", "--operator", "prod,mm", "--format", "json").document
+    assert {row["operator"]: row["outcome"] for row in one["results"]} == {
+        "aten.prod": "unsupported",
+        "aten.mm": "supported",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("nosuch", 4, "'nosuch' isn't a target. Known: cpu, "),
+        ("cpu --operator aten.erff", 4, "'aten.erff' has no suite: suites test the 213 operators"),
+        ("qnn --mode support --operator erfinv --operators-of bert", 5, "no operator is left"),
+        ("cpu --precision int8", 4, "int8"),
+        ("cpu --mode fast", 4, "fast"),
+        ("cuda --operator erf", 1, "cuda can't be used: "),
+    ],
+)
+def test_what_cannot_be_tested_is_one_clear_line(words: str, code: int, said: str) -> None:
+    done = invoke("ops", *words.split())
+    assert done.code == code, done.err
+    assert said in done.err
+    assert done.out == ""
