@@ -124,6 +124,15 @@ def print_page() -> None:
     click.echo(page(stored_recipes()), nl=False)
 
 
+@main.command("suites")
+@click.argument("files", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
+def print_suites(files: tuple[Path, ...]) -> None:
+    """Print docs/measured/operator-suites.md from FILES that `hwcompat ops TARGET --format json` printed."""
+    from .suite_page import suite_page
+
+    click.echo(suite_page(files), nl=False)
+
+
 def today() -> str:
     """Return the date of a section."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

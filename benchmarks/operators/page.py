@@ -18,6 +18,7 @@ _COMMANDS = {
     "tpu": "tpu: torchax's table of lowerings in its environment, with its decompositions",
     "web PACKAGE": "webgpu, webnn: the tables in onnxruntime-web's npm package (`npm pack onnxruntime-web`)",
     "calls": "how the tiny model of each recipe calls each operator: dtypes, shapes, arguments",
+    "variants": "the calls of operator suites: those calls, and the same with other sizes and numbers",
     "trial onnx": "which ONNX types each operator becomes, or why torch's exporter refuses it",
     "trial openvino": "graphs of one operator, called as models call it, run and held against torch; also qnn",
     "runs openvino": "what kept evidence shows of models that passed and failed; also qnn, webgpu and webnn",

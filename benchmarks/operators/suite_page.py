@@ -1,0 +1,79 @@
+"""Make docs/measured/operator-suites.md from what `hwcompat ops TARGET --coverage --format json` printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.operators import known_tables
+from generators.operators.operator_results import (
+    FAULTY,
+    OperatorOutcome,
+    OperatorReport,
+    OperatorResult,
+    coverage_of,
+    support_report,
+)
+from generators.operators.operator_variants import operators_with_suites
+from hardware.target import Target
+from reports.operator_tables import operators_text
+
+_HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+_COUNTED = (OperatorOutcome.SUPPORTED, OperatorOutcome.UNSUPPORTED, OperatorOutcome.UNKNOWN)
+
+
+def suite_page(files: Sequence[Path]) -> str:
+    """Return the page as Markdown: counts by target, and the whole table of each target that ran."""
+    reports = [_report(json.loads(file.read_text(encoding="utf-8"))) for file in files]
+    counts = "; ".join(
+        f"`{one.target}` {sum(result.outcome in FAULTY for result in one.results)} of {len(one.results)}"
+        for one in reports
+    )
+    tables = [_lower(operators_text(one, (), "markdown")) for one in reports]
+    return "\n".join([_HEAD.format(result=counts), *_ran(reports), "", *_support(), "", *tables])
+
+
+def _report(plain: dict[str, Any]) -> OperatorReport:
+    results = [
+        OperatorResult(
+            **{
+                **one,
+                "outcome": OperatorOutcome(one["outcome"]),
+                "calls": tuple(one["calls"]),
+                **{name: None if one[name] is None else float(one[name]) for name in ("error", "ulp")},
+            }
+        )
+        for one in plain["results"]
+    ]
+    kept = {name: plain[name] for name in ("target", "mode", "source")}
+    return OperatorReport(**kept, precisions=tuple(plain["precisions"]), results=tuple(results))
+
+
+def _ran(reports: Sequence[OperatorReport]) -> Iterator[str]:
+    yield "| target | precision | " + " | ".join(OperatorOutcome) + " | model types without a blocked operator |"
+    yield "|---|---|" + "---:|" * (len(OperatorOutcome) + 1)
+    for report in reports:
+        for precision in report.precisions:
+            outcomes = [one.outcome for one in report.results if one.precision == precision]
+            found = coverage_of(report, precision)
+            counts = " | ".join(str(outcomes.count(one)) for one in OperatorOutcome)
+            yield f"| {report.target} | {precision} | {counts} | {len(found.possible)} of {found.types} |"
+
+
+def _support() -> Iterator[str]:
+    yield "## By tables (`--mode support`)"
+    yield ""
+    yield "| target | " + " | ".join(_COUNTED) + " | model types | next |"
+    yield "|---|" + "---:|" * (len(_COUNTED) + 1) + "---|"
+    for name in known_tables():
+        report = support_report(Target(name=name), tuple(operators_with_suites()), ["float32"])
+        found = coverage_of(report, "float32")
+        counts = " | ".join(str(report.counts.get(one, 0)) for one in _COUNTED)
+        following = ", ".join(f"{operator} ({len(types)})" for operator, types in list(found.next.items())[:5])
+        yield f"| {name} | {counts} | {len(found.possible)} of {found.types} | {following or '-'} |"
+
+
+def _lower(markdown: str) -> str:
+    return "\n".join(f"#{line}" if line.startswith("#") else line for line in markdown.splitlines())
