@@ -111,7 +111,7 @@ def made(
             where, name = (constants, f"weight{len(constants)}") if is_weight else (arrays, f"input{len(arrays)}")
             as_given.append(_drawn(value, call.draws, random, precision, number=len(as_given)))
             where[name] = _stored(as_given[-1], layout)
-            return _Place(name, value.dtype)
+            return _Place(name, value.dtype, is_scalar=not as_given[-1].ndim)
         if isinstance(value, list | tuple):
             return [place(one, is_weight) for one in value]
         return _scalar(value, precision, is_compared=operator in COMPARING)
@@ -144,6 +144,7 @@ def _scalar(value: Any, precision: str, *, is_compared: bool) -> Any:
 class _Place:
     name: str
     dtype: str
+    is_scalar: bool
 
 
 def _drawn(one: Tensor, draws: str, random: np.random.Generator, precision: str, *, number: int) -> Array:
@@ -210,21 +211,19 @@ def _stored(array: Array, layout: str) -> Array:
         wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1] + 1), dtype=array.dtype)
         wide[..., 1::2] = array
         return wide
-    return array
+    return array if array.ndim else array.reshape(1)  # exporters check batches of each input
 
 
-def _viewed(tensor: torch.Tensor, layout: str, dtype: str) -> torch.Tensor:
+def _viewed(tensor: torch.Tensor, layout: str, place: _Place) -> torch.Tensor:
     import torch
 
-    if layout == LAYOUTS[0] and not tensor.numel():
-        tensor = tensor.reshape(0).view(
-            tensor.shape
-        )  # an array without elements gives strides of 0, which kernels refuse
+    if place.is_scalar:
+        return tensor.reshape(())
     if layout == "transposed" and tensor.dim() > 1:
         tensor = tensor.transpose(0, -1)
     elif layout == "strided" and tensor.dim():
         tensor = tensor[..., 1::2]
-    if not dtype.startswith("complex"):
+    if not place.dtype.startswith("complex"):
         return tensor
     pairs = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor  # no complex halves
     return torch.view_as_complex(pairs if pairs.stride(-1) == 1 else pairs.contiguous())
@@ -265,7 +264,7 @@ def _module(
             def filled(value: Any) -> Any:
                 if isinstance(value, _Place):
                     tensor = tensors[value.name] if value.name in tensors else getattr(self, value.name)
-                    return _viewed(tensor, layout, value.dtype)
+                    return _viewed(tensor, layout, value)
                 return [filled(one) for one in value] if isinstance(value, list) else parsed(value)
 
             options = {name: filled(value) for name, value in named.items()}

@@ -47,6 +47,10 @@ def _grouped_product(tensor: Any, weight: Any, ends: Any, *how: Any, **named: An
     import torch
 
     if tensor.dtype is not torch.float64:  # in which the kernel doesn't compute: the reference multiplies each group
+        if not tensor.numel():
+            tensor = tensor.reshape(0).view(
+                tensor.shape
+            )  # arrays without elements give strides of 0, as no model has
         return torch._grouped_mm(tensor, weight, ends, *how, **named)
     if any(stride % 8 for one in (tensor, weight) for stride in one.stride() if stride != 1):
         raise RuntimeError("strides should be multiple of 16 bytes")  # as the kernel says
