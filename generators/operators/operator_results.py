@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from hwcompat.generators.compatibility.grade import level_rules
 from hwcompat.generators.compatibility.operators import coverage
 from hwcompat.hardware.evidence.record import CheckLine, Outcome
 from hwcompat.hardware.target import Target
@@ -127,13 +128,17 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     by_check = {line.check_name: line for line in lines}
     needed = [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
     if not all(line is not None and line.outcome is Outcome.PASSED for line in needed) or not errors:
-        return result_of(operator, precision, OperatorOutcome.UNKNOWN, "its checks didn't run", **measured)
+        left = by_check.get(_REFERENCE)
+        why = _reason(left) if left is not None and left.outcome is Outcome.SKIPPED else "its checks didn't run"
+        return result_of(operator, precision, OperatorOutcome.UNKNOWN, why, **measured)
     return result_of(operator, precision, OperatorOutcome.SUPPORTED, **measured)
 
 
 def _outcome_of(line: CheckLine) -> OperatorOutcome:
     if line.outcome.is_breakdown:
         return OperatorOutcome.CRASHED
+    if line.error_type in level_rules().not_the_target:
+        return OperatorOutcome.UNKNOWN
     if line.outcome is Outcome.FAILED:
         if line.error_type == "silent_offload":
             return OperatorOutcome.HOST
