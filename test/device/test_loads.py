@@ -199,6 +199,19 @@ def test_blocks_of_a_disk_are_written_and_read_and_wrong_ones_are_found(tmp_path
         blocks.close()
 
 
+def test_a_disk_is_measured_by_a_temporary_file_that_is_gone_afterwards(
+    command_line: CommandLine, tmp_path: Path
+) -> None:
+    done = stress(command_line, tmp_path, "storage", "--write", HWCOMPAT_CACHE=str(tmp_path))
+    measured = [one for one in json.loads(done.out)["results"] if one["ending"] == "measured"]
+    if not measured:
+        pytest.skip("no disk here has a writable folder and direct reads")
+    for one in measured:
+        assert [load["kernel"] for load in one["bandwidths"]] == [pattern.name for pattern in PATTERNS]
+        assert one["bandwidth_gbps"] > 0
+    assert not list(tmp_path.rglob("hwcompat-stress-*"))
+
+
 @pytest.mark.extended
 def test_tensorflow_loads_a_device(command_line: CommandLine, tmp_path: Path) -> None:
     if why := why_not_loaded("cpu"):

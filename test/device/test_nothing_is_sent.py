@@ -102,7 +102,7 @@ BEFORE = (
 """What `python -m hardware` makes for the others."""
 
 ELSEWHERE = "--dims --config --update-expected --upstream --serve --address --host --host-python --host-patience "
-ELSEWHERE += "--host-checkpoint --rules --costs"
+ELSEWHERE += "--host-checkpoint --rules --costs --library --write"
 """Options of jobs that other files run, which `conftest.py` watches as it does this one."""
 
 TAKES_LONG = (
