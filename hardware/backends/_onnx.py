@@ -23,6 +23,16 @@ _PROVIDER = "CPUExecutionProvider"
 _NAMES = {"float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16"}
 COMPUTE = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention", "LSTM", "GRU", "Einsum", "QLinearMatMul")
 
+_WHOLE = frozenset(
+    {
+        *("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "QGemm", "QAttention"),
+        *("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "DynamicQuantizeLSTM"),
+    }
+)
+"""Products of whole numbers, as ONNX Runtime names them:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
 
 def missing_runtime() -> str:
     """Return why ONNX Runtime is missing, or an empty string."""
@@ -89,7 +99,9 @@ class OnnxRunnable(Runnable):
             name = str(facts["op_name"])
             (native if facts["provider"] == _PROVIDER else offloaded)[f"onnx.{name}"] += 1
             kinds = [kind for one in facts.get("output_type_shape", ()) for kind in one if kind in _NAMES]
-            if name in COMPUTE and kinds:
+            if name in _WHOLE:
+                dtypes["int8"] += 1
+            elif name in COMPUTE and kinds:
                 dtypes[_NAMES[kinds[0]]] += 1
         return Execution(
             native=dict(native),

@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from generators.models.given_recipe import GivenInput, draw_inputs
 from generators.recipes.graph_file import derive_graph
 from generators.recipes.graph_scales import FACTORS, are_too_large, float32_costs, spreads
+from hardware.backends.base import FileInput
+from hardware.backends.factory import get_backend
 from hardware.cell import GRAPH_TASK
 from hardware.compare import Array
 from hardware.model.model_types import Unsupported
@@ -128,3 +130,19 @@ def test_a_page_has_dark_letters_on_a_bright_ground_in_each_channel() -> None:
         assert not np.array_equal(found, other)
         dark = float(np.mean(found < 60))
         assert 0.1 < dark < 0.5
+
+
+def test_products_of_whole_numbers_are_computed_in_int8(tmp_path: Path) -> None:
+    file = tmp_path / "quantized.onnx"
+    weights = numpy_helper.from_array(np.arange(-8, 8, dtype=np.int8).reshape(4, 4), "w")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4]) for name in "xy")
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        helper.make_node("MatMulInteger", ["q", "w", "zero"], ["product"]),
+        helper.make_node("Cast", ["product"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["wide", "scale"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(file))
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)}
+    assert get_backend("cpu").load_file(FileInput(file=file), inputs, "int8").actual_dtype == "int8"
