@@ -23,7 +23,7 @@ from hwcompat.generators.models.basic_classification import classify
 from hwcompat.generators.recipes.memory_answer import MemoryAnswer, memory_answer
 from hwcompat.hardware.backends.factory import declarations_of, resolve_target
 from hwcompat.hardware.errors import BackendUnavailable
-from hwcompat.hardware.inventory.target_status import Card, TargetStatus
+from hwcompat.hardware.inventory.target_status import NumberedCard, TargetStatus
 from hwcompat.hardware.target import Target
 
 _HALVINGS = 3
@@ -72,7 +72,7 @@ class ModelFit:
 def rooms_here(
     statuses: Iterable[TargetStatus],
     named: Sequence[str],
-    cards_of: Callable[[str], Sequence[Card]] = lambda _vendor: (),
+    cards_of: Callable[[str], Sequence[NumberedCard]] = lambda _vendor: (),
     used: Callable[[str, int], int | None] = lambda _vendor, _card: None,
 ) -> Iterator[AvailableMemory]:
     """Yield the memory of the named targets, or of all that are here and whose memory is known, without what torch

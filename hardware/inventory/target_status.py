@@ -28,17 +28,17 @@ class TargetStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class NumberedCard:
     """A device that has a number in frameworks: `index` is its number in the inventory."""
 
     index: int
     memory_bytes: int | None
 
 
-def cards_of(inventory: HardwareInfo, vendor: str) -> tuple[Card, ...]:
+def cards_of(inventory: HardwareInfo, vendor: str) -> tuple[NumberedCard, ...]:
     """Return a vendor's GPUs as frameworks number them; none if their order is unknown."""
     found = numbered(inventory, vendor)
-    return tuple(Card(index=one.index or 0, memory_bytes=_capacity(inventory, one)) for one in found)
+    return tuple(NumberedCard(index=one.index or 0, memory_bytes=_capacity(inventory, one)) for one in found)
 
 
 def numbered(inventory: HardwareInfo, vendor: str | None) -> list[AcceleratorInfo]:

@@ -20,7 +20,7 @@ from generators.compatibility.memory_fit import (
 from generators.recipes.memory_answer import MemoryAnswer
 from generators.recipes.memory_variants import ModelFit, rooms_here, variants
 from hardware.errors import BackendUnavailable
-from hardware.inventory.target_status import Card, TargetStatus
+from hardware.inventory.target_status import NumberedCard, TargetStatus
 from reports import fit_text as module
 from reports.fit_text import fit_json, fit_text
 
@@ -148,7 +148,7 @@ def test_estimates_of_training_on_a_gpu_are_tight_earlier():
 
 
 def test_an_index_means_that_card_and_what_programs_hold_there_is_told():
-    cards = (Card(index=0, memory_bytes=40 * GIB), Card(index=1, memory_bytes=20 * GIB))
+    cards = (NumberedCard(index=0, memory_bytes=40 * GIB), NumberedCard(index=1, memory_bytes=20 * GIB))
     status = TargetStatus(target="cuda", expected=True, memory_bytes=20 * GIB)
 
     def used(vendor: str, card: int) -> int:

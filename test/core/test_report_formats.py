@@ -1,90 +1,153 @@
-"""Formats that are read elsewhere: a badge, a section of a model card, records of PyTorch's benchmark database."""
+"""All formats have the same findings and counts, and untrusted text stays text in each."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
-from judged_cells import line
+from evidence_lines import BERT, check_line, run_line
+from report_parts import HOSTILE, finding, report, report_of_each_outcome, verdict
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason
+from hardware.errors import UsageError
 from hardware.evidence.record import Outcome
+from hardware.values import data_file
 from reports.cell_report import CellReport
-from reports.formats import report_text
+from reports.finding import SCHEMA
+from reports.formats import FORMATS, report_text
+from reports.reason_text import explained, folded, with_texts
 from reports.report import Report
+from reports.text import advice_markdown, fenced, markdown, working
 
 
-def report(*levels: Level) -> Report:
-    cells = []
-    for number, level in enumerate(levels):
-        name = f"bert{number}/fill-mask/cpu/float32"
-        one = replace(line("matches_reference", Outcome.PASSED), cell_id=name, max_rel_error=1e-6, latency_ms=2.5)
-        verdict = Verdict(cell=name, level=level, basis=Basis.MEASURED, evidence_ids=("run/cell",))
-        cells.append(CellReport(verdict=verdict, lines=(one,)))
-    return Report(timestamp="2026-01-01T00:00:00+00:00", findings=(), cells=tuple(cells))
+def as_json(one: Report) -> dict:
+    data = json.loads(report_text(one, "json"))
+    jsonschema.validate(data, data_file(SCHEMA))
+    return data
 
 
-@pytest.mark.parametrize(
-    ("levels", "said"),
-    [
-        ((), "nothing measured"),
-        ((Level.HIGH, Level.MEDIUM), "2 of 2 cells work"),
-        ((Level.HIGH, Level.UNSUPPORTED, Level.LOW), "1 of 3 cells work"),
-        ((Level.HIGH, Level.UNKNOWN), "1 of 2 cells work, 1 unknown"),
-    ],
-)
-def test_a_badge_says_how_many_cells_work_and_its_color_is_green_only_if_all_do(
-    levels: tuple[Level, ...], said: str
-) -> None:
-    text = report_text(report(*levels), "badge")
-    root = ElementTree.fromstring(text)
-    assert root.attrib["aria-label"] == f"hwcompat: {said}"
-    assert ("#116329" in text) == (bool(levels) and all(one in (Level.HIGH, Level.MEDIUM) for one in levels))
+def test_json_fits_the_published_schema_and_counts_what_it_lists():
+    data = as_json(report_of_each_outcome(HOSTILE))
+    severities = [error["severity"] for error in data["errors"]]
+    assert {name: severities.count(name) for name in data["error_counts"]} == data["error_counts"]
+    assert sum(len(ids) for ids in data["hardware_errors"].values()) == len(data["errors"])
+    assert "bert" in data["models_tested"]
+    assert data["components_available"]["torch"]["available"] is False
+    infinite = check_line("a", Outcome.FAILED, max_rel_error=float("inf"), tolerance=1e-5)
+    assert as_json(report(checks=(infinite,)))["checks"][0]["max_rel_error"] == "inf"
 
 
-def test_a_model_card_lists_measured_cells_alone_and_names_of_devices_are_text() -> None:
-    measured = report(Level.HIGH, Level.UNKNOWN, Level.UNSUPPORTED)
-    (first, *others) = measured.cells
-    named = replace(first, lines=(replace(first.lines[0], accelerator="a|b<i>"),))
-    text = report_text(replace(measured, cells=(named, *others)), "card")
-    assert text.count("## Tested devices") == 2
-    assert "| yes |" in text
-    assert "| no |" in text
-    assert "a|b" not in text
-    assert "<i>" not in text
-    assert report_text(report(Level.UNKNOWN), "card") == "Nothing was measured.\n"
+def test_a_report_without_anything_says_that_nothing_was_measured():
+    text = report_text(report(), "markdown")
+    assert "No findings." in text
+    assert "Nothing was measured" in text
+    as_json(report())
+    with pytest.raises(UsageError, match="Did you mean 'json'"):
+        report_text(report(), "jsn")
 
 
-def test_records_name_model_device_and_metric_and_an_unknown_cell_has_none() -> None:
-    records = json.loads(report_text(report(Level.HIGH, Level.UNSUPPORTED, Level.UNKNOWN), "benchmark"))
-    found = {(one["model"]["name"], one["metric"]["name"]): one["metric"]["benchmark_values"] for one in records}
-    assert found == {
-        **{("bert0", "works"): [1.0], ("bert0", "max_rel_error"): [1e-6], ("bert0", "latency"): [2.5]},
-        **{("bert1", "works"): [0.0], ("bert1", "max_rel_error"): [1e-6], ("bert1", "latency"): [2.5]},
-    }
-    assert {one["benchmark"]["dtype"] for one in records} == {"float32"}
-    assert {one["model"]["backend"] for one in records} == {"cpu"}
+def test_no_control_character_of_untrusted_text_reaches_a_report():
+    for name in FORMATS.names():
+        text = report_text(report_of_each_outcome(HOSTILE), name)
+        assert all(char.isprintable() or char == "\n" for char in text), name
+        assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+    root = ElementTree.fromstring(report_text(report_of_each_outcome(HOSTILE + "\x00\ud800\ufffe]]>"), "junit"))
+    assert root.find(".//script") is None
 
 
-def test_each_check_is_a_span_of_its_cell_and_only_a_pass_passes() -> None:
-    lines = (
-        line("matches_reference", Outcome.PASSED),
-        line("backward", Outcome.FAILED),
-        line("honours_mask", Outcome.PASSED_ON_FALLBACK),
+def test_markdown_keeps_hostile_text_inside_its_cell():
+    text = report_text(report_of_each_outcome(HOSTILE), "markdown")
+    outside_blocks = re.sub(r"(`{4,})text\n.*?\n\1\n", "", text, flags=re.DOTALL)
+    assert "<script>" not in outside_blocks
+    assert "\n# head" not in outside_blocks
+    rows = [row for row in outside_blocks.splitlines() if row.startswith("| [")]
+    assert rows
+    assert {row.replace("\\|", "").count("|") for row in rows} == {6}
+    block = fenced("a\n````\nb").splitlines()
+    assert block[0].startswith("`````")
+    assert block[-1] == "`````"
+
+
+def test_markdown_escapes_links_mentions_and_marks_and_no_more():
+    shown = markdown("[x](http://evil.example) @user **b** `c` a_b _i_ www.evil.example")
+    assert [one for one in ("://", "www.", "@") if one in shown] == []
+    assert [one for one in ("\\[x]", "\\*\\*b", "a_b") if one not in shown] == []
+    for text in ("2.13.0+cpu", "-1", "1) a #2", "needs macOS; this is Linux"):
+        assert markdown(text) == text
+    assert markdown("1. a", opens_block=True) == "&#49;. a"
+    assert markdown("# a", opens_block=True) == "\\# a"
+    advice = advice_markdown("Look at <it>: `dmesg | grep -E 'a_|*b' \\x`, `y`.")
+    assert advice == "Look at &lt;it&gt;: `dmesg | grep -E 'a_|*b' \\x`, `y`."
+    assert advice_markdown("```<b>```") == "\\`\\``<b>`\\`\\`"
+
+
+def test_reasons_that_checks_share_and_conditions_are_stated_once():
+    def failed(check: str, message: str = "b", **more: object) -> Reason:
+        return Reason.of("check", check=check, outcome="failed", message=message, **more)
+
+    builds, backward = (failed(name, "no", stage="load") for name in ("builds", "backward"))
+    reasons = (builds, failed("a").on("gpu"), backward, Reason.of("nothing_measured"))
+    assert folded(reasons) == ("builds, backward failed at load: no", "gpu: a failed: b", "nothing was measured")
+    shapes, adapter, x = (Reason.of("text", text=one) for one in ("static shapes", "on a software adapter; so", "x"))
+    tiny = Reason.of("weights", weights="tiny")
+    of_one = verdict(Level.MEDIUM, reasons=(shapes, adapter, failed("a")), conditions=(shapes, adapter, tiny))
+    assert explained(of_one) == (
+        ("static shapes; on a software adapter; so", "a failed: b"),
+        ("tiny: operators and numerics, not size",),
     )
-    text = report_text(Report(timestamp="2026-01-01T00:00:00+00:00", findings=(), checks=lines), "otlp")
-    (scope,) = json.loads(text)["resourceSpans"][0]["scopeSpans"]
-    suite, *checks = scope["spans"]
-    assert [one["name"] for one in checks] == ["matches_reference", "backward", "honours_mask"]
-    assert {one["parentSpanId"] for one in checks} == {suite["spanId"]}
-    assert len({one["spanId"] for one in scope["spans"]}) == 4
-    assert all(len(one["spanId"]) == 16 and len(one["traceId"]) == 32 for one in scope["spans"])
-    assert all(int(one["endTimeUnixNano"]) >= int(one["startTimeUnixNano"]) > 0 for one in scope["spans"])
-    results = [
-        {one["key"]: one["value"]["stringValue"] for one in check["attributes"]}.get("test.case.result.status")
-        for check in checks
-    ]
-    assert results == ["pass", "fail", None]
-    assert [one["status"].get("code") for one in (suite, *checks)] == [2, 1, 2, None]
+    of_two = verdict(Level.MEDIUM, reasons=(x.on("gpu a"), x.on("gpu b")), conditions=(x,))
+    assert explained(of_two) == (("gpu a: x", "gpu b: x"), ())
+    levels = [Level.MEDIUM, Level.HIGH, Level.MEDIUM, Level.UNSUPPORTED, Level.UNKNOWN]
+    assert working(levels) == "5 cells: 1 works, 2 work under conditions, 1 doesn't work, 1 is unknown"
+    assert working([Level.MEDIUM]) == "1 cell: 1 works under conditions"
+
+
+def test_report_of_a_run_holds_its_result():
+    stored = verdict(basis=Basis.PREDICTED, rule_ids=("rule.x",), evidence_ids=())
+    measured = verdict(
+        Level.UNSUPPORTED,
+        reasons=(Reason.of("check", check="a", outcome="failed"),),
+        conditions=(Reason.of("text", text="tiny"),),
+    )
+    lines = (
+        check_line("builds", accelerator="a CPU"),
+        check_line("a", Outcome.FAILED, max_rel_error=0.5, tolerance=2e-5, actual_target="openvino:CPU"),
+    )
+    run = run_line(inventory={"cpu": {"model": "some CPU"}}, versions={"torch": "2.13.0+cpu"})
+    cell = CellReport(verdict=measured, lines=lines, stored=stored.to_dict())
+    found = report(checks=lines, cells=(cell,), runs=(run,))
+    text = report_text(found, "markdown")
+    for part in (
+        f"## {BERT}",
+        "**unsupported** (measured)",
+        "because: a failed",
+        "condition: tiny",
+        "predicted before the run: high (predicted: rule.x)",
+        "weights: tiny",
+        "from run: r1",
+        "ran on: cpu, openvino:CPU (a CPU)",
+        "| builds | passed | cpu | cpu | - | 0.25 s |",
+        "| a | failed | cpu | openvino:CPU | 5.0e-01 / 2e-05 | 0.25 s |",
+        f"`{run.command}`",
+        "processor: some CPU",
+        "torch 2.13.0+cpu",
+    ):
+        assert part in text
+    data = as_json(found)
+    assert data["verdicts"] == [with_texts(measured.to_dict())]
+    assert [one["text"] for one in data["verdicts"][0]["reasons"]] == ["a failed"]
+    assert data["checks"][1]["max_rel_error"] == 0.5
+
+
+def test_a_long_traceback_keeps_the_complete_frames_of_the_code_at_fault():
+    own = '  File "/x/site-packages/transformers/cache_utils.py", line 7, in update\n    keys = stack(keys)'
+    inner = '  File "/x/site-packages/torch/nn/module.py", line 1, in call\n    return call()'
+    found = finding(traceback="\n".join(["Traceback:", own, *[inner] * 30, "ValueError: no"]))
+    for shown in (report_text(report(found), "markdown"), report_text(report(found), "html")):
+        assert "Frames outside of torch" in shown
+        assert "keys = stack(keys)" in shown.partition("Frames outside of torch")[2].partition("torch/nn")[0]
+    short = finding(traceback=f"Traceback:\n{own}\nValueError: no")
+    assert "Frames outside of torch" not in report_text(report(short), "markdown")

@@ -146,7 +146,7 @@ def test_tensorflow_is_used_where_it_is_installed_and_only_on_its_devices(
     assert "isn't installed" in why_not_loaded("cpu")
     python.touch()
     assert why_not_loaded("cuda:1") == ""
-    assert why_not_loaded("xpu:0") == "TensorFlow loads cpu, cuda, rocm"
+    assert why_not_loaded("simulated") == "TensorFlow has no device for simulated"
 
 
 def test_an_absent_device_is_skipped_and_one_without_a_load_is_refused() -> None:
@@ -166,7 +166,7 @@ def test_an_absent_device_is_skipped_and_one_without_a_load_is_refused() -> None
         assert f"know no device {name.lower()}" in without.reason
         assert rounds([without]) == []
     for name in ("gpuu", "cpu:0", "ram:1", "cuda:x", "", "cuda:-1"):
-        with pytest.raises(UsageError, match="Known: ram, cpu, cuda"):
+        with pytest.raises(UsageError, match="Known: ram, storage, cpu, cuda"):
             chosen_devices([name], machine())
 
 

@@ -51,7 +51,7 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
     type=click.Choice(("torch", "tensorflow")),
     default="torch",
     show_default=True,
-    help="What computes on cpu, cuda and rocm. JAX loads tpu.",
+    help="What computes. JAX loads tpu.",
 )
 @click.option("--write", is_flag=True, help="Write 1 GiB on each disk for the time of the test, and read that.")
 @click.option("--keep", is_flag=True, help="Save the rates for fit, capabilities, place and list.")
@@ -89,20 +89,12 @@ def stress_command(
     from hwcompat.hardware.detection import detect
     from hwcompat.hardware.inventory.telemetry import Sampler
     from hwcompat.plugins.stress.kept_disks import keep_disks
-    from hwcompat.plugins.stress.loads import PRECISIONS
     from hwcompat.plugins.stress.stress_child import StressOptions
     from hwcompat.plugins.stress.stress_report import stress_text
     from hwcompat.plugins.stress.stress_run import run_stress
     from hwcompat.plugins.stress.stress_targets import chosen_devices
     from hwcompat.plugins.stress.tensorflow_device import TENSORFLOW, why_not_loaded
 
-    for name in precisions:
-        if name not in PRECISIONS:
-            hint = did_you_mean(name, PRECISIONS)
-            raise UsageError(
-                f"unknown precision {echo(name)} for a stress test",
-                fix=f"{hint} Known: {', '.join(PRECISIONS)}.".strip(),
-            )
     inventory = detect()
     chosen = chosen_devices(targets, inventory, writes=write)
     if library == TENSORFLOW:
@@ -112,7 +104,7 @@ def stress_command(
         duration_s=duration,
         interval_s=interval,
         silence_s=timeout,
-        precisions=tuple(dict.fromkeys(precisions)) or PRECISIONS,
+        precisions=_known(precisions),
         library=library,
     )
     sampler = Sampler()
@@ -125,6 +117,20 @@ def stress_command(
         kept = plugins().job("keep_rates")(run, inventory) + keep_disks(run, inventory)
         say(f"saved the rates of {kept} device{'' if kept == 1 else 's'}")
     return _exit_code(chosen, run)
+
+
+def _known(precisions: Sequence[str]) -> tuple[str, ...]:
+    """Return these precisions, or all. Raises `UsageError` for an unknown one."""
+    from hwcompat.plugins.stress.loads import PRECISIONS
+
+    for name in precisions:
+        if name not in PRECISIONS:
+            hint = did_you_mean(name, PRECISIONS)
+            raise UsageError(
+                f"unknown precision {echo(name)} for a stress test",
+                fix=f"{hint} Known: {', '.join(PRECISIONS)}.".strip(),
+            )
+    return tuple(dict.fromkeys(precisions)) or PRECISIONS
 
 
 def _exit_code(chosen: Sequence[Chosen], run: StressRun) -> int:

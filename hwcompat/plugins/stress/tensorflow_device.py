@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hwcompat.hardware.backends.factory import vendor_of
 from hwcompat.hardware.errors import BackendUnavailable
 from hwcompat.hardware.files import ROOT
+from hwcompat.hardware.inventory.vendors import VENDORS
 from hwcompat.hardware.safe_read import is_plain_file
 
 from .load_devices import RanElsewhere
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 TENSORFLOW = "tensorflow"
 PYTHON_VARIABLE = "HWCOMPAT_TENSORFLOW_PYTHON"
-_DEVICES = {"cpu": "CPU", "cuda": "GPU", "rocm": "GPU"}
+_HOST = "CPU"
 _PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 
 
@@ -39,11 +41,21 @@ def python_with_tensorflow() -> str:
 
 def why_not_loaded(target: str) -> str:
     """Return why TensorFlow has no load for a target here; empty if it has."""
-    if target.partition(":")[0] not in _DEVICES:
-        return f"TensorFlow loads {', '.join(_DEVICES)}"
+    if not _kind_of(target):
+        return f"TensorFlow has no device for {target}"
     if python_with_tensorflow():
         return ""
     return f"TensorFlow isn't installed (pip install tensorflow, or set {PYTHON_VARIABLE})"
+
+
+def _kind_of(target: str) -> str:
+    """Return TensorFlow's kind of a target's devices (`CPU`, `GPU`); empty if it has none."""
+    name = target.partition(":")[0]
+    if name == "cpu":
+        return _HOST
+    vendors = VENDORS.load_all().found.values()
+    strings = [dict(getattr(one, "DEVICE_STRINGS", {})) for one in vendors if vendor_of(name) == one.VENDOR_NAME]
+    return next((one[TENSORFLOW].partition(":")[0] for one in strings if TENSORFLOW in one), "")
 
 
 class TensorflowDevice:
@@ -54,11 +66,12 @@ class TensorflowDevice:
     memory_bytes: int | None = None
 
     def __init__(self, target: str) -> None:
-        name, _, index = target.partition(":")
+        index = target.partition(":")[2]
         self.tf: Any = importlib.import_module(TENSORFLOW)
         self.tf.experimental.numpy.experimental_enable_numpy_behavior()
         self.tf.config.set_soft_device_placement(False)
-        self.kind, self.index, self.is_on_host = _DEVICES[name], int(index or 0), name == "cpu"
+        self.kind, self.index = _kind_of(target), int(index or 0)
+        self.is_on_host = self.kind == _HOST
         self.REFUSALS = (self.tf.errors.OpError, TypeError, ValueError)
         found = self.tf.config.list_physical_devices(self.kind)
         if self.index >= len(found):
