@@ -93,7 +93,7 @@ def report() -> Report:
 
 def test_no_format_has_a_name_a_folder_or_a_hash_of_the_name() -> None:
     hidden = pseudonyms_for(evidence()).value(report())
-    for name in FORMATS.names():
+    for name in set(FORMATS.names()) - {"badge"}:  # which shows numbers alone
         assert LEAK.search(report_text(report(), name)), name
         text = report_text(hidden, name)
         assert not LEAK.search(text), name

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -145,16 +143,3 @@ def test_the_card_of_the_target_decides_and_without_one_the_weakest() -> None:
     assert [capability(one, *slices) for one in ("cuda", "cuda:0", "cuda:1")] == [7.5, 7.5, 8.0]
     mixed = (card(0, "NVIDIA T4", "7.5"), card(1, "NVIDIA H100", "9.0"))  # CUDA counts the fastest first
     assert [capability(one, *mixed) for one in ("cuda:0", "cuda:1")] == [7.5, 7.5]
-
-
-def test_types_whose_code_converts_to_float64_do_not_run_on_mps() -> None:
-    """Whole numbers of 64 bits are no limit there; the types are those of the installed library's modeling files."""
-    (package,) = find_spec("transformers").submodule_search_locations  # type: ignore[union-attr,misc]
-    converts = re.compile(r"\.to\(torch\.(float64|complex128)\)|\.double\(\)")
-    files = list(Path(package).glob("models/*/modeling_*.py"))
-    types = {one.parent.name for one in files if converts.search(one.read_text(encoding="utf-8"))}
-    (named,) = next(one for one in load_rules().rules if one.id == "mps.float64").when.values()
-    assert types == {one.parent.name for one in files if named.holds(one.parent.name)}
-    found = predicted("udop/image-text-to-text/mps/float32")
-    assert found.level is Level.UNSUPPORTED
-    assert any("float64" in text for text in texts(found.reasons))

@@ -456,7 +456,7 @@ def test_predictions_are_scored_against_others_results_and_successes_by_recall_a
     assert page.startswith("# What others measured\n\nOf ")
     assert all(word in page for word in ("Survivorship: ", "| always works", "| by family", "(AI Hub 0.65.0)\\*"))
     text = invoke("calibration", "--external", *where).out
-    assert "Predicted to work, but fails there (15)" in text
+    assert "Predicted to work, but fails there (16)" in text
     assert "agrees with" in text.partition("Memory")[2]
 
 
