@@ -10,7 +10,8 @@ from typing import Any
 
 from hwcompat.generators.compatibility.grade import level_rules
 from hwcompat.generators.compatibility.operators import coverage
-from hwcompat.hardware.evidence.record import CheckLine, Outcome
+from hwcompat.hardware.backends.factory import backend_class, known_targets
+from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hwcompat.hardware.target import Target
 
 from .operator_variants import NOT_TESTED, needing_types, operators_with_suites
@@ -45,7 +46,8 @@ class OperatorResult:
 
     `error` is the largest error relative to the scale and `ulp` the largest in units in the last place; both are None
     if nothing was compared. `blocks` says whether a model that calls the operator is affected: not if only tensors
-    without elements or special numbers fail. `calls` are the calls that models make.
+    without elements or special numbers fail. `proven` says whether its calls matched and ran there. `calls` are the
+    calls that models make.
     """
 
     operator: str
@@ -53,6 +55,7 @@ class OperatorResult:
     outcome: OperatorOutcome
     reason: str = ""
     blocks: bool = False
+    proven: bool = True
     error: float | None = None
     ulp: float | None = None
     types: int = 0
@@ -101,18 +104,40 @@ def result_of(
 def support_report(target: Target, operators: Sequence[str], precisions: Sequence[str]) -> OperatorReport:
     """Return which operators a target has by the tables of operators. Nothing runs."""
     found = coverage(target, operators)
+    computed = computed_in(target, precisions)
     by_name: dict[str, tuple[OperatorOutcome, str]] = {
         **{name: (OperatorOutcome.SUPPORTED, found.conditions.get(name, "")) for name in found.supported},
         **{name: (OperatorOutcome.UNSUPPORTED, found.reasons[name]) for name in found.missing},
         **dict.fromkeys(found.unknown, (OperatorOutcome.UNKNOWN, "no table lists it")),
     }
+
+    def of(name: str, precision: str) -> OperatorResult:
+        refused = None if precision in computed else not_computed(name, precision, target)
+        return refused or result_of(name, precision, *by_name[name])
+
     return OperatorReport(
         target=str(target),
         mode="support",
         precisions=tuple(precisions),
-        results=tuple(result_of(name, one, *by_name[name]) for name in operators for one in precisions),
+        results=tuple(of(name, one) for name in operators for one in precisions),
         source=found.source or "no table of operators",
     )
+
+
+def computed_in(target: Target, precisions: Sequence[str]) -> tuple[str, ...]:
+    """Return the precisions in which a target computes; all for one that no backend here runs."""
+    if target.name not in known_targets():
+        return tuple(precisions)
+    return tuple(one for one in precisions if one in backend_class(target.name).PRECISIONS)
+
+
+def not_computed(operator: str, precision: str, target: Target) -> OperatorResult | None:
+    """Return the result in a precision in which the target doesn't compute; None for an operator without
+    floating-point tensors, which is the same in each."""
+    tested = operators_with_suites().get(operator)
+    if tested is not None and not tested.has_precision:
+        return None
+    return result_of(operator, precision, OperatorOutcome.UNSUPPORTED, f"{target} doesn't compute in {precision}")
 
 
 def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> OperatorResult:
@@ -121,27 +146,39 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     ulps = [float(line.conditions["ulp"]) for line in lines if "ulp" in line.conditions]
     measured: dict[str, Any] = {"error": max(errors, default=None), "ulp": max(ulps, default=None)}
     blocks = any(_outcome_of(line) in BLOCKING for line in lines if line.check_name not in _BEYOND_MODELS)
+    by_check = {line.check_name: line for line in lines}
+    needed = [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
+    passed = [
+        line is not None and line.outcome is Outcome.PASSED and EDITED not in line.conditions for line in needed
+    ]
+    proven = all(passed) and bool(errors)
     for outcome in OperatorOutcome:
         for line in lines:
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
-                return result_of(operator, precision, outcome, _reason(line), blocks=blocks, **measured)
-    by_check = {line.check_name: line for line in lines}
-    needed = [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
-    if not all(line is not None and line.outcome is Outcome.PASSED for line in needed) or not errors:
+                return result_of(
+                    operator, precision, outcome, _reason(line), blocks=blocks, proven=proven, **measured
+                )
+    if not proven:
         left = by_check.get(_REFERENCE)
         why = _reason(left) if left is not None and left.outcome is Outcome.SKIPPED else "its checks didn't run"
         return result_of(operator, precision, OperatorOutcome.UNKNOWN, why, **measured)
     return result_of(operator, precision, OperatorOutcome.SUPPORTED, **measured)
 
 
+def _is_pass(line: CheckLine) -> bool:
+    return line.outcome is Outcome.PASSED and EDITED not in line.conditions
+
+
 def _outcome_of(line: CheckLine) -> OperatorOutcome:
-    if line.outcome.is_breakdown:
-        return OperatorOutcome.CRASHED
+    if EDITED in line.conditions:
+        return OperatorOutcome.UNKNOWN
+    if line.outcome.is_breakdown:  # in the reference, no target is to blame
+        return OperatorOutcome.UNKNOWN if line.stage is Stage.BUILD else OperatorOutcome.CRASHED
     if line.error_type in level_rules().not_the_target:
         return OperatorOutcome.UNKNOWN
     if line.outcome is Outcome.FAILED:
-        if line.error_type == "silent_offload":
-            return OperatorOutcome.HOST
+        if line.error_type == "silent_offload":  # without such operators nothing was seen to run
+            return OperatorOutcome.HOST if line.offloaded_ops else OperatorOutcome.UNKNOWN
         return OperatorOutcome.WRONG if line.error_type in _NUMBERS else OperatorOutcome.UNSUPPORTED
     if line.outcome is Outcome.PASSED or line.error_type == "not_applicable":
         return OperatorOutcome.SUPPORTED
@@ -169,6 +206,10 @@ class TypeCoverage:
     unknown: int
 
 
+def _is_open(result: OperatorResult) -> bool:
+    return result.outcome is OperatorOutcome.UNKNOWN or not (result.blocks or result.proven)
+
+
 def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
     """Return which model types are possible with the results of a report, and which become possible next."""
     results = {one.operator: one for one in report.results if one.precision == precision}
@@ -183,7 +224,7 @@ def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
         blocking = [name for name in tested if name in results and results[name].blocks]
         if len(blocking) > 1:
             blocked += 1
-        elif any(name not in results or results[name].outcome is OperatorOutcome.UNKNOWN for name in tested):
+        elif any(name not in results or _is_open(results[name]) for name in tested):
             unknown += 1
         elif blocking:
             next_[blocking[0]].append(model_type)
@@ -208,7 +249,11 @@ def report_of(
     for line in lines:
         by_cell[line.cell_id].append(line)
 
+    computed = computed_in(target, precisions)
+
     def of(operator: str, precision: str) -> OperatorResult:
+        if precision not in computed and (refused := not_computed(operator, precision, target)):
+            return refused
         own = precision if operators_with_suites()[operator].has_precision else "float32"
         return judged(by_cell[operator_cell(operator, target, own).id], operator, precision)
 

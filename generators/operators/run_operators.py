@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hwcompat.generators.compatibility.operators import known_tables
 from hwcompat.generators.compatibility.operators.operator_names import recorded
 from hwcompat.generators.recipes.on_demand import recipe_for
 from hwcompat.generators.suites.suite_files import prepare_folder, write_suite
-from hwcompat.hardware.backends.factory import backend_class, get_backend, known_targets
+from hwcompat.hardware.backends.factory import get_backend, known_targets
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hwcompat.hardware.evidence.store import read_run
@@ -23,12 +23,14 @@ from hwcompat.hardware.testing.runner import Limits
 from hwcompat.hardware.testing.session import run_session
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
 
-from .operator_results import OperatorOutcome, OperatorReport, report_of, result_of
+from .operator_results import OperatorReport, computed_in, report_of
 from .operator_variants import needing_types, operators_with_suites
 from .render_operator import operator_cell, render_operator
 
 _PATIENCE_S = 120.0
 _LONGEST = 4_000
+_ANSWERED = b"="
+"""How an answer of a child begins, so that an empty reason and no answer are told apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +67,9 @@ def chosen_operators(names: Sequence[str], model: str = "") -> tuple[str, ...]:
 
 def run_operators(run: OperatorRun, inventory: HardwareInfo, progress: Progress) -> OperatorReport:
     """Run the suites and return the results. Raises `KeyboardInterrupt` after an interruption was recorded."""
-    computed = tuple(one for one in run.precisions if one in backend_class(run.target.name).PRECISIONS)
-    suites = list(_written(run, computed))
+    suites = list(_written(run, computed_in(run.target, run.precisions)))
+    if not suites:
+        return report_of((), run.target, run.operators, run.precisions, "no suite ran")
     with environment_with({DEVICES_VARIABLE: str(run.target) if run.target.index is not None else None}):
         session = run_session(
             suites,
@@ -81,14 +84,7 @@ def run_operators(run: OperatorRun, inventory: HardwareInfo, progress: Progress)
     if session.interrupted:
         raise KeyboardInterrupt
     lines = read_run(run.folder / "evidence", session.run_id).checks
-    found = report_of(lines, run.target, run.operators, computed, f"run {session.run_id}")
-    refused = [
-        result_of(name, one, OperatorOutcome.UNSUPPORTED, f"{run.target} doesn't compute in {one}")
-        for name in run.operators
-        for one in run.precisions
-        if one not in computed
-    ]
-    return replace(found, precisions=run.precisions, results=(*found.results, *refused))
+    return report_of(lines, run.target, run.operators, run.precisions, f"run {session.run_id}")
 
 
 def target_of(name: str) -> Target:
@@ -105,8 +101,11 @@ def target_of(name: str) -> Target:
 def why_unavailable(target: Target) -> str:
     """Return why a target can't be used here, or an empty text. A child process imports its runtime, since children
     are forked only from a process without it."""
-    child = Answering(lambda: get_backend(target).unavailable().encode())
-    return child.answer_in(_PATIENCE_S, _LONGEST).decode(errors="replace")
+    child = Answering(lambda: _ANSWERED + get_backend(target).unavailable().encode())
+    answer = child.answer_in(_PATIENCE_S, _LONGEST)
+    if not answer.startswith(_ANSWERED):
+        return f"its runtime crashed, or didn't answer in {_PATIENCE_S:g} s"
+    return answer.removeprefix(_ANSWERED).decode(errors="replace")
 
 
 def _written(run: OperatorRun, precisions: Sequence[str]) -> Iterator[SuiteFile]:

@@ -60,7 +60,7 @@ def ops_command(
     """Test the operators that models call on TARGET, in each precision, against float64 on the CPU.
 
     An operator is supported, unsupported, wrong, on the host, or it crashes. Exit with 1 if any is wrong, runs on the
-    host or crashes.
+    host, crashes, or stays unknown although it was run.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def ops_command(
       hwcompat ops cuda --operators-of llama --coverage
       hwcompat ops openvino --mode support --format csv
     """
-    from hwcompat.generators.operators.operator_results import FAULTY, coverage_of, support_report
+    from hwcompat.generators.operators.operator_results import FAULTY, OperatorOutcome, coverage_of, support_report
     from hwcompat.generators.operators.run_operators import (
         OperatorRun,
         chosen_operators,
@@ -102,4 +102,5 @@ def ops_command(
         note(f"suites and evidence: {folder}")
     found = [coverage_of(report, one) for one in wanted] if coverage else []
     click.echo(operators_text(report, found, asked.format_), nl=False)
-    return int(any(one.outcome in FAULTY for one in report.results))
+    bad = FAULTY if mode == "support" else {*FAULTY, OperatorOutcome.UNKNOWN}
+    return int(any(one.outcome in bad for one in report.results))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.generators.compatibility.verdict import Basis, Level
 
 from ..report import Report
 from . import Format
@@ -16,8 +16,9 @@ _HEIGHT, _LETTER, _SPACE = 20, 6.6, 12
 
 
 def badge(report: Report) -> str:
-    """Return the SVG. A cell works if its measured level is `high` or `medium`, and none is named if one fails."""
-    levels = [cell.verdict.level for cell in report.cells]
+    """Return the SVG. A cell works if its measured level is `high` or `medium`; what wasn't measured is unknown."""
+    verdicts = [cell.verdict for cell in report.cells]
+    levels = [one.level if one.basis is Basis.MEASURED else Level.UNKNOWN for one in verdicts]
     works = sum(level in (Level.HIGH, Level.MEDIUM) for level in levels)
     unknown = sum(level is Level.UNKNOWN for level in levels)
     fails = len(levels) - works - unknown

@@ -5,11 +5,13 @@ Fields: https://github.com/pytorch/pytorch/wiki/PyTorch-OSS-benchmark-infra, "Be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.generators.compatibility.verdict import Basis, Level
 from hwcompat.hardware.cell import parsed
+from hwcompat.hardware.evidence.record import Outcome
 from hwcompat.hardware.plain_text import json_text
 
 from ..cell_report import CellReport
@@ -29,10 +31,11 @@ def benchmark_records(report: Report) -> str:
 
 def _records(cell: CellReport, dependencies: dict[str, Any]) -> Iterator[dict[str, Any]]:
     of, level = parsed(cell.id), cell.verdict.level
-    if of is None or level is Level.UNKNOWN:
+    if of is None or level is Level.UNKNOWN or cell.verdict.basis is not Basis.MEASURED:
         return
-    timed = [line.latency_ms for line in cell.lines if line.check_name == _TIMED and line.latency_ms is not None]
-    errors = [line.max_rel_error for line in cell.lines if line.max_rel_error is not None]
+    right = [line for line in cell.lines if line.check_name == _TIMED and line.outcome is Outcome.PASSED]
+    timed = [line.latency_ms for line in right if line.latency_ms is not None]
+    errors = [one for line in cell.lines if (one := line.max_rel_error) is not None and math.isfinite(one)]
     metrics: dict[str, tuple[list[float], str]] = {
         "works": ([float(level in (Level.HIGH, Level.MEDIUM))], ""),
         "max_rel_error": ([max(errors)] if errors else [], "of the output's scale"),

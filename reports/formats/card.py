@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.generators.compatibility.verdict import Basis, Level
 from hwcompat.hardware.cell import Cell, parsed
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.evidence.versions import RELEASE
@@ -25,7 +25,8 @@ def model_card(report: Report) -> str:
     by_model: dict[str, list[CellReport]] = {}
     for cell in report.cells:
         of = parsed(cell.id)
-        if of is not None and cell.verdict.level is not Level.UNKNOWN:
+        measured = cell.verdict.basis is Basis.MEASURED and cell.verdict.level is not Level.UNKNOWN
+        if of is not None and measured:
             by_model.setdefault(of.model, []).append(cell)
     if not by_model:
         return "Nothing was measured.\n"

@@ -15,9 +15,11 @@ from hwcompat.hardware.evidence.store import lines_by_cell
 from hwcompat.hardware.evidence.versions import RELEASE
 from hwcompat.hardware.plain_text import json_text
 
+from ..cell_report import CellReport
 from ..report import Report
 from . import Format
 from .ctrf import milliseconds, status_of
+from .junit import is_open
 
 _INTERNAL = 1
 _OK, _ERROR = 1, 2
@@ -26,7 +28,7 @@ _PASSED, _FAILED = "passed", "failed"
 
 
 def otlp_traces(report: Report) -> str:
-    """Return one export request. A check has the result `pass` or `fail` as in CTRF; others have none of them."""
+    """Return one export request. A check has the result `pass` or `fail` as in CTRF; other checks have no result."""
     cells = {cell.id: cell for cell in report.cells}
     accepted = report.project.accepted if report.project else {}
     spans: list[dict[str, Any]] = []
@@ -35,19 +37,21 @@ def otlp_traces(report: Report) -> str:
         for run_id in dict.fromkeys(line.run_id for line in lines):
             own = [line for line in lines if line.run_id == run_id]
             results = [status_of(line, cell, accepted.get(line.evidence_id))[0] for line in own]
-            spans += _spans(run_id, cell_id, own, results, str(cell.verdict.level) if cell else "")
+            spans += _spans(run_id, cell_id, own, results, cell)
     scope = {"scope": {"name": "hwcompat", "version": RELEASE}, "spans": spans}
     resource = {"attributes": _attributes({"service.name": "hwcompat", "service.version": RELEASE})}
     return json_text({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}) + "\n"
 
 
 def _spans(
-    run_id: str, cell_id: str, lines: Sequence[CheckLine], results: Sequence[str], level: str
+    run_id: str, cell_id: str, lines: Sequence[CheckLine], results: Sequence[str], cell: CellReport | None
 ) -> list[dict[str, Any]]:
     suite = _id(f"{run_id}/{cell_id}", 16)
     times = [_times(line) for line in lines]
-    failed = _FAILED in results
-    facts = {"test.suite.name": cell_id, "test.suite.run.status": "failure" if failed else "success"}
+    failed = _FAILED in results or (cell is not None and is_open(cell))  # an unknown cell is no success
+    success = _PASSED in results and set(results) <= {_PASSED, "skipped"}
+    state = "failure" if failed else "success" if success else "skipped"
+    facts = {"test.suite.name": cell_id, "test.suite.run.status": state}
     whole = {
         "traceId": _id(run_id, 32),
         "spanId": suite,
@@ -55,8 +59,10 @@ def _spans(
         "kind": _INTERNAL,
         "startTimeUnixNano": str(min(start for start, _ in times)),
         "endTimeUnixNano": str(max(end for _, end in times)),
-        "attributes": _attributes({**facts, "hwcompat.level": level, "hwcompat.run_id": run_id}),
-        "status": {"code": _ERROR if failed else _OK},
+        "attributes": _attributes(
+            {**facts, "hwcompat.level": str(cell.verdict.level) if cell else "", "hwcompat.run_id": run_id}
+        ),
+        "status": {"code": _ERROR} if failed else {"code": _OK} if success else {},
     }
     checks = [
         {

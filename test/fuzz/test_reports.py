@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -58,7 +59,9 @@ CHECKS: dict[str, Callable[[str], Any]] = {
     "html": check_html,
     "junit": check_xml,
     "sarif": check_json,
-    "ctrf": check_json,
+    **dict.fromkeys(("ctrf", "otlp", "benchmark"), check_json),
+    "badge": ElementTree.fromstring,  # it has numbers alone
+    "card": check_markdown,
     "github": lambda text: check_github(text, most=MOST_ANNOTATIONS),
     "gitlab": check_json,
     "table": check_terminal,
