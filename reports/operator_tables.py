@@ -58,7 +58,7 @@ def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterat
     yield Table(headings=headings, rows=rows, short=headings)
     left = [one for one in report.results if one.outcome is not OperatorOutcome.SUPPORTED]
     if left:
-        yield Heading(level=2, text="Not supported")
+        yield Heading(level=2, text="Not supported or unknown")
         ranks = list(OperatorOutcome)
         yield [
             f"{one.operator} {one.precision}: {one.outcome}; {one_line(one.reason, longest=_SHOWN_REASON)}"
@@ -105,6 +105,8 @@ def _csv(report: OperatorReport) -> str:
     writer.writerow(COLUMNS)
     for one in report.results:
         has = one.outcome is OperatorOutcome.SUPPORTED
+        if report.mode == "support" and one.outcome is OperatorOutcome.UNKNOWN:
+            continue  # the reader of these columns knows yes and no alone
         said = ("yes" if has else "no") if report.mode == "support" else "" if has else f"{one.outcome}: {one.reason}"
         for call in one.calls or ("",):
             parameters = f"type={one.precision},{call.replace(', ', ',')}"

@@ -303,8 +303,9 @@ class HalfPrecision:
 
     def _rounding_said(self) -> str:
         if self.precision not in COARSE:
+            allowed = math.ceil((self.limit + self._rounding) * 1e6) / 1e6
             return (
-                f"results are sensitive to {self.precision} rounding: up to {self.limit + self._rounding:.1g} of the "
+                f"results are sensitive to {self.precision} rounding: up to {allowed:.2g} of the "
                 f"scale was allowed, {rounding().sums:g} times what exact operators cost"
             )
         times = math.ceil(self._rounding / self.limit)

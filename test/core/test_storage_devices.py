@@ -19,7 +19,7 @@ from hardware.errors import UsageError
 from hardware.files import CACHE_VARIABLE
 from hardware.inventory.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
 from hardware.inventory.system.storage._disk_health import from_smartctl, health_without_root, link_limit, read_smart
-from hardware.inventory.system.storage.measured_speeds import MeasuredSpeed, save_speed
+from hardware.inventory.system.storage.measured_speeds import MeasuredSpeed, save_speed, with_measured_speed
 from hardware.inventory.system.storage.network import NetworkStorage, remote
 from hardware.inventory.system.storage.storage_device import Mount, read_mounts, with_reasons
 from hardware.inventory.system.storage.storage_registry import KINDS
@@ -83,13 +83,14 @@ def test_a_measured_speed_is_preferred_and_a_broken_file_of_them_counts_for_noth
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    speed = MeasuredSpeed(max_read_mbps=900, max_write_mbps=None, max_iops=7000, date="2026-11-28")
-    save_speed("/dev/sda", "Samsung SSD 970 EVO 500GB", "S1", speed)
     disk = StorageDeviceInfo(device_path="/dev/sda", model="Samsung SSD 970 EVO 500GB", serial="S1")
-    found = with_reasons(disk)
-    assert (found.max_read_mbps, found.max_write_mbps, found.max_iops) == (900, 2300, 7000)
-    assert "measured by hwcompat devices stress on 2026-11-28" in found.extra_info["speed_source"]
-    assert with_reasons(replace(disk, serial="S2")).max_read_mbps == 3400
+    save_speed(disk, MeasuredSpeed(max_read_mbps=800, max_write_mbps=700, max_iops=6000, date="2026-11-27"))
+    save_speed(disk, MeasuredSpeed(max_read_mbps=900, max_write_mbps=None, max_iops=7000, date="2026-11-28"))
+    found = with_measured_speed(with_reasons(disk))
+    assert (found.max_read_mbps, found.max_write_mbps, found.max_iops) == (900, 700, 7000)
+    assert str(found.extra_info["measured_speeds"]).endswith("hwcompat devices stress on 2026-11-28")
+    for other in (replace(disk, serial="S2"), replace(disk, capacity_bytes=1)):
+        assert with_measured_speed(with_reasons(other)).max_read_mbps == 3400
     (file,) = (tmp_path / "rates").iterdir()
     kept = file.read_text(encoding="utf-8")
     for broken in (
@@ -100,7 +101,7 @@ def test_a_measured_speed_is_preferred_and_a_broken_file_of_them_counts_for_noth
         "{",
     ):
         file.write_text(broken, encoding="utf-8")
-        assert with_reasons(disk).max_read_mbps == 3400
+        assert with_measured_speed(with_reasons(disk)).max_read_mbps == 3400
 
 
 def test_without_smart_no_program_is_started_and_no_disk_is_read():

@@ -36,13 +36,14 @@ class SavedRates:
 
 
 def save_rates(run: StressRun, devices: Mapping[str, tuple[str, str]]) -> tuple[Path, ...]:
-    """Save the rates of real devices; return the files. `devices` are model and driver version by target (`cuda:0`)
-    as in the inventory; other devices aren't saved."""
+    """Save the rates of real devices, except TensorFlow's; return the files. `devices` are model and driver version
+    by target (`cuda:0`) as in the inventory; other devices aren't saved."""
     written = []
     for result in run.results:
         # A target without an index is its first device.
         target = result.target if result.target in devices else f"{result.target}:0"
-        if target not in devices or result.ending is not StressEnding.MEASURED or result.simulated:
+        measured = result.ending is StressEnding.MEASURED and not result.simulated
+        if target not in devices or not measured or result.library.startswith("tensorflow"):
             continue
         model, driver = devices[target]
         known = {one.kernel: one.gbps for one in result.bandwidths if one.gbps is not None}

@@ -53,19 +53,26 @@ def why_unreadable(disk: Path) -> str:
         return "only Linux reads disks past its cache"
     try:
         os.close(os.open(disk, os.O_RDONLY | os.O_DIRECT))
-    except OSError as error:
+    except PermissionError as error:
         return f"reading {disk} needs root: {error.strerror}. --write measures with a temporary file instead"
+    except OSError as error:
+        return f"{disk} can't be read: {error.strerror}"
     return ""
 
 
 def folder_on(mount_points: Sequence[str]) -> str:
     """Return a writable folder on a disk with these mounts; empty if there is none."""
-    with contextlib.suppress(OSError):
-        places = {os.stat(one).st_dev for one in mount_points}
-        for folder in (cache_folder("rates"), Path(tempfile.gettempdir()), *map(Path, mount_points)):
-            if folder.stat().st_dev in places and os.access(folder, os.W_OK):
-                return str(folder)
+    places = set(filter(None, map(_filesystem, mount_points)))
+    for folder in (cache_folder("rates"), Path(tempfile.gettempdir()), *map(Path, mount_points)):
+        if _filesystem(folder) in places and os.access(folder, os.W_OK):
+            return str(folder)
     return ""
+
+
+def _filesystem(path: Path | str) -> int | None:
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_dev
+    return None
 
 
 class Blocks(StressLoad):
@@ -79,6 +86,9 @@ class Blocks(StressLoad):
         self.work = float(pattern.block_bytes)
         self._file = os.open(path, (os.O_RDWR if pattern.name == WRITES else os.O_RDONLY) | os.O_DIRECT)
         self._count = os.lseek(self._file, 0, os.SEEK_END) // pattern.block_bytes
+        if not self._count:
+            os.close(self._file)
+            raise OSError(f"{path} has less than {pattern.block_bytes} bytes")
         self._random = random.Random(0)
         self._last = 0
         self._own = threading.local()
@@ -134,6 +144,8 @@ class Blocks(StressLoad):
 def _temporary_file(folder: str) -> Iterator[Path]:
     free = os.statvfs(folder)
     size = min(_MOST_BYTES, free.f_bavail * free.f_frsize // 4) // 2**20 * 2**20
+    if not size:
+        raise OSError(f"there are less than {4 * 2**20} bytes free on the disk")
     with tempfile.NamedTemporaryFile(dir=folder, prefix="hwcompat-stress-") as file:
         os.posix_fallocate(file.fileno(), 0, size)
         block = os.urandom(2**20)

@@ -32,6 +32,6 @@ def keep_disks(run: StressRun, inventory: HardwareInfo) -> int:
             max_iops=round(random.passes / random.seconds),
             date=run.started_at[:10],
         )
-        save_speed(disk.device_path, disk.model, disk.serial, speed)
+        save_speed(disk, speed)
         kept += 1
     return kept

@@ -14,6 +14,8 @@ from hwcompat.hardware.hardware_commands import LOAD, OUTPUT, PERIOD, SECONDS, a
 from hwcompat.hardware.plugins import plugins
 
 if TYPE_CHECKING:
+    from hwcompat.hardware.inventory.hardware_info import HardwareInfo
+
     from .stress_result import StressRun
     from .stress_targets import Chosen
 
@@ -92,13 +94,9 @@ def stress_command(
     from hwcompat.plugins.stress.stress_child import StressOptions
     from hwcompat.plugins.stress.stress_report import stress_text
     from hwcompat.plugins.stress.stress_run import run_stress
-    from hwcompat.plugins.stress.stress_targets import chosen_devices
-    from hwcompat.plugins.stress.tensorflow_device import TENSORFLOW, why_not_loaded
 
     inventory = detect()
-    chosen = chosen_devices(targets, inventory, writes=write)
-    if library == TENSORFLOW:
-        chosen = tuple(replace(one, reason=one.reason or why_not_loaded(one.target)) for one in chosen)
+    chosen = _chosen(targets, inventory, library=library, writes=write)
     options = StressOptions(
         warmup_s=warmup,
         duration_s=duration,
@@ -117,6 +115,20 @@ def stress_command(
         kept = plugins().job("keep_rates")(run, inventory) + keep_disks(run, inventory)
         say(f"saved the rates of {kept} device{'' if kept == 1 else 's'}")
     return _exit_code(chosen, run)
+
+
+def _chosen(targets: Sequence[str], inventory: HardwareInfo, *, library: str, writes: bool) -> tuple[Chosen, ...]:
+    from hwcompat.plugins.stress.stress_child import is_pjrt
+    from hwcompat.plugins.stress.stress_targets import chosen_devices
+    from hwcompat.plugins.stress.tensorflow_device import TENSORFLOW, why_not_loaded
+
+    chosen = chosen_devices(targets, inventory, writes=writes)
+    if library != TENSORFLOW:
+        return chosen
+    return tuple(
+        one if is_pjrt(one.target) else replace(one, reason=one.reason or why_not_loaded(one.target))
+        for one in chosen
+    )
 
 
 def _known(precisions: Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from hwcompat.hardware.plain_text import columns, folded, size_text
 from hwcompat.reports.saved_reports import read_kept
 from hwcompat.reports.text import markdown, markdown_table
 
+from .stress_targets import is_storage
+
 SCHEMA = PRODUCT / "hardware" / "schemas" / "stress.json"
 
 NOTHING = "–"
@@ -87,9 +89,10 @@ def facts(device: Device) -> list[tuple[str, str]]:
         return f"unknown: {reasons.get(name) or reasons.get('all') or 'not reported by the device'}"
 
     by = f" by {device['library']}" if device.get("library") else ""
+    checked = "the size of each block was checked" if is_storage(device["target"]) else "every result was checked"
     load = f"over {device['duration_s']:g} s after {device['warmup_s']:g} s of warm-up{by}"
     found = [
-        ("Sustained", f"{_sustained_rate(device)} {load}; every result was checked"),
+        ("Sustained", f"{_sustained_rate(device)} {load}; {checked}"),
         ("Stability", _stability(device)),
         ("Temperature", _span(device["temperature_c"], "°C", unknown("temperature_c"))),
         ("Power", _span(device["power_w"], "W", unknown("power_w"))),

@@ -129,7 +129,7 @@ def _round(
 def _start(options: StressOptions, stack: contextlib.ExitStack, note: Note) -> Watched:
     log: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     own_python = environment_of(PJRT).python if is_pjrt(options.target) else None
-    if options.library == TENSORFLOW:
+    if options.library == TENSORFLOW and own_python is None:
         own_python = Path(python_with_tensorflow())
     command = [str(own_python or sys.executable), "-m", "hwcompat.plugins.stress.stress_child"]
     process = Child(command, cwd=ROOT, stdin=PIPED, stdout=PIPED, stderr=log)

@@ -107,8 +107,9 @@ def _disks(name: str, inventory: HardwareInfo, *, writes: bool) -> list[Chosen]:
         return [Chosen(target=STORAGE, named=True, reason="no disk was found")]
     found = []
     for one in inventory.storage:
-        target = f"{STORAGE}:{one.device_path.removeprefix('/dev/')}"
-        if one.device_path.startswith("/dev/") and target in (f"{STORAGE}:{name}", f"{STORAGE}:{name or target[8:]}"):
+        disk = one.device_path.removeprefix("/dev/")
+        target = f"{STORAGE}:{disk}"
+        if disk in local and name in ("", disk):
             folder = folder_on(one.mount_points) if writes else ""
             unwritable = "no folder on it is writable" if writes and not folder else ""
             reason = unwritable or ("" if folder else why_unreadable(disk_of(target)))

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hwcompat.hardware.backends.factory import declarations_of, vendor_of
+from hwcompat.hardware.inventory.system.storage.storage_device import listed_speeds
 
 from .disk_reads import AT_RANDOM, WRITES, disk_of
 from .limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
@@ -133,16 +134,15 @@ def _limit(event: Event, target: str, inventory: HardwareInfo, info: Event, devi
 
 
 def _disk_limit(kernel: str, path: str, inventory: HardwareInfo) -> Figure:
-    """Return the speed of the disk in the inventory: its maker's, or what an earlier stress test measured."""
+    """Return the maker's speed of the disk."""
     disk = next((one for one in inventory.storage if one.device_path == path), None)
     if kernel == AT_RANDOM:
         return Figure(reason="makers publish reads per second")
-    speed = None
-    if disk is not None:
-        speed = disk.max_write_mbps if kernel == WRITES else disk.max_read_mbps
-    if disk is None or speed is None:
+    listed = None if disk is None else listed_speeds(disk.model)
+    if listed is None:
         return Figure(reason="its maker's figure isn't known")
-    return Figure(value=speed / 1000, source=str(disk.extra_info.get("speed_source", "")))
+    speed = listed["max_write_mbps" if kernel == WRITES else "max_read_mbps"]
+    return Figure(value=float(speed) / 1000, source=str(listed["source"]))
 
 
 def _rate(event: Event, limit: Figure) -> Rate:
@@ -219,6 +219,8 @@ def _profile(
 
 def _telemetry(sample: Sample, target: str, device: AcceleratorInfo | None) -> CpuTelemetry | DeviceSample | None:
     """Return the sample of the target's own device; None if no driver reports it."""
+    if is_storage(target):
+        return None
     if is_on_host(target):
         return sample.host.cpu
     own = device and (device.vendor, device.index)
@@ -229,6 +231,8 @@ def _telemetry_reasons(samples: Sequence[Sample], target: str, device: Accelerat
     """Return why metrics are unknown, by name, from the last sample."""
     if not samples:
         return {"all": "no samples were taken"}
+    if is_storage(target):
+        return {"all": "disks aren't asked for it during a test"}
     if is_on_host(target):
         return dict(samples[-1].host.cpu.reasons)
     if device is None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TENSORFLOW = "tensorflow"
 PYTHON_VARIABLE = "HWCOMPAT_TENSORFLOW_PYTHON"
 _HOST = "CPU"
+_FIRST_TF32 = (8, 0)
+"""The first compute capability with TF32: https://docs.nvidia.com/cuda/cuda-c-programming-guide/ ("Tensor cores")."""
 _PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 
 
@@ -70,6 +72,7 @@ class TensorflowDevice:
         self.tf: Any = importlib.import_module(TENSORFLOW)
         self.tf.experimental.numpy.experimental_enable_numpy_behavior()
         self.tf.config.set_soft_device_placement(False)
+        self.tf.config.experimental.enable_tensor_float_32_execution(False)
         self.kind, self.index = _kind_of(target), int(index or 0)
         self.is_on_host = self.kind == _HOST
         self.REFUSALS = (self.tf.errors.OpError, TypeError, ValueError)
@@ -77,16 +80,19 @@ class TensorflowDevice:
         if self.index >= len(found):
             raise BackendUnavailable(f"TensorFlow {self.tf.__version__} finds no {self.kind}:{self.index}")
         self.device = found[self.index]
+        for one in found if not self.is_on_host else ():
+            self.tf.config.experimental.set_memory_growth(one, True)  # else each process takes all memory of all GPUs
+        self._details = self.tf.config.experimental.get_device_details(self.device)
 
     def identity(self) -> dict[str, Any]:
         """Return its name, and TensorFlow's version."""
-        details = self.tf.config.experimental.get_device_details(self.device)
-        name = details.get("device_name") or f"TensorFlow's {self.kind}:{self.index}"
+        name = self._details.get("device_name") or f"TensorFlow's {self.kind}:{self.index}"
         return {"name": name, "index": self.index, TENSORFLOW: self.tf.__version__}
 
     def prepared(self, precision: str) -> str:
         """Set the arithmetic of products; return why there are none in this precision, empty if there are."""
-        if precision not in _PRECISIONS or (precision == "tf32" and self.is_on_host):
+        has_tf32 = self._details.get("compute_capability", (0, 0)) >= _FIRST_TF32
+        if precision not in _PRECISIONS or (precision == "tf32" and not has_tf32):
             return f"{self.kind} doesn't support {precision}"
         self.tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
         return ""

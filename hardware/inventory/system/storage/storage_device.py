@@ -15,14 +15,13 @@ from typing import Any, ClassVar
 from ....machine import LiveMachine, Machine
 from ....redaction import redact
 from ....values import data_file
-from .measured_speeds import measured_speed
 
-NOT_MEASURED = "not measured (hwcompat devices stress storage --keep), and no known value for this model"
+NOTSPEEDS = "not measured (hwcompat devices stress storage --keep), and no known value for this model"
 SMART_NOT_ASKED = "SMART wasn't read: hwcompat devices list --smart"
 
 _CODES = Path(__file__).with_name("disk_codes.toml")
 _SPEEDS = _CODES.with_name("disk_speeds.toml")
-_MEASURED = ("max_read_mbps", "max_write_mbps", "max_iops")
+SPEEDS = ("max_read_mbps", "max_write_mbps", "max_iops")
 SMART_FIELDS = ("health_status", "temperature_celsius", "wear_level_percent", "power_on_hours")
 _SERIAL, _HOST, _BUCKET = "<serial>", "<host>", "<bucket>"
 
@@ -164,16 +163,15 @@ class StorageBackend(ABC):
 
 
 def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = None) -> StorageDeviceInfo:
-    """Return `device` with the speeds that a stress test measured, or those of `disk_speeds.toml`, and a reason for
-    each field that is None: the given one or a default."""
-    listed = next((one for one in data_file(_SPEEDS)["disk"] if device.model in one["models"]), None)
-    if listed:
-        device = _with_speeds(device, {name: listed[name] for name in _MEASURED}, str(listed["source"]))
-    if measured := measured_speed(device.device_path, device.model, device.serial):
-        speeds = {name: value for name in _MEASURED if (value := getattr(measured, name)) is not None}
-        device = _with_speeds(device, speeds, f"measured by hwcompat devices stress on {measured.date}")
-    given = dict.fromkeys(_MEASURED, NOT_MEASURED) | dict(reasons or {}) | dict(device.reasons)
-    fields = (*_REPORTED, *_MEASURED, *SMART_FIELDS)
+    """Return `device` with the speeds of `disk_speeds.toml`, and a reason for each field that is None: the given one
+    or a default."""
+    if listed := listed_speeds(device.model):
+        source = {"speed_source": str(listed["source"])}
+        device = replace(
+            device, **{name: listed[name] for name in SPEEDS}, extra_info={**device.extra_info, **source}
+        )
+    given = dict.fromkeys(SPEEDS, NOTSPEEDS) | dict(reasons or {}) | dict(device.reasons)
+    fields = (*_REPORTED, *SPEEDS, *SMART_FIELDS)
     missing = {
         name: given.get(name, "the system doesn't report it") for name in fields if getattr(device, name) is None
     }
@@ -181,8 +179,9 @@ def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = 
     return replace(device, reasons=missing | kept)
 
 
-def _with_speeds(device: StorageDeviceInfo, speeds: Mapping[str, Any], source: str) -> StorageDeviceInfo:
-    return replace(device, **speeds, extra_info={**device.extra_info, "speed_source": source})
+def listed_speeds(model: str | None) -> Mapping[str, Any] | None:
+    """Return the maker's speeds of a model with their source; None if the table doesn't have it."""
+    return next((one for one in data_file(_SPEEDS)["disk"] if model in one["models"]), None)
 
 
 _REPORTED = ("model", "serial", "firmware", "device_type", "bus_type", "capacity_bytes", "filesystem")

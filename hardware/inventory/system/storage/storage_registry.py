@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ....errors import UsageError, did_you_mean, echo
 from ....machine import LiveMachine, Machine
 from ....registry import Registry
+from .measured_speeds import with_measured_speed
 from .storage_device import StorageBackend, StorageDeviceInfo, read_mounts
 
 
@@ -78,7 +79,7 @@ def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Stor
         except Exception as error:  # a kind that fails must not affect the others
             failures[kind.NAME] = f"{type(error).__name__}: {error}"
             continue
-        devices.extend(found)
+        devices.extend(map(with_measured_speed, found) if isinstance(machine, LiveMachine) else found)
         if reason:
             failures[kind.NAME] = reason
     return Storage(devices=tuple(devices), failures=failures)
