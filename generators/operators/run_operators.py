@@ -30,7 +30,7 @@ from .render_operator import operator_cell, render_operator
 _PATIENCE_S = 120.0
 _LONGEST = 4_000
 _ANSWERED = b"="
-"""How an answer of a child begins, so that an empty reason and no answer are told apart."""
+"""The first byte of each answer of a child: a child that crashed sends none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,6 +44,14 @@ def test_a_badge_says_how_many_cells_work_and_its_color_is_green_only_if_all_do(
     assert ("#116329" in text) == (bool(levels) and all(one in (Level.HIGH, Level.MEDIUM) for one in levels))
 
 
+def test_what_was_measured_with_other_versions_is_no_result_here() -> None:
+    (cell,) = report(Level.HIGH).cells
+    old = replace(report(), cells=(replace(cell, verdict=replace(cell.verdict, basis=Basis.EXPIRED)),))
+    assert "0 of 1 cells work, 1 unknown" in report_text(old, "badge")
+    assert report_text(old, "card") == "Nothing was measured.\n"
+    assert json.loads(report_text(old, "benchmark")) == []
+
+
 def test_a_model_card_lists_measured_cells_alone_and_names_of_devices_are_text() -> None:
     measured = report(Level.HIGH, Level.UNKNOWN, Level.UNSUPPORTED)
     (first, *others) = measured.cells

@@ -86,6 +86,24 @@ def report(operators: Sequence[str], wrong: str = "") -> OperatorReport:
     return report_of(lines, CPU, operators, ["float32"], "a run")
 
 
+def test_an_operator_without_a_proven_call_makes_no_type_possible() -> None:
+    lines = [replace(one, cell_id=operator_cell("aten.mm", CPU, "float32").id) for one in PASSED]
+    lines = [
+        replace(one, outcome=Outcome.SKIPPED, error_type="not_applicable")
+        if one.check_name == "matches_reference"
+        else replace(one, outcome=Outcome.FAILED, error_type="numerical_mismatch")
+        if one.check_name == "special_numbers"
+        else one
+        for one in lines
+    ]
+    (result,) = report_of(lines, CPU, ["aten.mm"], ["float32"], "a run").results
+    assert (result.outcome, result.blocks, result.proven) == ("wrong", False, False)
+    whole = report(list(operators_with_suites()))
+    others = tuple(one for one in whole.results if one.operator != "aten.mm")
+    assert coverage_of(whole, "float32").unknown == 0
+    assert coverage_of(replace(whole, results=(*others, result)), "float32").unknown > 100
+
+
 def test_coverage_names_the_types_that_an_operator_alone_blocks() -> None:
     everything = tuple(operators_with_suites())
     full = coverage_of(report(everything), "float32")
