@@ -21,7 +21,8 @@ ARGUMENTS = "hwcompat.arguments"
 
 COMMAND_NAMES = (
     *("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops", "matrix", "coverage"),
-    *("explain", "calibration", "backlog", "classify", "report", "compare", "diagnose", "localize", "repro", "fix"),
+    *("explain", "calibration", "backlog", "classify", "report", "compare", "diagnose", "compare-devices"),
+    *("localize", "repro", "fix"),
     *("upstream", "fit", "devices", "doctor", "place", "mesh", "evidence", "init", "completion"),
 )
 """The names of all commands of the program, in the order of its help."""

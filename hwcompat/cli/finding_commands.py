@@ -1,4 +1,5 @@
-"""Commands about failures and reports: report, compare, diagnose, localize, repro, fix, upstream."""
+"""Commands about failures and reports: report, compare, diagnose, localize, compare-devices,
+repro, fix, upstream."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from pathlib import Path
 import rich_click as click
 
 from hwcompat.generators.options import Options
+from hwcompat.hardware.command_line import PrecisionChoice
 from hwcompat.hardware.command_names import own_command
 from hwcompat.hardware.plugins import plugins
 from hwcompat.reports.formats import FORMATS
 from hwcompat.reports.report_request import Request, check_report
 
 from .evidence_options import apply_evidence_options
-from .option_table import EXISTING_FOLDER, takes
+from .option_table import EXISTING_FOLDER, FOLDER, takes
 from .report_options import requests
 
 
@@ -78,6 +80,46 @@ def diagnose_command(request: Request, source: str) -> int:
 def localize_command(request: Request, cell: str) -> int:
     """Find the first module or graph node of CELL whose values differ from the reference."""
     code: int = plugins().job("localize")(request, cell)
+    return code
+
+
+@click.command("compare-devices", short_help="Compare two devices with each other, layer by layer.")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--model", required=True, metavar="TYPE", help="Model type.")
+@click.option("--task", default="", help="Task. Default: the primary task.")
+@click.option("--precision", type=PrecisionChoice(("float32", "float16", "bfloat16")), default="float32")
+@click.option(
+    "--steps",
+    type=click.IntRange(0, 256),
+    default=16,
+    show_default=True,
+    help="Number of tokens to decode, if the model decodes; 0: none.",
+)
+@click.option("--keep", type=FOLDER, help="Write the run of each target here, to compare it on another machine.")
+@requests("output_dir", formats=("text", "markdown", "json"))
+def compare_devices_command(
+    request: Request,
+    first: str,
+    second: str,
+    model: str,
+    task: str,
+    precision: str,
+    steps: int,
+    keep: Path | None,
+) -> int:
+    """Run a model type on A and B and compare them with each other and with float64, layer by layer and token by
+    token. A and B are targets, or files (.npz) that --keep wrote on another machine.
+
+    Exit with 0 if the outputs agree within the tolerance and the tokens are the same, else with 1.
+
+    \b
+    Examples:
+      hwcompat compare-devices cpu openvino --model bert
+      hwcompat compare-devices cuda:0 cuda:1 --model llama --precision bfloat16
+      hwcompat compare-devices cpu kept/llama-float32-cuda.npz --model llama
+    """
+    code: int = plugins().job("compare_devices")(request, (first, second), model, task, precision, steps, keep)
     return code
 
 

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "report": "finding_commands:report_command",
         "compare": "finding_commands:compare_command",
         "diagnose": "finding_commands:diagnose_command",
+        "compare-devices": "finding_commands:compare_devices_command",
         "localize": "finding_commands:localize_command",
         "repro": "finding_commands:repro_command",
         "fix": "finding_commands:fix_command",
@@ -52,7 +53,10 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 _PANELS = (
     ("Test models", ("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops")),
     ("Show what is known", ("matrix", "coverage", "explain", "calibration", "backlog", "classify")),
-    ("Find and fix failures", ("report", "compare", "diagnose", "localize", "repro", "fix", "upstream")),
+    (
+        "Find and fix failures",
+        ("report", "compare", "diagnose", "compare-devices", "localize", "repro", "fix", "upstream"),
+    ),
     ("Devices", ("devices", "doctor", "fit", "place", "mesh")),
     ("Evidence and setup", ("evidence", "init", "completion")),
 )

@@ -1,4 +1,4 @@
-"""Triage of failures: localize the first difference, write a repro script, try remedies."""
+"""Triage of failures: localize the first difference, compare devices, write a repro script, try remedies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ PLUGIN = Plugin(
     commands=(".upstream.device_spec:COMMANDS",),
     jobs={
         "localize": ".localize_command:report_localization",
+        "compare_devices": ".compare_devices_command:report_comparison",
         "repro": ".repro_command:report_repro",
         "remedies": ".remedies_command:try_remedies",
         "upstream": ".upstream_command:report_upstream",

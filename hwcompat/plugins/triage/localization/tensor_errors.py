@@ -52,7 +52,7 @@ def error_of(
     numbers = want.dtype.kind == got.dtype.kind == "f"
     if finite and numbers and np.isnan(got[~np.isnan(want)]).any():
         return math.inf
-    keep = _unpadded(want.shape, padding)
+    keep = unpadded(want.shape, padding)
     if keep is not None:
         got, want = got[keep], want[keep]
     if want.size == 0:
@@ -81,7 +81,7 @@ def _numbers(array: Array) -> Array:
     return np.where(array <= smallest, -np.inf, array).astype(np.float64)
 
 
-def _unpadded(shape: tuple[int, ...], padding: Sequence[Array]) -> Array | None:
+def unpadded(shape: tuple[int, ...], padding: Sequence[Array]) -> Array | None:
     """Return which entries of a tensor of this shape aren't padding; None if all may count."""
     for mask in padding:
         batch, length = mask.shape
