@@ -90,6 +90,15 @@ def test_tokens_part_where_float64_decides_and_not_at_a_tie() -> None:
     assert (found.parting.step, found.parting.rows) == (0, (1,))
 
 
+def test_logits_of_later_steps_count() -> None:
+    for wrong in (np.nan, 3.5):
+        logits = LOGITS.copy()
+        logits[0, 1, 2] = wrong
+        found = compared_runs(run_of("cpu"), run_of("openvino", logits=logits), REFERENCE)
+        assert not found.agrees
+        assert found.steps[0].apart == 0
+
+
 def test_a_side_that_failed_is_reported_and_never_agrees() -> None:
     found = compared_runs(run_of("cpu"), run_of("openvino", tensors={}, error="it crashed"), REFERENCE)
     assert not found.agrees

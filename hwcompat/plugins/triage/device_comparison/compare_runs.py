@@ -89,10 +89,11 @@ class DeviceComparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether outputs agree within the tolerance and tokens part only where float64 doesn't decide. Layers alone
-        don't fail it: their differences may cancel."""
-        outputs = [one for one in self.tensors if not one.is_layer]
-        return bool(outputs) and self.parting is None and all(_within(one.apart, self.tolerance) for one in outputs)
+        """Whether outputs and logits agree within the tolerance, and tokens part only where float64 doesn't decide.
+        Layers alone don't fail it: their differences may cancel."""
+        outputs = [one.apart for one in self.tensors if not one.is_layer]
+        apart = [*outputs, *(one.apart for one in self.steps)]
+        return bool(outputs) and self.parting is None and all(_within(one, self.tolerance) for one in apart)
 
 
 def _within(apart: float | None, tolerance: float) -> bool:
@@ -203,13 +204,15 @@ def _steps(first: DeviceRun, second: DeviceRun, exact: DeviceRun, tolerance: flo
     for step in range(tokens[0].shape[1]):
         if not same.any():
             return
-        gap = np.abs(logits[1][same, step] - logits[2][same, step])
+        got = logits[1][same, step], logits[2][same, step]
+        with np.errstate(invalid="ignore"):  # both may be minus infinity
+            gap = np.nan_to_num(np.where(got[0] == got[1], 0.0, np.abs(got[0] - got[1])), nan=np.inf)
         parts = np.flatnonzero(same & (tokens[0][:, step] != tokens[1][:, step]))
         chosen = [want[parts, step, one[parts, step]] for one in tokens]
         ties = np.abs(chosen[0] - chosen[1]) <= 2 * tolerance * scale
         yield StepDifference(
             step=step,
-            apart=float(gap[np.isfinite(gap)].max(initial=0.0)) / scale,
+            apart=float(gap.max()) / scale,
             rows=tuple(int(row) for row in parts),
             is_tie=bool(len(parts)) and bool(ties.all()),
         )
