@@ -14,7 +14,9 @@ from hwcompat.generators.operators.operator_results import (
     TypeCoverage,
 )
 from hwcompat.hardware.evidence.record import plain
+from hwcompat.hardware.operators.device_probe import ProbeAnswer
 from hwcompat.hardware.plain_text import json_text, one_line
+from hwcompat.hardware.target import Target
 
 from .document import Block, Heading, Table, document
 from .html.page import render_page
@@ -32,6 +34,7 @@ Source: https://github.com/ggml-org/llama.cpp/blob/master/docs/ops/CPU.csv"""
 
 _SHOWN_TYPES = 6
 _SHOWN_REASON = 300
+_SHOWN_DETAIL = 50
 
 
 def operators_text(report: OperatorReport, coverages: Sequence[TypeCoverage], format_: str) -> str:
@@ -44,6 +47,28 @@ def operators_text(report: OperatorReport, coverages: Sequence[TypeCoverage], fo
     blocks = list(_blocks(report, coverages))
     if format_ == "html":
         return render_page("operators.html.j2", (), title=_title(report), blocks=blocks)
+    return document(blocks, format_)
+
+
+def probe_text(target: Target, answers: Sequence[ProbeAnswer], format_: str) -> str:
+    """Return the answers of a device probe as a table, JSON or Markdown, ending in a newline."""
+    if format_ == "json":
+        values = {"target": str(target), "answers": [asdict(one) | {"is_fault": one.is_fault} for one in answers]}
+        return json_text({"schema_version": SCHEMA_VERSION, **values}) + "\n"
+    blocks: list[Block] = [
+        Heading(level=1, text=f"How {target} computes float32"),
+        Table(
+            headings=["property", "found", "detail"],
+            rows=[
+                [one.title, one.value if one.usual else f"{one.value} *", one_line(one.detail, longest=_SHOWN_DETAIL)]
+                for one in answers
+            ],
+            short=["property", "found", "detail"],
+        ),
+    ]
+    said = [f"{one.title}: {one.meaning}." for one in answers if one.meaning]
+    if said:
+        blocks += [Heading(level=2, text="What this explains (*)"), said]
     return document(blocks, format_)
 
 

@@ -54,6 +54,30 @@ def list_command(asked: Options, output: Path | None, replay: Path | None, smart
     return 0
 
 
+@devices_group.command("probe", short_help="Probe how a target computes: precision, rounding, NaN, sizes.")
+@click.argument("target")
+@takes(formats=("table", "json", "markdown"))
+def probe_command(asked: Options, target: str) -> int:
+    """Probe how TARGET computes: precision of products and sums, rounding, subnormal numbers, NaN, integers, layouts,
+    sizes and repeats. Exit with 1 if it crashes or computes wrong numbers.
+
+    \b
+    Examples:
+      hwcompat devices probe cuda
+      hwcompat devices probe openvino --format json
+    """
+    from hwcompat.hardware.backends.factory import resolve_target
+    from hwcompat.hardware.operators.device_probe import probe_device
+    from hwcompat.reports.operator_tables import probe_text
+    from hwcompat.reports.progress_bar import working_on
+
+    place = resolve_target(target)
+    with working_on(f"probing {place}"):
+        answers = probe_device(place)
+    click.echo(probe_text(place, answers, asked.format_), nl=False)
+    return int(any(one.is_fault for one in answers))
+
+
 @devices_group.command("recommend", short_help="Print the targets to prefer for an architecture.")
 @click.option("--architecture", default="", metavar="NAME", help="Architecture, trait or family. Default: all.")
 @takes(formats=("table", "json"))
