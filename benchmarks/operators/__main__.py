@@ -133,6 +133,15 @@ def print_suites(files: tuple[Path, ...]) -> None:
     click.echo(suite_page(files), nl=False)
 
 
+@main.command("planted")
+@click.option("--models", is_flag=True, help="Run a model with each fault too.")
+def find_planted(models: bool) -> None:
+    """Plant faults into the simulated device, and write docs/evidence/operator-faults.jsonl."""
+    from .planted_faults import find_all
+
+    find_all(models=models)
+
+
 def today() -> str:
     """Return the date of a section."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

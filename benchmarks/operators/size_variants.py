@@ -27,6 +27,9 @@ from hardware.operators.numbers import NOT_COMPARED
 
 LARGE = 1031
 """A prime above 1,024: no tile of a kernel divides it."""
+_ROWS = 33_000
+"""Rows of a table with more than 32,767, the largest 16-bit integer."""
+_TABLES = ("aten.embedding",)
 _MOST_ELEMENTS = 2**18
 _IGNORED = ("layout", "pin_memory", "memory_format")
 _TIMEOUT_S = 120.0
@@ -44,14 +47,15 @@ def write_variants() -> None:
         for operator, calls in recorded()["operators"].items()
         for number, plain in enumerate(calls if operator not in NOT_TESTED else ())
     ]
-    found = dict(_tried(items, KINDS))
+    kinds = (*KINDS, "single")
+    found = dict(_tried(items, kinds))
     dying = [item for item in items if item[:2] not in found]
-    found |= dict(_tried(dying, tuple(kind for kind in KINDS if kind != "empty")))
+    found |= dict(_tried(dying, tuple(kind for kind in kinds if kind != "empty")))
     operators: dict[str, dict[str, list[Any]]] = defaultdict(lambda: {kind: [] for kind in KINDS})
     for operator, number, _ in items:
         for kind, call in found.get((operator, number), {}).items():
-            if call not in operators[operator][kind]:
-                operators[operator][kind].append(call)
+            if call not in operators[operator]["odd" if kind == "single" else kind]:
+                operators[operator]["odd" if kind == "single" else kind].append(call)
     plain = {
         "made_by": "python -m benchmarks.operators variants",
         "versions": {"torch": version("torch").partition("+")[0]},
@@ -90,6 +94,7 @@ def _variants(item: Item, kinds: Sequence[str]) -> dict[str, Any]:
     makers: Mapping[str, Callable[[str, Call], Call | None]] = {
         "seen": lambda _, call: call,
         "odd": _odd,
+        "single": _single,
         "large": _large,
         "empty": _empty,
         "special": _special,
@@ -130,7 +135,17 @@ def _odd(operator: str, call: Call) -> Call | None:
     return _first_valid(operator, call, mappings)
 
 
+def _single(operator: str, call: Call) -> Call | None:
+    """Return the call with one row in each tensor, as for a batch of one."""
+    first = dict.fromkeys(one.shape[0] for one in call.tensors if len(one.shape) > 1 and one.shape[0] > 1)
+    return _first_valid(operator, call, [{size: 1} for size in first])
+
+
 def _large(operator: str, call: Call) -> Call | None:
+    if operator in _TABLES:
+        table, ids = call.tensors[:2]
+        rows = replace(table, shape=(_ROWS, *table.shape[1:])), replace(ids, high=_ROWS - 1)
+        return replace(call, arguments=(*rows, *call.arguments[2:]))
     tried = [_resized(operator, call, {size: LARGE}) for size in _sizes(call)]
     for one in sorted(tried, key=lambda one: -_elements(one)):
         results = _results(operator, one) if _elements(one) <= _MOST_ELEMENTS else None

@@ -20,6 +20,8 @@ from generators.operators.operator_variants import operators_with_suites
 from hardware.target import Target
 from reports.operator_tables import operators_text
 
+from .planted_faults import planted_section
+
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 _COUNTED = (OperatorOutcome.SUPPORTED, OperatorOutcome.UNSUPPORTED, OperatorOutcome.UNKNOWN)
 
@@ -32,7 +34,9 @@ def suite_page(files: Sequence[Path]) -> str:
         for one in reports
     )
     tables = [_lower(operators_text(one, (), "markdown")) for one in reports]
-    return "\n".join([_HEAD.format(result=counts), *_ran(reports), "", *_support(), "", *tables])
+    return "\n".join(
+        [_HEAD.format(result=counts), *_ran(reports), "", *_support(), "", *planted_section(), "", *tables]
+    )
 
 
 def _report(plain: dict[str, Any]) -> OperatorReport:

@@ -13,7 +13,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,10 +35,18 @@ _WRONG_IF: Mapping[str, str] = {
     "later": "the call before had other shapes",
     "half": "a tensor is bfloat16 or float16",
     "flaky": "it is every third call",
+    "rare": "it is every fiftieth call",
+    "tired": "it is after the hundredth call",
+    "first": "it is the first call with these shapes",
+    "single": "a tensor's first axis has length 1",
+    "many": "a tensor has an axis of 32 or more",
+    "ids": "an integer is beyond 32767",
 }
 """Kinds of faults that make results wrong in some calls only, and in which."""
-FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host", "swallow", "flush", *_WRONG_IF)
-"""`swallow` returns 0 for NaN, `flush` returns 0 for subnormal numbers."""
+_ROUNDED = ("swallow", "flush", "tf32", "saturate", "tail")
+FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host", *_ROUNDED, *_WRONG_IF)
+"""`swallow` returns 0 for NaN, `flush` returns 0 for subnormal numbers, `tf32` rounds results to 10 bits, `saturate`
+keeps them between -127 and 127, and `tail` loses what is beyond the last whole tile of 16 columns."""
 _LARGE = 4096
 
 _FAULT = re.compile(r"(?P<kind>[a-z]+)(?::(?P<operator>[a-z0-9_.]+)|@(?P<seed>\d+))?")
@@ -89,6 +97,7 @@ class SimulatedDriver:
         self.ledger: Counter[str] = Counter()
         self._calls = 0
         self._shapes: list[tuple[int, ...]] | None = None
+        self._seen: set[str] = set()
 
     def has_kernel(self, name: str) -> bool:
         """Return whether an operator is one of torch's. Operators of a vendor or a model have at most a kernel for
@@ -117,14 +126,22 @@ class SimulatedDriver:
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         shapes, before = [tuple(one.shape) for one in tensors], self._shapes
         self._calls, self._shapes = self._calls + 1, shapes
-        applies = {
-            "strided": any(not one.is_contiguous() for one in tensors),
-            "large": any(one.numel() > _LARGE for one in tensors),
-            "later": before not in (None, shapes),
-            "half": any(one.dtype in (torch.float16, torch.bfloat16) for one in tensors),
-            "flaky": self._calls % 3 == 0,
+        is_first = str(shapes) not in self._seen
+        self._seen.add(str(shapes))
+        applies: Mapping[str, Callable[[], bool]] = {
+            "strided": lambda: any(not one.is_contiguous() for one in tensors),
+            "large": lambda: any(one.numel() > _LARGE for one in tensors),
+            "later": lambda: before not in (None, shapes),
+            "half": lambda: any(one.dtype in (torch.float16, torch.bfloat16) for one in tensors),
+            "flaky": lambda: self._calls % 3 == 0,
+            "rare": lambda: self._calls % 50 == 0,
+            "tired": lambda: self._calls > 100,
+            "first": lambda: is_first,
+            "single": lambda: any(one.dim() > 1 and one.shape[0] == 1 for one in tensors),
+            "many": lambda: any(size >= 32 for shape in shapes for size in shape),
+            "ids": lambda: any(one.dtype == torch.int64 and bool((one > 32767).any()) for one in tensors),
         }
-        return "wrong" if applies[kind] else ""
+        return "wrong" if applies[kind]() else ""
 
 
 _MARKING = {"aten._conj": lambda one: one.conj_physical(), "aten._neg_view": lambda one: one.neg()}
@@ -155,6 +172,15 @@ def _stop(kind: str) -> None:
         time.sleep(1)
 
 
+def _to_tf32(output: Any) -> Any:
+    """Return float32 numbers rounded to 10 bits after the first."""
+    import torch
+
+    fraction, exponent = torch.frexp(output)
+    rounded = torch.ldexp(torch.round(fraction * 2**11) / 2**11, exponent)
+    return torch.where(output.isfinite(), rounded, output)
+
+
 def _spoil(output: Any, kind: str) -> Any:
     import torch
 
@@ -166,6 +192,13 @@ def _spoil(output: Any, kind: str) -> Any:
         return output * 1.01
     if kind == "swallow":
         return torch.where(output.isnan(), 0.0, output)
+    if kind == "tf32":
+        return _to_tf32(output)
+    if kind == "saturate":
+        return output.clamp(-127, 127)
+    if kind == "tail":
+        whole = output.shape[-1] // 16 * 16 if output.dim() else 0
+        return output.index_fill(-1, torch.arange(whole, output.shape[-1]), 0.0) if whole else output
     if kind == "flush":
         return torch.where(output.abs() < torch.finfo(output.dtype).smallest_normal, 0.0, output)
     # Separate memory in which no two elements overlap, whatever the strides of the output are.

@@ -44,7 +44,7 @@ Answer = tuple[str, str]
 CRASHED, REFUSED = "crashed", "refused"
 _LIMIT_S = 600.0
 _LONGEST = 300
-_PASSES = 20
+_PASSES = 128
 _SIZES = (31, 33, 64, 65, 127, 129, 257)
 """Around the sizes of tiles that kernels use."""
 _FAR = 2e-2

@@ -21,6 +21,9 @@ from ..testing.reference import default_float64
 from .call import LAYOUTS, Call, MadeCall, made
 from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, limit_of, special_apart
 
+_REPEATS = 120
+"""Passes of the first call on torch devices: a fault may come once in fifty passes, or after a hundred."""
+
 
 class OperatorTest(ModelTest):
     """One operator in one precision on one target, used as a context manager by a suite's `case` fixture.
@@ -38,6 +41,7 @@ class OperatorTest(ModelTest):
         self._whole: set[tuple[str, str]] = set()
         self._ulp = 0.0
         self._comparisons = 0
+        self._repeated = False
 
     def __exit__(self, *_: object) -> None:
         for one in self._runnables.values():
@@ -77,7 +81,11 @@ class OperatorTest(ModelTest):
         if self.operator in NOT_COMPARED:
             self._nothing("its results are random or uninitialized")
         (*_, first), (*_, second) = self._passes_of(call), self._passes_of(call)
-        if all(np.array_equal(one, second[name], equal_nan=one.dtype.kind == "f") for name, one in first.items()):
+        left = _REPEATS if isinstance(self.backend, TorchBackend) and not self._repeated else 0
+        while left and _same_bits(first, second):
+            second, left = self._loaded(call)(**self._made(call).inputs), left - 1
+        self._repeated = True
+        if _same_bits(first, second):
             return self._keep(_equal(self._name(call)))
         found = apart(second, first, self.cell.precision, f"{self._name(call)}, second pass")
         if is_unordered(self.operator) and found.comparison.max_rel_error <= self.tolerance:
@@ -202,6 +210,10 @@ class OperatorTest(ModelTest):
 
 def _no_model() -> NoReturn:
     raise NotApplicable("an operator has no model")
+
+
+def _same_bits(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
+    return all(np.array_equal(one, second[name], equal_nan=one.dtype.kind == "f") for name, one in first.items())
 
 
 def _equal(what: str) -> Apart:

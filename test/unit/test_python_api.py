@@ -44,7 +44,18 @@ LINES = (
         "devices recommend --architecture speech",
     ),
 )
-SLOW = {"run", "verify", "compare-devices", "localize", "fix", "fit", "place", "mesh", "devices stress", "devices probe"}
+SLOW = {
+    "run",
+    "verify",
+    "compare-devices",
+    "localize",
+    "fix",
+    "fit",
+    "place",
+    "mesh",
+    "devices stress",
+    "devices probe",
+}
 """Commands that build or run a model, or load devices."""
 
 
