@@ -46,6 +46,7 @@ class Options:
     address: str | None = None
     allow_fallback: bool = False
     update_expected: bool = False
+    expected: Path | None = None
     no_redact: bool = False
     machine: str = ""
     host: str | None = None

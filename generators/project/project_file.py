@@ -55,11 +55,13 @@ class ProjectTolerance:
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """The level that a cell must have, no worse and no better."""
+    """The level that a cell must have, no worse and no better. In a CSV of the name `file` it is the exact `word`."""
 
     cell: str
     level: Level
     line: int
+    word: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -13,6 +13,7 @@ from hwcompat.generators.run import JobResult
 from hwcompat.hardware.evidence.record import CheckLine, Outcome
 from hwcompat.hardware.plain_text import one_line
 
+from .expected_results import PASS, word_of
 from .project_file import Expectation, Project
 from .project_finding import ProjectFinding, ProjectFindingKind, ProjectOutcome, judge_accepted, shown_by
 
@@ -119,9 +120,12 @@ def _locked(
         why = run.missing and f"the device isn't available: {one_line(run.missing)}"
         if run.verdict.basis is Basis.MEASURED and run.verdict.level is not Level.UNKNOWN and not failing:
             why = why or "this run didn't measure it, only an earlier one"
-        message = f"expected {expected}, but not measured: {why or cause or 'no check ran'}"
+        wish = expectation.word or expected
+        message = f"expected {wish}, but not measured: {why or cause or 'no check ran'}"
         fix = "Run it on a machine with this target; an expected level counts only if it is measured."
         return made(ProjectFindingKind.NOT_MET, message=message, fix=fix)
+    if expectation.word:
+        return _by_word(expectation, word_of(measured, run.lines), made, cause)
     if rank == wanted:
         return made(ProjectFindingKind.MET, message=f"{measured}, as expected")
     if (rank or 0) < (wanted or 0):
@@ -130,6 +134,21 @@ def _locked(
     fix = f'Change line {expectation.line} of {project.name} to "{expectation.cell}" = "{measured}" '
     message = f"{compared}: better than the lock"
     return made(ProjectFindingKind.BETTER, message=message, fix=f"{fix}(or use --update-expected).")
+
+
+def _by_word(
+    expectation: Expectation, measured: str, made: Callable[..., ProjectFinding], cause: str
+) -> ProjectFinding:
+    """Return the finding for a cell of a CSV: a pass in place of a failure, and another failure, break the build."""
+    compared, place = (
+        f"expected {expectation.word}, measured {measured}",
+        f"line {expectation.line} of {expectation.file}",
+    )
+    if measured == expectation.word:
+        return made(ProjectFindingKind.MET, message=f"{measured}, as expected")
+    if measured == PASS:
+        return made(ProjectFindingKind.BETTER, message=f"{compared}: it passes now", fix=f"Change {place} to {PASS}.")
+    return made(ProjectFindingKind.WORSE, message=f"{compared}: {cause}", fix=f"Fix it, or change {place}.")
 
 
 def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Words) -> list[ProjectFinding]:
@@ -150,10 +169,9 @@ def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Word
 
 def _absent(project: Project, expectation: Expectation, left_out_by: str) -> ProjectFinding:
     made = partial(ProjectFinding.shown, cell=expectation.cell, line=expectation.line)
+    expected = expectation.word or expectation.level
     if left_out_by:
-        return made(
-            ProjectFindingKind.LEFT_OUT,
-            message=f"expected {expectation.level}; not judged, because {left_out_by} excluded it",
-        )
-    fix = f"Add it to [[model]], or remove line {expectation.line} of {project.name}."
-    return made(ProjectFindingKind.NOT_MET, message=f"expected {expectation.level}, but it was not run", fix=fix)
+        message = f"expected {expected}; not judged, because {left_out_by} excluded it"
+        return made(ProjectFindingKind.LEFT_OUT, message=message)
+    fix = f"Add it to the models of the run, or remove line {expectation.line} of {expectation.file or project.name}."
+    return made(ProjectFindingKind.NOT_MET, message=f"expected {expected}, but it was not run", fix=fix)

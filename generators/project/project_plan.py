@@ -19,6 +19,7 @@ from hwcompat.hardware.cell_selection import Shard, choose_cells
 from hwcompat.hardware.errors import HwCompatError, UsageError, echo
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 
+from .expected_results import read_expected
 from .lock import levels_to_lock, update_expected
 from .project_file import Project, ProjectModel
 from .project_finding import ProjectOutcome
@@ -70,6 +71,7 @@ class ProjectRun:
             "--device": (asked.devices, cell.target in {one.target for one in planned}),
             "--tasks": (asked.tasks, cell.task in {one.task for one in planned}),
             "--precision": (asked.precisions, cell.precision in {one.precision for one in planned}),
+            self.left_by: (not self.project.models and (asked.select or asked.skip or asked.shard), False),
         }
         return " and ".join(option for option, (values, is_there) in given.items() if values and not is_there)
 
@@ -90,6 +92,20 @@ class ProjectRun:
         levels = levels_to_lock({cell: run for cell, run in runs.items() if cell not in replaced}, accepted)
         changes = update_expected(self.project.path, levels)
         return replace(self, project=read_project(self.project.path)), changes
+
+
+def with_lock_file(asked: Options, project: ProjectRun | None, planned: Sequence[PlannedSuite]) -> ProjectRun | None:
+    """Return the run with the lock of `--expected` in place of the project file's; without a project file, one with
+    nothing else. Raises as `read_expected` does."""
+    if asked.expected is None:
+        return project
+    expected = read_expected(asked.expected)
+    if project is not None:
+        return replace(project, project=replace(project.project, expected=expected))
+    lock = Project(path=asked.expected, models=(), targets=(), precisions=(), expected=expected)
+    suites = tuple(planned)
+    names = tuple(dict.fromkeys(suite.cell.label for suite in suites))
+    return ProjectRun(project=lock, asked=asked, names=names, planned=suites, kept=suites)
 
 
 def plan_asked(

@@ -239,20 +239,19 @@ def tolerance_of(table: TomlTable) -> ProjectTolerance | None:
     )
 
 
-def _cell_id(table: TomlTable, field: str, text: str) -> str | None:
-    """Return the id of an exact cell on a known target, in its canonical spelling."""
-
-    def parse() -> str:
-        cell = Cell.parse(text)
-        written = replace(cell, target=resolve_target(str(cell.target))).id
-        if written != text:
-            raise UsageError(f"{echo(text)} isn't the canonical id of this cell", fix=f"Write {written}.")
-        return written
-
+def exact_cell(text: str) -> str:
+    """Return the id of a cell on a known target. Raises `UsageError` for a pattern and for another spelling."""
     if any(sign in text for sign in "*?["):
-        table.problem(field, f"{echo(text)} is a pattern, but it must be one exact cell")
-        return None
-    return table.tried(field, parse)
+        raise UsageError(f"{echo(text)} is a pattern, but it must be one exact cell")
+    cell = Cell.parse(text)
+    written = replace(cell, target=resolve_target(str(cell.target))).id
+    if written != text:
+        raise UsageError(f"{echo(text)} isn't the canonical id of this cell", fix=f"Write {written}.")
+    return written
+
+
+def _cell_id(table: TomlTable, field: str, text: str) -> str | None:
+    return table.tried(field, lambda: exact_cell(text))
 
 
 def expected_of(table: TomlTable) -> dict[str, Expectation]:

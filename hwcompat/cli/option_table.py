@@ -173,6 +173,12 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "update_expected": option(
             "--update-expected", is_flag=True, help="Write the measured levels into the project file's lock."
         ),
+        "expected": option(
+            "--expected",
+            type=FILE,
+            metavar="FILE.csv",
+            help="Fail if a cell's result isn't that of this CSV, or passes now (made by report --format expected).",
+        ),
         "no_redact": option(
             "--no-redact",
             is_flag=True,
@@ -307,7 +313,7 @@ WRITING = ("force", "output_dir", "template_dir")
 REFRESHING = ("timeout", "jobs", "resume", "allow_fallback", "no_redact", "machine", "evidence", "report_dir")
 RUNNING = (
     *REFRESHING,
-    *("durable", "baseline", "fail_severity", "update_expected", "distributed", "address"),
+    *("durable", "baseline", "fail_severity", "update_expected", "expected", "distributed", "address"),
     *("host", "host_python", "host_checkpoints", "host_patience"),
 )
 
@@ -323,6 +329,7 @@ PANELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "dry_run",
             "allow_fallback",
             "update_expected",
+            "expected",
             "baseline",
             "fail_severity",
         ),

@@ -71,8 +71,8 @@ def select_suites(asked: Options, *, with_missing: bool = False) -> SelectedSuit
     planned = every
     if not with_missing:
         planned, refused, unmet = without_missing(planned, refused, unmet)
-    profiles = dict.fromkeys(suite.profile.note for suite in planned)
-    notes = [*filter(None, profiles), *(f"no suite for {why}" for why in refused)]
+    notes = [*filter(None, dict.fromkeys(one.profile.note for one in planned))]
+    notes += [f"no suite for {why}" for why in refused]
     note(*notes)
     return SelectedSuites(
         inventory=inventory,
@@ -151,10 +151,12 @@ def _run(asked: Options) -> int:
     _check_run(asked)
     apply_evidence_options(asked)
     selection = select_suites(asked, with_missing=not (asked.host or asked.distributed))
-    written = write(asked, selection)
+    from hwcompat.generators.project.project_plan import with_lock_file
     from hwcompat.reports.run_command import run_suites
 
-    return selection.finish(run_suites(asked, written, selection.inventory, selection.project, own_command()))
+    project = with_lock_file(asked, selection.project, selection.planned)
+    written = write(asked, selection)
+    return selection.finish(run_suites(asked, written, selection.inventory, project, own_command()))
 
 
 @click.command("generate", short_help="Write test suites for the chosen models and devices.")
@@ -234,8 +236,7 @@ def verify_command(asked: Options, folder: Path | None) -> int:
             verify=lambda paths: verify_asked(asked, paths, progress, choose=False),
         )
     click.echo(published_text(published, asked.format_))
-    left = (f"{name} was edited by hand and is left alone (--force overwrites it)" for name in published.edited)
-    note(*left)
+    note(*(f"{name} was edited by hand and is left alone (--force overwrites it)" for name in published.edited))
     return selection.finish(published.exit_code)
 
 
@@ -273,8 +274,9 @@ _EXCLUDED = (
     ("distributed", "host", "a host is one machine"),
     ("host", "no_redact", "evidence is redacted where it is written"),
     ("host", "pytest_arguments", "pytest runs on the host; --select, --skip, --timeout and --jobs are passed"),
-    ("config", "fail_on", "the project file defines what fails the build"),
-    ("config", "baseline", "the project file defines what fails the build"),
+    *(("config", one, "the project file defines what fails the build") for one in ("fail_on", "baseline")),
+    *(("expected", one, "the CSV defines what fails the build") for one in ("fail_on", "baseline")),
+    ("expected", "update_expected", "hwcompat report --format expected writes the file"),
 )
 """Options of a run that exclude each other, and why."""
 
@@ -287,9 +289,8 @@ def _check_run(asked: Options) -> None:
     for one, other, why in _EXCLUDED:
         if getattr(asked, one) and getattr(asked, other):
             raise UsageError(f"{_option_name(other)} doesn't go with {_option_name(one)}", why=why)
-    words = own_arguments()
     for one, other in _REQUIRED:
-        given = getattr(asked, one) and any(word.startswith(_option_name(one)) for word in words)
+        given = getattr(asked, one) and any(word.startswith(_option_name(one)) for word in own_arguments())
         if given and not getattr(asked, other):
             raise UsageError(f"{_option_name(one)} needs {_option_name(other)}")
 
@@ -313,11 +314,10 @@ def _for_pytest(words: Sequence[str]) -> tuple[str, ...]:
 
 def _compare(asked: Options, folder: Path, *, update: bool) -> int:
     from hwcompat.generators.suites.suite_files import compare_suites, regenerate
-    from hwcompat.hardware.basic_detection import inventory_here
 
     if asked.config is None:
         refuse_selection("all suites of the folder are compared", "Leave it out, or add --config FILE.")
-    inventory = inventory_here()
+    inventory = inventory_of(asked)
     project = project_of(asked, inventory)
     state = compare_suites(
         folder,

@@ -66,7 +66,7 @@ CHECKS: dict[str, Callable[[str], Any]] = {
     "gitlab": check_json,
     "table": check_terminal,
     "text": check_terminal,
-    "csv": check_csv,
+    **dict.fromkeys(("csv", "expected"), check_csv),
 }
 
 

@@ -16,6 +16,8 @@ REFUSED = {
     "run --config h.toml --fail-on error": "--fail-on doesn't go with --config",
     "run --config h.toml --baseline pyproject.toml": "the project file defines what fails the build",
     "run --model bert --update-expected": "--update-expected needs --config",
+    "run --model bert --expected x.csv --fail-on error": "--fail-on doesn't go with --expected",
+    "run --model bert --expected x.csv": "the expected results 'x.csv' can't be read",
     "run --model bert --address 127.0.0.1:6379": "--address needs --distributed",
     "run --model bert --distributed ray --jobs 2": "--jobs doesn't go with --distributed",
     "run --model bert --distributed ray --machine x": "each node names its own machine",
