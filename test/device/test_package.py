@@ -105,6 +105,7 @@ def test_the_script_is_the_program_and_the_version_that_of_evidence(built: Built
     assert built.wheel.name == f"hwcompat-{RELEASE}-py3-none-any.whl"
     parser = configparser.ConfigParser()
     parser.read_string(built.told("entry_points.txt"))
+    assert dict(parser["pytest11"]) == {"hwcompat": "hwcompat.pytest_option"}
     assert dict(parser["console_scripts"]) == {"hwcompat": "hwcompat.cli.main_program:main"}
 
 
