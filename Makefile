@@ -7,6 +7,7 @@
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
+#   make setup-mcp                       hwcompat mcp with its client (.venv-mcp)
 #   make setup-ray                       what running cells on a cluster needs (docs/FLEETS.md), into .venv
 #   make release VERSION=0.2.0           checks, builds, commits and tags here (docs/RELEASING.md); DRY_RUN=1 looks alone
 #   make mesh                            which model types can be split over four ranks (docs/measured/mesh.md)
@@ -44,7 +45,7 @@ endef
 
 .PHONY: .types help run test test-core test-all test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
-    report-model setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla setup-tensorflow run-xla setup-web run-web openvino-all setup-upstream setup-ray \
+    report-model setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla setup-tensorflow setup-mcp run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
     bundle-environment audit constraints package test-package release clean
 
@@ -314,6 +315,15 @@ setup-tensorflow: .venv-tensorflow/.ready
 	$(NEW_VENV)
 	$(ON_TOP)
 	@$(@D)/bin/python $(PIP) --no-deps --group tensorflow-environment
+	@touch $@
+
+# The server of hwcompat mcp and its client, on top of .venv.
+setup-mcp: .venv-mcp/.ready
+
+.venv-mcp/.ready: pyproject.toml $(VENV)/.ready
+	$(NEW_VENV)
+	$(ON_TOP)
+	@$(@D)/bin/python $(PIP) --no-deps --group mcp-environment
 	@touch $@
 
 # Two models on XLA's CPU client, which stands for no TPU: 1 where a check fails or anything would run beside XLA.

@@ -23,7 +23,7 @@ COMMAND_NAMES = (
     *("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops", "matrix", "coverage"),
     *("explain", "calibration", "backlog", "classify", "report", "compare", "diagnose", "compare-devices"),
     *("localize", "repro", "fix"),
-    *("upstream", "fit", "devices", "doctor", "place", "mesh", "evidence", "init", "completion"),
+    *("upstream", "fit", "devices", "doctor", "place", "mesh", "evidence", "init", "completion", "mcp"),
 )
 """The names of all commands of the program, in the order of its help."""
 

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "evidence": "evidence_commands:evidence_group",
         "init": "init_command:init_command",
         "completion": "init_command:completion_command",
+        "mcp": "mcp_command:mcp_command",
     }
 )
 """Each command with its module in this package and its name there."""
@@ -58,7 +59,7 @@ _PANELS = (
         ("report", "compare", "diagnose", "compare-devices", "localize", "repro", "fix", "upstream"),
     ),
     ("Devices", ("devices", "doctor", "fit", "place", "mesh")),
-    ("Evidence and setup", ("evidence", "init", "completion")),
+    ("Evidence and setup", ("evidence", "init", "completion", "mcp")),
 )
 
 
