@@ -250,8 +250,9 @@ class DeviceCells:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Name the evidence, and the expected results of cells that weren't tested."""
-        if self._written:
-            terminalreporter.write_line(f"Evidence: {self._written}")
+        if self._written is None:  # also in the process that distributes tests to others
+            return
+        terminalreporter.write_line(f"Evidence: {self._written}")
         if idle := sorted(self._expected.keys() - self._found.keys()):
             terminalreporter.write_line(f"Expected and not tested here: {', '.join(idle)}")
 

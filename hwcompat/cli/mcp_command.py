@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from hwcompat.generators.models.given_recipe import FACTORY
+from hwcompat.generators.project.project_reader import exact_cell
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.errors import HwCompatError, UsageError, echo
 from hwcompat.hardware.evidence.versions import RELEASE
@@ -132,7 +133,7 @@ class Tools:
 
     def run(self, cell: str) -> dict[str, Any]:
         """Write and run the suite of a cell on this machine, record evidence, and report. Takes minutes."""
-        of = Cell.parse(cell)
+        of = Cell.parse(exact_cell(cell))
         words = (f"--model={of.model}", f"--task={of.task}", f"--device={of.target}", f"--precision={of.precision}")
         return _answer("run", *words, *self.evidence, limit_s=_RUNNING_S)
 
