@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import MODULE_TASK, Cell
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.errors import UsageError
 
@@ -52,7 +52,8 @@ def failure_commands(cell: str, error_type: str) -> tuple[str, ...]:
     except UsageError:
         return ()
     again = ["run", "--model", known.model, "--device", str(known.target), "--precision", known.precision]
-    words = [again] if "@" not in known.model else []  # a checkpoint's folder isn't in its cell
+    own_code = known.task == MODULE_TASK
+    words = [again] if "@" not in known.model and not own_code else []  # a cell doesn't name folder or factory
     words += [["localize", cell]] if error_type in WRONG_RESULTS else []
-    words += [["repro", cell], ["fix", cell]]
+    words += [["fix", cell]] if own_code else [["repro", cell], ["fix", cell]]  # own code isn't put into a script
     return tuple(shlex.join([PROGRAM, *one]) for one in words)

@@ -41,4 +41,7 @@ def test_commands_fit_the_cell_and_the_failure() -> None:
     assert [one.split()[1] for one in failure_commands(cell, "crash")] == ["run", "repro", "fix"]
     of_weights = failure_commands("tiny@1377e9af/fill-mask/cpu/float32", "crash")
     assert [one.split()[1] for one in of_weights] == ["repro", "fix"], "the folder of the weights isn't known"
+    assert failure_commands("rank/module-forward/cpu/float32", "crash") == (
+        "hwcompat fix rank/module-forward/cpu/float32",
+    )
     assert failure_commands("cuda", "driver_missing") == ()
