@@ -19,7 +19,7 @@ from hwcompat.hardware.plain_text import json_text, one_line
 from hwcompat.hardware.target import Target
 
 from .document import Block, Heading, Table, document
-from .html.page import render_page
+from .html.page import document_page
 from .text import listed
 
 SCHEMA_VERSION = 1
@@ -46,7 +46,7 @@ def operators_text(report: OperatorReport, coverages: Sequence[TypeCoverage], fo
         return _csv(report)
     blocks = list(_blocks(report, coverages))
     if format_ == "html":
-        return render_page("operators.html.j2", (), title=_title(report), blocks=blocks)
+        return document_page(_title(report), blocks)
     return document(blocks, format_)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..report import Report
 
 _FEW_CELLS = 4
-_CELLS_PER_CHUNK = 25
+_CELLS_PER_CHUNK = 100
 
 
 def html_report(report: Report) -> str:
@@ -43,6 +43,7 @@ def html_report(report: Report) -> str:
         accepted=report.project.accepted if report.project else {},
         edited_sign=EDITED,
         limit=charts.LIMIT,
+        ticks=charts.TICKS,
         linked_machines={run.machine for run in machines},
     )
     grouped = report_view.causes(graver)
@@ -77,7 +78,11 @@ def html_report(report: Report) -> str:
         "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past)],
         "errors": charts.error_spans(report.checks),
         "durations": charts.duration_spans(report.checks),
+        "by_target": charts.by_target([view.cell for view in cells]),
+        "steps": [name.capitalize() for name in charts.STEPS],
         "limit": charts.LIMIT,
+        "ticks": charts.TICKS,
+        "decades": charts.DECADES,
         "matrix": matrix_view(report.matrix, load_rules()) if report.matrix else None,
         "views": VIEWS,
     }
@@ -147,7 +152,7 @@ def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         ("findings", "Causes", "findings", report.findings),
         ("cells", "Cells", "cells", values["cells"]),
         ("second-opinion", "Reference tests", "second_opinion", values["opinion_rows"]),
-        ("figures", "Figures", "charts", values["past_total"] > 1 or values["errors"] or values["durations"]),
+        ("figures", "Figures", "charts", values["past_total"] > 1 or values["by_target"]),
         ("stack", "Hardware stack", "stack", report.stack),
         ("matrix", "Matrix", "matrix_part", values["matrix"]),
         ("components", "Components", "components", report.components),

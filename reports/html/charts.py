@@ -1,4 +1,4 @@
-"""Charts of a report's page, and earlier runs: positions in drawings, with the figures as text.
+"""Charts of a report's page, and earlier runs: positions in drawings, with the figures as text beside them.
 
 Only shapes are drawn, and scale with the page; all text is the page's own, so that it stays readable at any width.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hwcompat.hardware.evidence.record import CheckLine
+from hwcompat.generators.compatibility.verdict import Level
+from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
 from hwcompat.hardware.evidence.runs import History, PastRun
 
+from ..cell_report import CellReport
 from ..text import listed
 from .page import moment
 
@@ -58,6 +61,81 @@ def _of_limit(share: float) -> float:
 
 
 LIMIT = round(_STRIP * _DECADES_BELOW / (_DECADES_BELOW + _DECADES_ABOVE), 1)
+DECADES = ("", "0.01 %", "0.1 %", "1 %", "10 %", "100 %", "10 times")
+"""What an error is of its tolerance at the beginning of each seventh of a strip."""
+TICKS = "".join(f"M{_STRIP * place / len(DECADES):.1f} 3V9" for place in range(1, len(DECADES)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetChart:
+    """What cells of one target became: the number `reached` of each of `STEPS`, `levels`, and for each cell with an
+    error over tolerance a point of one of the paths, `allowed` or `beyond`; `worst` is the cell with the largest."""
+
+    target: str
+    number: int
+    levels: Mapping[str, int]
+    reached: tuple[int, ...]
+    measured: int = 0
+    over: int = 0
+    allowed: str = ""
+    beyond: str = ""
+    worst: str = ""
+    largest: str = ""
+
+
+_FAILED_AT = (
+    (Stage.IMPORT, Stage.CONFIG, Stage.BUILD),
+    (Stage.EXPORT, Stage.CONVERT, Stage.COMPILE),
+    (Stage.LOAD, Stage.RUN),
+    (Stage.COMPARE,),
+)
+STEPS = ("built", "exported", "ran", "right", "native")
+"""What a cell reached: no check failed before it, and for the last one nothing ran elsewhere."""
+
+
+def _reached(lines: Sequence[CheckLine]) -> int:
+    """Return how many of `STEPS` a cell with results reached. A failure without a stage is one of running."""
+    failed = [line.stage or Stage.RUN for line in lines if line.outcome.is_failure]
+    if failed:
+        return min(place for place, stages in enumerate(_FAILED_AT) if set(failed) & set(stages))
+    ran = [line for line in lines if line.outcome is not Outcome.SKIPPED]
+    if not any(line.outcome in (Outcome.PASSED, Outcome.PASSED_ON_FALLBACK) for line in ran):
+        return 0
+    elsewhere = any(line.outcome is not Outcome.PASSED or line.offloaded_ops for line in ran)
+    return len(_FAILED_AT) if elsewhere else len(STEPS)
+
+
+def by_target(cells: Sequence[CellReport]) -> list[TargetChart]:
+    """Return a chart for each target, in the order of their names, of its cells with results."""
+    grouped: dict[str, list[CellReport]] = {}
+    for cell in cells:
+        if cell.lines and cell.id.count("/") == 3:
+            grouped.setdefault(cell.id.split("/")[2], []).append(cell)
+    return [_of_target(name, own) for name, own in sorted(grouped.items())]
+
+
+def _of_target(target: str, cells: Sequence[CellReport]) -> TargetChart:
+    steps = Counter(_reached(cell.lines) for cell in cells)
+    levels = Counter(str(cell.verdict.level) for cell in cells)
+    errors = sorted((max(own), cell.id) for cell in cells if (own := shares(cell.lines)))
+    points: tuple[set[str], set[str]] = set(), set()
+    height: Counter[int] = Counter()
+    for share, _ in errors:  # points at one place are stacked, up to five
+        place = round(_of_limit(share) * 2)
+        height[place] += 1
+        points[share > 1.0].add(f"M{place / 2:g} {24 - 4 * min(height[place], 5)}h0")
+    return TargetChart(
+        target=target,
+        number=len(cells),
+        levels={str(one): levels[one] for one in Level if levels[one]},
+        reached=tuple(sum(number for last, number in steps.items() if last > step) for step in range(len(STEPS))),
+        measured=len(errors),
+        over=sum(share > 1.0 for share, _ in errors),
+        allowed="".join(sorted(points[False])),
+        beyond="".join(sorted(points[True])),
+        worst=errors[-1][1] if errors else "",
+        largest=share_words(errors[-1][0]) if errors else "",
+    )
 
 
 def error_spans(checks: Iterable[CheckLine]) -> list[ChartSpan]:

@@ -91,15 +91,22 @@
     const detail = document.getElementById("cell-detail");
     detail.replaceChildren(...sections.map(([label, texts]) => listed(label, texts)));
     if (!sections.length) detail.append(element("dd", "There are no details."));
-    if (FILTER_OF[at.table] && form) {
-      const show = element("button", "Show its models");
-      show.addEventListener("click", () => {
-        dialog.close();
-        setFilters({ [FILTER_OF[at.table]]: data[at.table][at.row].id, target: data.targets[at.column] });
-        form.scrollIntoView();
-      });
-      detail.append(show);
+    const row = data[at.table][at.row];
+    if (at.table === "models") {
+      const [model, task, precision] = row.id.split("/");
+      const command = `${data.command} ${model} --task ${task} --device ${data.targets[at.column]} --precision ${precision}`;
+      const facts = [["Model", [row.family.replaceAll("_", " "), row.architecture]], ["Run it", [command]]];
+      for (const [label, texts] of facts)
+        detail.append(element("dt", label), ...texts.filter(Boolean).map((text) => element("dd", text)));
+      detail.lastElementChild.replaceChildren(element("code", command));
     }
+    const showModels = document.getElementById("cell-show");
+    showModels.hidden = !(FILTER_OF[at.table] && form);
+    showModels.firstElementChild.onclick = () => {
+      dialog.close();
+      setFilters({ [FILTER_OF[at.table]]: row.id, target: data.targets[at.column] });
+      form.scrollIntoView();
+    };
     opened = cellKey(at);
     document.getElementById("cell-link").href = `#${linked(opened)}`;
     remember();
@@ -170,7 +177,15 @@
     if (event.target === dialog) dialog.close();
   });
 
-  const FILTERS = ["q", "target", "level", "basis", "family", "architecture"];
+  // A cell that fails alone: on the CPU and on all other targets that are known the model works.
+  const has = (td, ...levels) => levels.some((level) => td.classList.contains(level));
+  for (const { cells } of document.getElementById("models")?.tBodies[0].rows ?? []) {
+    const failing = [...cells].filter((td) => has(td, "low", "unsupported", "model"));
+    const cpu = cells[data.targets.indexOf("cpu") + 1];
+    if (failing.length === 1 && has(cpu, "high", "medium")) failing[0].classList.add("here");
+  }
+
+  const FILTERS = ["q", "target", "level", "fails", "basis", "family", "architecture"];
   const setFilters = (values) => {
     for (const name of FILTERS) form.elements[name].value = values[name] ?? "";
     remember();
@@ -187,7 +202,7 @@
   };
 
   const apply = () => {
-    const [q, target, level, basis, family, architecture] = FILTERS.map((name) => form.elements[name].value);
+    const [q, target, level, fails, basis, family, architecture] = FILTERS.map((name) => form.elements[name].value);
     const words = q.toLowerCase().split(/\s+/).filter(Boolean);
     const table = document.getElementById("models");
     const only = data.targets.indexOf(target);
@@ -197,11 +212,12 @@
     for (const row of table.tBodies[0].rows) {
       const { id, family: own, architecture: shape } = data.models[row.sectionRowIndex];
       const text = `${id} ${own} ${shape}`.toLowerCase();
-      let fits = !level && !basis;
+      const wanted = [level, fails, basis].filter(Boolean);
+      let fits = !wanted.length;
       for (const cell of row.cells) {
         cell.hidden = !inColumn(cell);
         if (cell.cellIndex === 0 || cell.hidden) continue;
-        const met = (!level || cell.classList.contains(level)) && (!basis || cell.classList.contains(basis));
+        const met = wanted.every((name) => has(cell, name));
         cell.classList.toggle("faint", !met);
         fits ||= met;
       }

@@ -11,6 +11,7 @@ from hwcompat.generators.compatibility.matrix import PLURALS
 from hwcompat.generators.compatibility.rules import RuleSet, load_rules
 from hwcompat.generators.compatibility.selection import recommended_lists
 from hwcompat.generators.compatibility.verdict import Basis, Level, is_fault_of_model
+from hwcompat.hardware.command_names import as_runnable
 
 from ..reason_text import AT_FAULT, fault_of_model, texts_of
 from .page import render_page
@@ -198,6 +199,7 @@ class _Packed:
     def data(self, tables: Mapping[str, Sequence[MatrixRow]], targets: Sequence[str]) -> _JSON:
         """Return what the page's script reads."""
         return {
+            "command": as_runnable("hwcompat run --model"),
             "targets": list(targets),
             "texts": list(self.texts),
             "details": list(self.details),

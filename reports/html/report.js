@@ -17,10 +17,11 @@
     return unpacked.get(key);
   };
   const fragment = async (name, place) => {
-    const { size } = packed[name];
+    const { size, words } = packed[name];
     const texts = await chunk(name, Math.floor(place / size));
     const template = document.createElement("template");
-    template.innerHTML = texts[place % size];
+    // A character of private use is the number of words that many items have.
+    template.innerHTML = texts[place % size].replace(/[\ue000-\uf8ff]/g, (sign) => words[sign.charCodeAt(0) - 0xe000]);
     return template.content.firstElementChild;
   };
 

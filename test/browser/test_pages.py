@@ -65,6 +65,7 @@ def matrix_page() -> str:
             evidence_ids=("e",),
         )
         for model, target, level in (
+            ("bert", "cpu", Level.HIGH),
             ("bert", "cuda", Level.HIGH),
             ("bert", "mps", Level.UNSUPPORTED),
             ("vit", "cuda", Level.LOW),
@@ -96,6 +97,7 @@ def test_filters_of_the_matrix(browse: Browse):
         ("#?target=mps&basis=measured", ["bert"]),
         ("#?family=vision", ["vit"]),
         ("#?architecture=encoder-only&q=fill", ["bert"]),
+        ("#?fails=here&target=mps", ["bert"]),
         ("#?q=nothing", []),
     ):
         document = browse(matrix_page(), fragment)

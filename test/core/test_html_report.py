@@ -25,6 +25,7 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome
 from hardware.evidence.runs import History, PastRun
 from hardware.evidence.store import read_run
+from hardware.plain_text import printable
 from reports.cell_report import CellReport
 from reports.finding import Remedy, Severity
 from reports.formats import report_text
@@ -320,7 +321,11 @@ CELLS = [f"model{number}/fill-mask/cpu/float32" for number in range(SHOWN + 30)]
 
 def unpacked(chunks: dict[str, Any]) -> list[str]:
     """The fragments of a list that a page holds packed."""
-    return [text for chunk in chunks["chunks"] for text in json.loads(gzip.decompress(base64.b64decode(chunk)))]
+    short = [text for chunk in chunks["chunks"] for text in json.loads(gzip.decompress(base64.b64decode(chunk)))]
+    return [
+        "".join(chunks["words"][ord(sign) - 0xE000] if "\ue000" <= sign <= "\uf8ff" else sign for sign in text)
+        for text in short
+    ]
 
 
 def large_report() -> Report:
@@ -388,6 +393,9 @@ def test_packed_cells_show_their_earlier_runs_and_untrusted_text_is_no_markup(pa
 
 def test_a_short_list_is_whole_and_the_same_report_is_the_same_page():
     assert "chunks" not in paged(["a"] * SHOWN, {}).rest
-    long = paged([f"é{number}" for number in range(SHOWN + 1)], {"text": []}, size=7)
-    assert unpacked(long.rest) == [f"é{number}" for number in range(SHOWN + 1)]
+    items = [f"é{number} of many alike; " * 2 for number in range(SHOWN + 1)]
+    long = paged(items, {"text": []}, size=7)
+    assert unpacked(long.rest) == items
+    assert " of many alike; " in long.rest["words"]  # once for all items
+    assert "\ue000" not in printable("\ue000")  # so that no untrusted text can name such a word
     assert report_text(large_report(), "html") == report_text(large_report(), "html")

@@ -61,6 +61,7 @@ def test_a_cell_opens_to_reasons_conditions_rules_and_evidence():
     assumed = detail(data, "models", "bert/fill-mask/float32", "openvino")
     assert assumed["Rules"] == ["prior.embedding.medium"]
     assert 'id="rule-prior.embedding.medium"' in text
+    assert data["command"].endswith("run --model")  # the script completes it
     assert "docs/DECISIONS.md#declared-priors" in text
 
 
