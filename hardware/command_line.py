@@ -96,9 +96,11 @@ def note(*texts: str) -> None:
         click.echo(f"note: {one_line(as_runnable(text), longest=_LONGEST_NOTE)}", err=True)
 
 
-def terminal_width() -> int:
-    """Return the width of the output in columns: that of the terminal, from 60 to 120, or 100 without a terminal."""
-    return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
+def terminal_width(most: int = 120) -> int:
+    """Return the width of the output in columns: that of the terminal, from 60 to `most`, or 100 without a terminal.
+
+    Tables may use all of a wide terminal; text doesn't get longer than people read."""
+    return max(60, min(most, shutil.get_terminal_size((100, 24)).columns))
 
 
 def _end_quietly() -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .report import Report
     from .reporter import HardwareCompatibilityReporter
 
-SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
+SUFFIXES = {"text": "txt", "markdown": "md", "json": "json", "html": "html"}
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 SUMMARY_FILE = "job_summary.md"
 

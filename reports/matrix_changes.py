@@ -16,6 +16,7 @@ from hwcompat.hardware.plain_text import json_text
 from hwcompat.hardware.plain_values import json_values
 
 from .document import Block, Heading, Table, document
+from .html.page import document_page
 from .reason_text import texts
 from .saved_reports import read_kept
 
@@ -225,22 +226,25 @@ def _renewed(value: Any) -> Any:
     return found
 
 
-FORMATS = ("table", "text", "markdown", "json")
+FORMATS = ("table", "text", "markdown", "json", "html")
+_TITLE = "Changes of the compatibility matrix"
 
 
 def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = (), width: int = 100) -> str:
     """Return the changes as text that ends in a newline. Raises `UsageError` for another format."""
     if format not in FORMATS:
-        raise UsageError(f"changes can't be written as {format}", fix="Use --format table, markdown or json.")
+        raise UsageError(f"changes can't be written as {format}", fix="Use --format table, markdown, json or html.")
     if format == "json":
         return json_text(found.to_dict(fail_on)) + "\n"
+    if format == "html":
+        return document_page(_TITLE, _blocks(found, fail_on), {**found.counts, "same": found.same})
     return document(_blocks(found, fail_on), format, width)
 
 
 def _blocks(found: MatrixChanges, fail_on: Sequence[str]) -> Iterator[Block]:
     counts = ", ".join(f"{number} {kind}" for kind, number in found.counts.items() if number) or "nothing changed"
     since = found.since[:19].replace("T", " ")
-    yield Heading(level=1, text="Changes of the compatibility matrix")
+    yield Heading(level=1, text=_TITLE)
     yield f"Compared with the matrix of {since} UTC: {counts}; {found.same} cells are the same."
     for kind in MatrixChangeKind:
         own = [change for change in found.changes if change.kind is kind]

@@ -68,7 +68,7 @@ def report_matrix(asked: Options) -> int:
         click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory), views=views), nl=False)
         return 0
     views = [by] if by else ["family"] if one_view else ["family", "model"]
-    width = terminal_width()
+    width = terminal_width(most=1000)
     piped = not sys.stdout.isatty()
     parts = [
         matrix_text(matrix, asked.format_, by=view, width=width, legend=view == views[-1], whole_names=piped).rstrip()

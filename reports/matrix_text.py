@@ -41,6 +41,7 @@ SPLIT = "Cells whose level differs between devices:"
 _LONGEST_LABEL = 44
 _LONGEST_SHOWN = 2_000
 _WIDEST_LEVEL = 18
+_WIDEST_TEXT = 120
 _GAP = 2
 
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -88,7 +89,9 @@ def matrix_text(
     if legend:
         own = own_files(id_ for row in matrix.rows for one in row.verdicts.values() for id_ in one.rule_ids)
         parts += [f"Using your rules: {', '.join(own)}"] if own else []
-        parts += _legend(notes, max(width, NARROWEST)) if format == "table" else _markdown_legend(notes)
+        parts += (
+            _legend(notes, min(max(width, NARROWEST), _WIDEST_TEXT)) if format == "table" else _markdown_legend(notes)
+        )
     return "\n\n".join(parts) + "\n"
 
 

@@ -47,7 +47,7 @@ def report_command(request: Request) -> int:
 @click.command("compare", short_help="Show what changed between two runs, machines or folders.")
 @click.argument("before", required=False, metavar="[A]")
 @click.argument("after", required=False, metavar="[B]")
-@requests("machine", "evidence", "output_dir", "fail_on", formats=("text", "markdown", "json"))
+@requests("machine", "evidence", "output_dir", "fail_on", formats=("text", "markdown", "json", "html"))
 def compare_command(request: Request, before: str | None, after: str | None) -> int:
     """Show what changed from A to B (default: latest), and the likely cause.
 

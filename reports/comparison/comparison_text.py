@@ -1,4 +1,4 @@
-"""A comparison as text: for a terminal, as Markdown or as JSON."""
+"""A comparison as text: for a terminal, as Markdown, JSON or a page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from hwcompat.hardware.inventory_diff import value_text
 from hwcompat.hardware.plain_text import json_text, one_line
 
 from ..document import Block, Heading, Table, document
+from ..html.page import document_page
 from ..reason_text import folded, reason_text
 from ..text import listed
 from .comparison_result import CellChange, ChangeKind, RunComparison, Side, when
 
-FORMATS = ("text", "markdown", "json")
+FORMATS = ("text", "markdown", "json", "html")
 
 _FOLDED = (ChangeKind.NEW, ChangeKind.GONE)
 _EXAMPLES = 3
@@ -28,14 +29,21 @@ def comparison_text(found: RunComparison, format: str, *, width: int = 100) -> s
     if format == "json":
         return json_text(found.to_dict(), default=str) + "\n"
     if format not in FORMATS:
-        raise UsageError(f"a comparison can't be written as {format}", fix="Use --format text, markdown or json.")
+        raise UsageError(
+            f"a comparison can't be written as {format}", fix="Use --format text, markdown, json or html."
+        )
+    if format == "html":
+        return document_page(_title(found), _blocks(found), {**found.counts, "same": sum(found.same.values())})
     return document(_blocks(found), format, width)
 
 
+def _title(found: RunComparison) -> str:
+    return "Changes since the last green run" if found.last_green else "Comparison of two sides"
+
+
 def _blocks(found: RunComparison) -> Iterator[Block]:
-    title = "Changes since the last green run" if found.last_green else "Comparison of two sides"
     sides = {"last green" if found.last_green else "before": found.before, "now": found.now}
-    yield Heading(level=1, text=title)
+    yield Heading(level=1, text=_title(found))
     yield Table(headings=("side", "results"), rows=[(head, _side_words(side)) for head, side in sides.items()])
     if found.remarks:
         yield [_cut(text) for text in found.remarks]

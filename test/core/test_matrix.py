@@ -308,6 +308,10 @@ def test_a_table_fits_the_console_and_shows_every_target(monkeypatch):
     for columns, width in (("20", 60), ("90", 90), ("500", 120)):
         monkeypatch.setenv("COLUMNS", columns)
         assert terminal_width() == width
+    assert terminal_width(most=1000) == 500
+    wide = matrix_text(found, by="model", width=terminal_width(most=1000))
+    assert wide.count("model/task/precision") == 1  # all targets in one table
+    assert max(len(line) for line in wide.partition("* assumed")[2].splitlines()) <= 120
 
 
 def test_marks_tell_assumed_from_measured_without_color():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -110,11 +111,26 @@ def test_markdown_shows_a_hostile_baseline_as_text():
     assert "\\|&lt;b&gt;" in changes_text(found, "markdown")
 
 
+def test_a_page_draws_how_many_changed():
+    before, now = (
+        {"gone": (HIGH, MEASURED), "fell": (HIGH, MEASURED), "b": (HIGH, MEASURED)},
+        {"fell": (LOW, MEASURED), "b": (HIGH, EXPIRED)},
+    )
+    page = changes_text(changes(before, now), "html")
+    assert re.findall(r'<rect class="(\w+)" x="(\d)" width="(\d)"', page) == [
+        ("worse", "0", "1"),
+        ("expired", "1", "1"),
+        ("gone", "2", "1"),
+    ]
+    assert 'aria-label="1 worse, 1 expired, 1 gone"' in page
+    assert '<td class="said">high (measured) → low (measured)</td>' in page
+
+
 def test_unknown_words_and_formats_are_refused_with_a_hint():
     with pytest.raises(UsageError, match="Did you mean 'worse'"):
         check_words(("changed", "wrose"))
     with pytest.raises(UsageError, match="markdown"):
-        changes_text(changes({}, {}), "html")
+        changes_text(changes({}, {}), "csv")
     check_words(("none", "unsupported"))  # the older name too
     found = changes({"bert": (HIGH, MEASURED)}, {"bert": (UNSUPPORTED, MEASURED)})
     assert found.met(("none", "unsupported")) == {"none": 1, "unsupported": 1}

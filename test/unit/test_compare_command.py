@@ -121,7 +121,7 @@ def test_what_names_no_run_says_what_to_type(folder):
         ("", 4, "previous latest"),
         ("last-green previous", 4, "hwcompat compare last-green"),
         (f"{RED} ./nowhere", 4, "not found"),
-        (f"{RED} --format html", 4, "'html' is not one of 'text'"),
+        (f"{RED} --format csv", 4, "'csv' is not one of 'text'"),
         (f"{RED} --collect-all", 4, "No such option '--collect-all'"),
     ):
         shown = invoke("compare", *words.split())
@@ -169,6 +169,10 @@ def test_two_folders_are_two_sides_and_files_go_to_the_requested_folder(folder, 
     assert found["counts"]["better"] == 1
     assert compare("previous", "--output-dir", str(tmp_path / "out"), "--format", "json") == 1
     assert json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))["counts"]["worse"] == 2
+    assert compare("previous", "--output-dir", str(tmp_path / "out"), "--format", "html") == 1
+    page = (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")
+    assert 'aria-label="2 worse"' in page
+    assert "version torch" in page
 
 
 def test_a_flaky_cell_is_a_warning(folder):
