@@ -78,6 +78,7 @@ def html_report(report: Report) -> str:
         "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past)],
         "errors": charts.error_spans(report.checks),
         "durations": charts.duration_spans(report.checks),
+        "memory_parts": charts.MEMORY_PARTS,
         "by_target": charts.by_target([view.cell for view in cells]),
         "steps": [name.capitalize() for name in charts.STEPS],
         "limit": charts.LIMIT,

@@ -21,6 +21,8 @@ from ..text import listed
 from .page import moment
 
 LAST_RUNS = 60
+MEMORY_PARTS = ("weights", "gradients", "optimiser", "inputs", "cache", "activations", "workspace")
+"""The fields of an estimate, each with a color of its own in a bar."""
 _STRIP = 100.0
 _DECADES_BELOW, _DECADES_ABOVE = 5.0, 2.0
 _NAMED = 4

@@ -29,7 +29,7 @@ from hardware.plain_text import printable
 from reports.cell_report import CellReport
 from reports.finding import Remedy, Severity
 from reports.formats import report_text
-from reports.html import report_view
+from reports.html import charts, report_view
 from reports.html.page import SHOWN, paged
 from reports.report import Report
 from reports.run_command import _prepare, write_run_reports
@@ -276,8 +276,24 @@ def test_answers_for_single_models_are_on_the_page():
         "change": "try cuda",
         "suggestions": {"hardware": [verdict(cell=CUDA).to_dict()], "models": [], "reasons": ["none known"]},
         "notes": ["a note"],
+        "memory": {
+            "estimate": {**dict.fromkeys(charts.MEMORY_PARTS, 0), "weights": 300, "cache": 100, "total": 400},
+            "devices": [
+                {"device": "cuda", "needed_bytes": 400, "available_bytes": 200, "fits": False, "tight": False},
+                {"device": "cpu", "needed_bytes": 400, "available_bytes": 800, "fits": True, "tight": True},
+                {"device": "tpu", "needed_bytes": 400, "available_bytes": None, "fits": None, "tight": False},
+            ],
+            "lines": ["memory: 400 bytes"],
+        },
     }
-    shown = page_of(model_checks=(answer,)).find("article")[0]
+    page = report_text(report(model_checks=(answer,)), "html")
+    assert re.findall(r'<rect class="memory-(\w+)" x="([\d.]+)" width="([1-9][\d.]*)"', page)[:2] == [
+        ("weights", "0.00", "37.50"),
+        ("cache", "37.50", "12.50"),
+    ]
+    assert re.findall(r'<path class="limit" d="M([\d.]+) 0V12"', page) == ["25.00", "100.00"]
+    assert re.findall(r"<td>(no|tightly|unknown|yes)</td></tr>", page) == ["no", "tightly", "unknown"]
+    shown = Page(page).find("article")[0]
     for words in (f"{BERT} low measured", "matmul on the host", "try cuda", f"{CUDA} high", "none known", "a note"):
         assert words in shown
 

@@ -47,7 +47,7 @@ def shown(view: View, width: int, height: int | None = None) -> list[str]:
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_the_table_fits_the_terminal_and_shows_every_metric(width):
     view = View()
     view.add(sample(device(0, **BUSY), device(1, reason="nvmlDeviceGetName: GPU is lost")))

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from hwcompat.hardware.inventory.system.processor_telemetry import CpuTelemetry
 
 _CPU = ("cpu", 0)
-_WIDE = 120
+_WIDE = 150
+_BARS_FROM = 80
+"""From this width on, bars are drawn beside percentages: throttling and power matter more."""
 _WIDE_ALONE = (1, 4)
 """Columns that don't fit a narrow terminal: the model, and earlier samples."""
 
@@ -100,10 +102,11 @@ class View:
         if sample is None:
             return Text("waiting for the first sample")
         wide = width >= _WIDE
-        table = _table(wide)
+        bar = 12 if wide else 8 if width >= _BARS_FROM else 0
+        table = _table(wide, 1 if bar else 0)
         devices = list(sample.devices)
         room = len(devices) if height is None else max(0, height - 8)
-        rows = [*self._host(sample.host, wide), *(self._device(device, wide) for device in devices[:room])]
+        rows = [*self._host(sample.host, bar), *(self._device(device, bar) for device in devices[:room])]
         for number, cells in enumerate(rows):
             if number == 2:  # after processor and memory
                 table.add_section()
@@ -119,29 +122,29 @@ class View:
         lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
         return Group(*lines)
 
-    def _host(self, host: HostSample, wide: bool) -> list[list[Any]]:
+    def _host(self, host: HostSample, bar: int) -> list[list[Any]]:
         clock = "" if host.cpu.frequency_mhz is None else f"{host.cpu.frequency_mhz / 1000:.2f} GHz"
         model = ", ".join(filter(None, [host.cpu_model or "processor", clock]))
-        memory = _memory(host.memory_used_bytes, host.memory_total_bytes, wide)
+        memory = _memory(host.memory_used_bytes, host.memory_total_bytes, bar)
         return [
-            ["cpu", model, *self._row_of(_CPU, host.cpu, "–", wide)],
+            ["cpu", model, *self._row_of(_CPU, host.cpu, "–", bar)],
             ["ram", "main memory", "", "", "", memory, "", host.memory_reason],
         ]
 
-    def _device(self, device: DeviceSample, wide: bool) -> list[Any]:
+    def _device(self, device: DeviceSample, bar: int) -> list[Any]:
         from rich.text import Text
 
         simulated = " (simulated)" if device.simulated and not says_simulated(device.model) else ""
-        memory = _memory(device.memory_used_bytes, device.memory_total_bytes, wide)
-        cells = self._row_of((device.vendor, device.index), device, memory, wide)
+        memory = _memory(device.memory_used_bytes, device.memory_total_bytes, bar)
+        cells = self._row_of((device.vendor, device.index), device, memory, bar)
         if device.reason:
             cells[-1] = Text("no data: see below", style="red")
         return [f"{device.vendor} {device.index}", f"{device.model}{simulated}", *cells]
 
-    def _row_of(self, key: tuple[str, int], now: CpuTelemetry | DeviceSample, memory: Any, wide: bool) -> list[Any]:
+    def _row_of(self, key: tuple[str, int], now: CpuTelemetry | DeviceSample, memory: Any, bar: int) -> list[Any]:
         return [
             _temperature(now.temperature_c),
-            _percent(now.compute_percent, wide),
+            _percent(now.compute_percent, bar),
             sparkline(self.history[key]),
             memory,
             "–" if now.power_w is None else f"{now.power_w:.0f} W",
@@ -155,11 +158,11 @@ def sparkline(values: Iterable[float | None]) -> str:
     return "".join(" " if one is None else _BARS[min(last, max(0, round(one / 100 * last)))] for one in values)
 
 
-def _table(wide: bool) -> Table:
+def _table(wide: bool, padding: int) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False, padding=(0, padding))
     table.add_column("Device", no_wrap=True)
     if wide:
         table.add_column("Model", overflow="ellipsis", no_wrap=True, max_width=28)
@@ -193,23 +196,23 @@ def _temperature(celsius: float | None) -> Any:
     return Text(f"{celsius:.0f} °C", style="bold red" if celsius >= _HOT_C else "")
 
 
-def _percent(percent: float | None, wide: bool) -> Any:
+def _percent(percent: float | None, bar: int) -> Any:
     from rich.text import Text
 
     if percent is None:
         return "–"
-    return Text(f"{_bar(percent, 12 if wide else 8)} {percent:3.0f} %", style=_color(percent))
+    return Text(f"{_bar(percent, bar)} {percent:3.0f} %".strip(), style=_color(percent))
 
 
-def _memory(used: int | None, total: int | None, wide: bool) -> Any:
+def _memory(used: int | None, total: int | None, bar: int) -> Any:
     from rich.text import Text
 
     if used is None or not total:
         return "–"
     percent = 100 * used / total
     text = f"{used / 2**30:.1f}/{total / 2**30:.0f} GiB"
-    bar = f"{_bar(percent, 10)} {percent:3.0f} %" if wide else _bar(percent, 5)
-    return Text(f"{bar} {text}", style=_color(percent))
+    drawn = f"{_bar(percent, 10)} {percent:3.0f} %" if bar == 12 else _bar(percent, 5 if bar else 0)
+    return Text(f"{drawn} {text}".strip(), style=_color(percent))
 
 
 def _throttling(reasons: tuple[str, ...] | None) -> Any:
