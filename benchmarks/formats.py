@@ -17,6 +17,9 @@ from reports.formats import FORMATS, OF_A_RUN, suffix_of
 
 ROOT = Path(__file__).parents[1]
 SHOWN = ROOT / "docs" / "formats"
+CELLS_ONLY = ("badge", "benchmark", "card")
+"""Formats that show cells alone, which an answer for one model doesn't have."""
+_OF_CELLS = ("--collect-all", "--format")
 FINDINGS = 1
 """The exit code of a run and of a report with failures."""
 
@@ -53,7 +56,10 @@ def main() -> int:
             ended("run_test_generation.py", "--model", model, "--device", "cpu", "--run")
             about = ("--check-model", model, "--device", "cpu", "--without-memory", "--format")
             formats = [each for each in FORMATS.names() if each not in OF_A_RUN]
-            texts = {each: ended("hardware_compatibility_reporter.py", *about, each) for each in formats}
+            texts = {
+                each: ended("hardware_compatibility_reporter.py", *(_OF_CELLS if each in CELLS_ONLY else about), each)
+                for each in formats
+            }
         except HwCompatError as error:
             print(error, file=sys.stderr)
             return 1
