@@ -237,7 +237,8 @@ def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = 
     if format == "json":
         return json_text(found.to_dict(fail_on)) + "\n"
     if format == "html":
-        return document_page(_TITLE, _blocks(found, fail_on), {**found.counts, "same": found.same})
+        shares = {str(kind): number for kind, number in found.counts.items()}
+        return document_page(_TITLE, _blocks(found, fail_on), {**shares, "same": found.same})
     return document(_blocks(found, fail_on), format, width)
 
 

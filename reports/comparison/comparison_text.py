@@ -33,7 +33,8 @@ def comparison_text(found: RunComparison, format: str, *, width: int = 100) -> s
             f"a comparison can't be written as {format}", fix="Use --format text, markdown, json or html."
         )
     if format == "html":
-        return document_page(_title(found), _blocks(found), {**found.counts, "same": sum(found.same.values())})
+        shares = {str(kind): number for kind, number in found.counts.items()}
+        return document_page(_title(found), _blocks(found), {**shares, "same": sum(found.same.values())})
     return document(_blocks(found), format, width)
 
 
