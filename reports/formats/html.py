@@ -153,7 +153,7 @@ def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         ("findings", "Causes", "findings", report.findings),
         ("cells", "Cells", "cells", values["cells"]),
         ("second-opinion", "Reference tests", "second_opinion", values["opinion_rows"]),
-        ("figures", "Figures", "charts", values["past_total"] > 1 or values["by_target"]),
+        ("figures", "Figures", "charts", values["past_total"] > 1 or values["by_target"] or values["durations"]),
         ("stack", "Hardware stack", "stack", report.stack),
         ("matrix", "Matrix", "matrix_part", values["matrix"]),
         ("components", "Components", "components", report.components),
