@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 _FEW_CELLS = 4
 _CELLS_PER_CHUNK = 100
+_OF_CHARTS = {
+    "memory_parts": charts.MEMORY_PARTS,
+    "steps": [name.capitalize() for name in charts.STEPS],
+    "limit": charts.LIMIT,
+    "ticks": charts.TICKS,
+    "decades": charts.DECADES,
+}
 
 
 def html_report(report: Report) -> str:
@@ -54,6 +61,7 @@ def html_report(report: Report) -> str:
     past = charts.timeline(report.history)
     values: dict[str, Any] = {
         **lists,
+        **_OF_CHARTS,
         "report": report,
         "shown": report_view,
         "cells": cells,
@@ -78,12 +86,7 @@ def html_report(report: Report) -> str:
         "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past)],
         "errors": charts.error_spans(report.checks),
         "durations": charts.duration_spans(report.checks),
-        "memory_parts": charts.MEMORY_PARTS,
         "by_target": charts.by_target([view.cell for view in cells]),
-        "steps": [name.capitalize() for name in charts.STEPS],
-        "limit": charts.LIMIT,
-        "ticks": charts.TICKS,
-        "decades": charts.DECADES,
         "matrix": matrix_view(report.matrix, load_rules()) if report.matrix else None,
         "views": VIEWS,
     }
