@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
 _FEW_CELLS = 4
 _CELLS_PER_CHUNK = 100
-_OF_CHARTS = {
+_FIXED = {
     "memory_parts": charts.MEMORY_PARTS,
     "steps": [name.capitalize() for name in charts.STEPS],
     "limit": charts.LIMIT,
     "ticks": charts.TICKS,
     "decades": charts.DECADES,
+    "views": VIEWS,
+    "opinion_explanation": EXPLANATION,
+    "opinion_headings": HEADINGS,
 }
 
 
@@ -61,7 +64,7 @@ def html_report(report: Report) -> str:
     past = charts.timeline(report.history)
     values: dict[str, Any] = {
         **lists,
-        **_OF_CHARTS,
+        **_FIXED,
         "report": report,
         "shown": report_view,
         "cells": cells,
@@ -73,8 +76,6 @@ def html_report(report: Report) -> str:
         "shown_cards": _shown_cards(grouped, lists["findings"]),
         "headline": report_view.headline(cells, graver),
         "finding_choices": _choices(report_view.index(graver)),
-        "opinion_explanation": EXPLANATION,
-        "opinion_headings": HEADINGS,
         "opinion_rows": reference_test_rows(report.second_opinions),
         "subjects": sorted({line.subject for line in report.checks}),
         "runs": report.runs,
@@ -88,7 +89,6 @@ def html_report(report: Report) -> str:
         "durations": charts.duration_spans(report.checks),
         "by_target": charts.by_target([view.cell for view in cells]),
         "matrix": matrix_view(report.matrix, load_rules()) if report.matrix else None,
-        "views": VIEWS,
     }
     scripts = ("filter.js", "report.js", *(MATRIX_SCRIPTS if report.matrix else ()))
     return render_page("report.html.j2", scripts, parts_of_page=list(_parts(values)), **values)
