@@ -297,7 +297,7 @@ evidence-growth: setup-s3-server
 
 # Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
 run-qnn: setup-qnn
-	$(OWN) run_test_generation.py --model bert --model vit --device qnn --run $(ARGS)
+	$(OWN) run_test_generation.py --model bert --model vit --device qnn:emulator --run $(ARGS)
 
 # The environment of target tpu: 450 MB on top of .venv, whose torch it takes.
 setup-xla: .venv-xla/.ready

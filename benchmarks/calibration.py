@@ -35,7 +35,7 @@ from hardware.target import Target
 from hwcompat.plugins.study.calibration import Calibration, calibration_text
 
 KEPT = Path("docs/evidence")
-TARGETS = ("cpu", "simulated", "openvino", "qnn", "webgpu", "webnn")
+TARGETS = ("cpu", "simulated", "openvino", "qnn:emulator", "webgpu", "webnn")
 
 OF_CODE = (
     *("padding_error", "mask_heard", "cache", "traced", "step_traced", "trace_operators", "largest_rank"),
@@ -145,7 +145,7 @@ def _first_predictions(found: Gathered) -> set[tuple[str, str]]:
 
 def kept_places() -> list[Path]:
     """Return the files of kept evidence of the scored targets."""
-    return [path for name in TARGETS if (path := shipped_file(Target(name=name), KEPT)) is not None]
+    return [path for name in TARGETS if (path := shipped_file(Target.parse(name), KEPT)) is not None]
 
 
 @click.command()
@@ -157,8 +157,8 @@ def main(places: tuple[Path, ...], keeps: bool, targets: str) -> None:
     found = gathered(places or kept_places())
     if keeps:
         earlier = _first_predictions(found)
-        for name in targets.split(","):
-            keep(found, Target(name=name), KEPT / f"{name}.jsonl.gz", also=earlier)
+        for target in map(Target.parse, targets.split(",")):
+            keep(found, target, KEPT / f"{target.name}.jsonl.gz", also=earlier)
     click.echo(_page(found), nl=False)
 
 

@@ -26,7 +26,7 @@ from reports.html.matrix_html import matrix_html
 from reports.matrix_text import matrix_text
 from reports.text import markdown_table
 
-_SHOWN = ("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu")
+_SHOWN = ("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "qnn:emulator", "webnn", "webgpu")
 _RAN = (Basis.MEASURED, Basis.EXPIRED)
 _LEVELS = (Level.HIGH, Level.MEDIUM, Level.LOW, Level.UNSUPPORTED, Level.UNKNOWN)
 _PACKAGES = ("transformers", "torch", "openvino", "optimum-intel", "onnxruntime")

@@ -64,9 +64,9 @@ def _reason(wording: Wording, line: CheckLine) -> str:
     return f"{words} (refused: {operators})" if operators else words
 
 
-def _name(row: Row) -> str:
+def _name(wording: Wording, row: Row) -> str:
     variant = row.cell.target.variant
-    return f"{row.cell.model} ({variant})" if variant else row.cell.model
+    return row.cell.model if variant in ("", wording.target.variant) else f"{row.cell.model} ({variant})"
 
 
 def _result(wording: Wording, rows: Sequence[Row]) -> str:
@@ -97,12 +97,12 @@ def _section(wording: Wording, precision: str, rows: Sequence[Row]) -> Iterator[
     for row in right:
         error = "-" if row.error is None else f"{row.error:.1e}"
         under = "".join(f", {row.conditions[name]}" for name in wording.conditions if name in row.conditions)
-        yield f"| {_name(row)} | {row.cell.task} | {row.passed} | {error} | {row.native}{under} |"
+        yield f"| {_name(wording, row)} | {row.cell.task} | {row.passed} | {error} | {row.native}{under} |"
     if wrong:
         yield "\n| model | task | checks | reason |\n|---|---|---|---|"
         for row in wrong:
             reason = _reason(wording, row.failed) if row.failed else ""
-            yield f"| {_name(row)} | {row.cell.task} | {row.passed} of {row.checks} | {reason} |"
+            yield f"| {_name(wording, row)} | {row.cell.task} | {row.passed} of {row.checks} | {reason} |"
 
 
 def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:

@@ -33,8 +33,11 @@ def why_absent(target: Target, inventory: HardwareInfo) -> str:
     """Return why a target with its variant can't be available, or an empty text."""
     from .backends.factory import declarations_of
 
-    if needed := declarations_of(target.name).VARIANTS_NEED.get(target.variant):
+    declared = declarations_of(target.name)
+    if needed := declared.VARIANTS_NEED.get(target.variant):
         package, command = needed
+        if absent := declared.variant_absent(target.variant, inventory):
+            return absent
         return "" if inventory.packages.get(package) else f"{package} isn't set up: {as_runnable(command)}"
     (status,) = expected_targets(inventory, [target.name])
     return "" if status.expected else status.reason

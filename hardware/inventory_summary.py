@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .command_names import as_runnable
 from .plain_text import labelled, one_line, size_text
+from .target import Target
 
 if TYPE_CHECKING:
     from .detection import HardwareInfo
@@ -171,10 +172,11 @@ def _remark(status: TargetStatus, inventory: HardwareInfo) -> str:
 def _variants(inventory: HardwareInfo) -> list[Row]:
     """Return the variants that need only one package and no device, and have it."""
     from .backends.factory import backend_class, built_in_targets
+    from .expected_targets import why_absent
 
     return [
         (f"{name}:{variant}", f"{package} {inventory.packages[package]}")
         for name in built_in_targets()
         for variant, (package, _) in backend_class(name).VARIANTS_NEED.items()
-        if inventory.packages.get(package)
+        if not why_absent(Target(name=name, variant=variant), inventory)
     ]

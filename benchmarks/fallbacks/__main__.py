@@ -50,7 +50,7 @@ _NEVER_HIGH = ("qnn", "tpu", "webgpu")
 _STUB = "cuda_management_stub"
 _OF_THE_DRIVER = ("kernel_on_host", "retry_on_host", "zeros", "bfloat16_inside")
 """Plants that change the driver of the simulated device, which isn't possible on real devices."""
-_STANDS_IN = {"tpu": "tpu:xla-cpu"}
+_STANDS_IN = {"tpu": "tpu:xla-cpu", "qnn": "qnn:emulator"}
 """The same runtime and lowering on the host."""
 
 BY_DEVICE = frozenset({*_LEFT, _STUB})

@@ -200,8 +200,8 @@ def qnn_attempt() -> Try:
     """Export, and compute on QNN in a strict session."""
     from hardware.backends.qnn import QNNBackend
 
-    backend = QNNBackend(Target(name="qnn"))
-    limit = tolerance_for(Target(name="qnn"), "float32").limit
+    backend = QNNBackend(Target.parse("qnn:emulator"))
+    limit = tolerance_for(backend.target, "float32").limit
 
     def attempt(subject: OneOperator, folder: Path) -> tuple[str, ...]:
         import onnx

@@ -36,7 +36,7 @@ from .. import product
 
 LIST = Path(__file__).with_name("files.toml")
 RESULTS = Path(__file__).with_name("results.jsonl")
-TARGETS = ("cpu", "openvino", "qnn", "webgpu", "webnn")
+TARGETS = ("cpu", "openvino", "qnn:emulator", "webgpu", "webnn")
 _LONGEST_S = 900.0
 _NEAR = {"float32": 1e-3, "int8": 0.1}
 """How near a runtime's outputs on natural inputs must be to ONNX Runtime's in float32, in terms of their spread."""
@@ -177,7 +177,7 @@ def truth(entry: Entry, file: Path, target: str) -> str:
     """Return what a target's runtime does with natural inputs: `works`, `wrong` with the error, `host` if it leaves
     nodes to the host, or the reason why it doesn't run."""
     kind = "int8" if "int8" in _kinds(file) else "float32"
-    near = max(_NEAR[kind], _HTP if target == "qnn" else 0.0)
+    near = max(_NEAR[kind], _HTP if Target.parse(target).name == "qnn" else 0.0)
     draws = [natural(entry, seed) for seed in range(_DRAWS)]
     try:
         got, left = _by_runtime(file, draws, target, kind)
@@ -246,7 +246,7 @@ def _by_runtime(
         names = _plain(file, draws[:1])[0]
         results = [compiled(dict(one)) for one in draws]
         return [{name: np.array(one[place]) for place, name in enumerate(names)} for one in results], set()
-    with get_backend(Target(name=target)) as backend:
+    with get_backend(Target.parse(target)) as backend:
         runnable = backend.load_file(FileInput(file=file), draws[0], kind)
         found = [runnable(**one) for one in draws]
         left = set(runnable.execution().offloaded) - backend.HOST_ALLOWED

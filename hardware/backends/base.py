@@ -183,6 +183,11 @@ class BaseBackend(ABC):
         """Return whether the machine of an inventory may have the target. Imports no runtime."""
         return TargetStatus(target="", expected=True, reason="unknown; a probe can find out")
 
+    @classmethod
+    def variant_absent(cls, variant: str, inventory: HardwareInfo) -> str:
+        """Return why the machine of an inventory can't have a variant of `VARIANTS_NEED`, or an empty string."""
+        return ""
+
     @property
     def is_available(self) -> bool:
         """Whether the runtime reports that the target can be used; `known_answer` proves it."""

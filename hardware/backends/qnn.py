@@ -1,7 +1,7 @@
 """Target `qnn`: Qualcomm's HTP through ONNX Runtime, in a worker with a separate environment (`make setup-qnn`).
 
-On x86-64, libQnnHtp.so is Qualcomm's emulator of the processor, and evidence says so; on a Snapdragon the same file
-uses the processor. Strict mode refuses a model if any operator would run on the host.
+On a Snapdragon, libQnnHtp.so uses the processor. On x86-64, the same file is Qualcomm's emulator of it: the variant
+`qnn:emulator`, whose evidence says so. Strict mode refuses a model if any operator would run on the host.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ..target import Target
     from .base import Array, Inputs
 
+EMULATOR = "emulator"
+
 QNN_OPTIONS: Mapping[str, str] = {"backend_type": "htp"}
 EMULATED_OPTIONS: Mapping[str, str] = {"soc_model": "60", "htp_arch": "73"}
 """The emulated SoC. Without its model, the emulator runs out of memory on transformers (MEM_ALLOC 1002)."""
@@ -43,7 +45,7 @@ _SDK_FOLDERS = {
 
 
 class QNNBackend(OnnxWorkerBackend):
-    """QNN's HTP backend, on the emulator or on a Snapdragon; nothing may run on the host."""
+    """QNN's HTP backend on a Snapdragon, or its emulator for that variant; nothing may run on the host."""
 
     EXTRA = "qnn"
     BACKEND_NAME = "qnn"
@@ -58,6 +60,8 @@ class QNNBackend(OnnxWorkerBackend):
     )
     CAN = frozenset({"save"})
     PRECISIONS = ("float32", "float16", "int8")
+    VARIANTS = (EMULATOR,)
+    VARIANTS_NEED: ClassVar[Mapping[str, tuple[str, str]]] = {EMULATOR: ("onnxruntime-qnn", "make setup-qnn")}
     DEADLINE_S = 600.0  # its compiler prepares every graph for HTP
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"float32": "float16"}
     SHARED = True
@@ -78,13 +82,14 @@ class QNNBackend(OnnxWorkerBackend):
         if version is None:
             reason = as_runnable(f"{cls.PACKAGE} isn't set up: make setup-qnn")
             return TargetStatus(target=cls.BACKEND_NAME, expected=False, reason=reason)
-        emulated = inventory.host.machine.lower() not in _REAL_MACHINES
-        return TargetStatus(
-            target=cls.BACKEND_NAME,
-            expected=True,
-            reason=f"{cls.PACKAGE} {version} is installed{', with its emulator of an HTP' if emulated else ''}",
-            device_name="emulated HTP" if emulated else "HTP",
-        )
+        expected = _may_have_htp(inventory)
+        reason = f"{cls.PACKAGE} {version} is installed" if expected else _no_htp(inventory.host.machine)
+        name = "HTP" if expected else ""
+        return TargetStatus(target=cls.BACKEND_NAME, expected=expected, reason=reason, device_name=name)
+
+    @classmethod
+    def variant_absent(cls, variant: str, inventory: HardwareInfo) -> str:
+        return _no_emulator(inventory.host.machine) if variant == EMULATOR and _may_have_htp(inventory) else ""
 
     # The worker
 
@@ -138,16 +143,21 @@ class QNNBackend(OnnxWorkerBackend):
     # The device
 
     def refused(self) -> str:
-        return "" if self.described["devices"] else "onnxruntime-qnn lists no device"
+        here = self.described
+        if not here["devices"]:
+            return "onnxruntime-qnn lists no device"
+        has_htp = _is_arm(here["machine"]) or any(one["kind"] == "NPU" for one in here["devices"])
+        if self.emulated:
+            return _no_emulator(here["machine"]) if has_htp else ""
+        return "" if has_htp else _no_htp(here["machine"])
 
     def describe(self) -> Mapping[str, Any]:
         return self.call("describe", stage=Stage.LOAD, module="onnxruntime_qnn")
 
     @property
     def emulated(self) -> bool:
-        """Whether the HTP is Qualcomm's emulator: always, except on ARM or if ONNX Runtime sees an NPU."""
-        real = any(one["kind"] == "NPU" for one in self.described["devices"])
-        return not real and str(self.described["machine"]).lower() not in _REAL_MACHINES
+        """Whether the HTP is Qualcomm's emulator, because the variant names it."""
+        return self.target.variant == EMULATOR
 
     def facts(self) -> dict[str, str]:
         """Conditions for evidence: the runtime, and the emulator if it is one."""
@@ -194,6 +204,24 @@ class QNNBackend(OnnxWorkerBackend):
         from ._qnn_runnable import QNNRunnable
 
         return QNNRunnable(self, source, example, precision)
+
+
+def _is_arm(machine: str) -> bool:
+    return machine.lower() in _REAL_MACHINES
+
+
+def _may_have_htp(inventory: HardwareInfo) -> bool:
+    """Return whether a machine is a Snapdragon as far as its inventory shows: ARM, or with a Qualcomm NPU."""
+    npus = (one for one in inventory.accelerators if one.vendor == QNNBackend.VENDOR and one.device_type == "npu")
+    return _is_arm(inventory.host.machine) or any(npus)
+
+
+def _no_htp(machine: str) -> str:
+    return f"no HTP on {machine}; its emulator is {QNNBackend.BACKEND_NAME}:{EMULATOR}"
+
+
+def _no_emulator(machine: str) -> str:
+    return f"no emulator on {machine}; {QNNBackend.BACKEND_NAME} is the HTP itself"
 
 
 def _listed(counts: Mapping[str, int]) -> str:

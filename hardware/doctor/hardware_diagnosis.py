@@ -169,6 +169,8 @@ def _state(target: str, inventory: HardwareInfo) -> str:
         return "hidden" if own and all("hidden_by" in one.extra_info for one in own) else ""
     if backend.IN_BROWSER and inventory.packages.get(f"onnxruntime-web ({target})"):
         return "no_browser"
+    if backend.VENDOR and any(inventory.packages.get(package) for package, _ in backend.VARIANTS_NEED.values()):
+        return ""  # its environment is here
     return "no_environment" if backend.OWN_ENVIRONMENT else "no_package"
 
 

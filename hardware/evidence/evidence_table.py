@@ -22,6 +22,7 @@ from ..safe_read import opened
 from .columns import COLUMNS, PLAN_NAMES, connected, read_raw, unusual_paths
 from .parquet import compacted_files, held, owners, packed_seals, quoted
 from .record import Line, RunLine
+from .renamed import IS_EARLIER
 from .seals import examine, run_of
 from .store import (
     BrokenLine,
@@ -214,8 +215,8 @@ class EvidenceTable:
 
     def _check_runs(self, runs: Collection[str]) -> None:
         """Raise `UnusualEvidenceError` if a line is of another run than its file or of another origin than its run,
-        or if two lines describe a run differently: `store.py` decides what counts then. `runs` are those that the
-        folder's files are named after."""
+        if a cell has an earlier name, or if two lines describe a run differently: `store.py` decides what counts
+        then. `runs` are those that the folder's files are named after."""
         files = f"SELECT DISTINCT place // {_FILE}, run_id FROM (SELECT place, run_id FROM"
         found = self.connection.execute(f"{files} checks UNION ALL SELECT place, run_id FROM runs)").fetchall()
         if any(is_foreign(run_id, self._files[number], runs) for number, run_id in found):
@@ -226,6 +227,8 @@ class EvidenceTable:
         ).fetchone() or (1,)
         if others:
             raise UnusualEvidenceError("a line and its run have different origins")
+        if self.connection.execute(f"SELECT place FROM checks WHERE {IS_EARLIER} LIMIT 1").fetchall():
+            raise UnusualEvidenceError("a cell has an earlier name")
         twice = self.connection.execute(
             "SELECT place FROM runs WHERE run_id IN (SELECT run_id FROM runs GROUP BY run_id HAVING count(*) > 1)"
         ).fetchall()

@@ -17,6 +17,7 @@ from ..safe_read import opened, reason_of
 from ..target import Target
 from .columns import LONGEST_LINE
 from .record import CheckLine, Line, Outcome
+from .renamed import with_current_names
 from .store import read_line
 
 FOLDER = Path(__file__).parents[2] / "docs" / "evidence"
@@ -36,7 +37,7 @@ def shipped_file(target: Target, folder: Path = FOLDER) -> Path | None:
     return path if path.is_file() else None
 
 
-def read_shipped(path: Path) -> list[Line]:
+def read_shipped(path: Path) -> Sequence[Line]:
     """Return the lines of a kept file. Raises `BrokenInput` if a line is broken, or the file or a line is too
     long."""
     lines: list[Line] = []
@@ -52,7 +53,7 @@ def read_shipped(path: Path) -> list[Line]:
                 lines.append(read_line(data))
     except (OSError, EOFError, ValueError, zlib.error, HwCompatError) as error:
         raise BrokenInput(f"{echo(path.name)} is not shipped evidence", why=reason_of(error)) from error
-    return lines
+    return with_current_names(lines)
 
 
 def last_checks(lines: Sequence[CheckLine], target: Target) -> dict[str, dict[str, CheckLine]]:

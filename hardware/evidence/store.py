@@ -19,6 +19,7 @@ from ..safe_read import DEEPEST, check_depth, is_plain_file, no_number, opened, 
 from .columns import LONGEST_LINE, MOST_BRACKETS, every_column
 from .parquet import compacted_files, examined_in, owned_lines, quoted
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
+from .renamed import with_current_names
 from .seals import Examined, is_evidence_name, run_of
 
 
@@ -253,8 +254,9 @@ def _gather(files: Iterable[_Read]) -> Evidence:
             broken.append(BrokenLine(file=one.name, number=number, reason=why[:200]))
             if not foreign and not isinstance(line, EndLine):  # its results may be lost, whatever its origin
                 damaged.append(Damage(run_id=line.run_id, until=line.started_at, cells=_named([line]), whole=False))
-    runs = [line for line in lines if isinstance(line, RunLine)]
-    checks = [line for line in lines if isinstance(line, CheckLine)]
+    named = with_current_names(lines)
+    runs = [line for line in named if isinstance(line, RunLine)]
+    checks = [line for line in named if isinstance(line, CheckLine)]
     return Evidence(
         runs=tuple(line for line in runs if line.origin is Origin.HWCOMPAT),
         checks=tuple(line for line in checks if line.origin is Origin.HWCOMPAT),

@@ -200,11 +200,18 @@ def test_a_missing_browser_and_a_missing_environment_have_different_commands():
 
 
 def test_a_variant_may_need_less_than_its_target():
-    for target, package in (("webgpu:native", "onnxruntime-webgpu"), ("tpu:xla-cpu", "torchax")):
+    for target, package in (
+        ("webgpu:native", "onnxruntime-webgpu"),
+        ("tpu:xla-cpu", "torchax"),
+        ("qnn:emulator", "onnxruntime-qnn"),
+    ):
         variant, here = Target.parse(target), machine(packages={package: "1.2"})
         assert why_absent(variant, here) == ""
         assert why_absent(Target(name=variant.name), here)
         assert f"{package} isn't set up: make setup-" in why_absent(variant, machine(packages={}))
+    arm = replace(machine(packages={"onnxruntime-qnn": "2.7"}), host=replace(HOST, machine="aarch64"))
+    assert why_absent(Target.parse("qnn:emulator"), arm) == "no emulator on aarch64; qnn is the HTP itself"
+    assert why_absent(Target(name="qnn"), arm) == ""
 
 
 def test_each_finding_is_listed_once_under_its_title():

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evidence_lines import check_line
+from evidence_folders import an_end
+from evidence_lines import check_line, planned_cell, run_line, write_lines
 from front_doors import invoke
 
 from generators.compatibility.import_published import import_published
@@ -28,10 +29,12 @@ from generators.compatibility.published_rows import (
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.basic_detection import inventory_here
 from hardware.errors import BrokenInput, NothingMatched, UsageError
+from hardware.evidence.compacted import compact
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.published import IMPORTERS, Importer, Row, read_rows
 from hardware.evidence.record import Origin, Outcome
+from hardware.evidence.store import read_folder
 from reports.model_check import check_model
 from reports.reason_text import reason_text, texts
 
@@ -405,6 +408,32 @@ def test_shipped_results_of_one_type_agree_with_those_of_all() -> None:
     }
 
 
+def test_earlier_results_of_an_emulator_are_of_its_own_target_and_never_replace_those_of_a_device(
+    tmp_path: Path,
+) -> None:
+    device, emulator = "albert/fill-mask/qnn/float32", "albert/fill-mask/qnn:emulator/float32"
+    checks = ("builds", "matches_reference")
+    plan = planned_cell(device, checks, verdict={"cell": device, "level": "medium"})
+    names = {"accelerator": "HTP emulator of QNN 2.51.0 (soc_model 60, htp_arch 73) on x86_64"}
+    lines = (check_line(checks[0], cell_id=device, **names), check_line(checks[1], Outcome.CRASHED, cell_id=device))
+    real = check_line("builds", cell_id=device, run_id="r2", accelerator="Hexagon NPU (HTP), QNN 2.51.0")
+    write_lines(tmp_path / "r1-1.jsonl", run_line(plan), *lines, an_end("r1"))
+    for _ in ("raw", "compacted"):
+        found, whole = read_latest(tmp_path, details=True), read_folder(tmp_path)
+        assert {(one.cell_id, one.requested_target, one.actual_target) for one in (*found.checks, *whole.checks)} == {
+            (emulator, "qnn:emulator", "qnn:emulator")
+        }
+        assert [one.cell_id for one in whole.runs[0].plan] == [emulator]
+        assert found.predictions == {emulator: {"cell": emulator, "level": "medium"}}
+        asked = ("--model", "albert", "--evidence", str(tmp_path), "--format", "json")
+        row = invoke("matrix", *asked).document["models"]["albert/fill-mask/float32"]["compatibility"]
+        said = {name: (row[name]["level"], row[name]["basis"]) for name in ("qnn", "qnn:emulator")}
+        assert said == {"qnn": ("medium", "imported"), "qnn:emulator": ("unsupported", "expired")}
+        assert compact(tmp_path).files in (0, 1)
+    write_lines(tmp_path / "r2-1.jsonl", run_line(planned_cell(device, ("builds",)), run_id="r2"), real)
+    assert {one.cell_id: one.run_id for one in read_latest(tmp_path).checks} == {emulator: "r1", device: "r2"}
+
+
 def test_the_matrix_and_explain_show_what_others_measured_and_own_levels_stay(tmp_path: Path) -> None:
     cell = "albert/fill-mask/qnn/float32"
     published = shipped_verdicts("albert")[cell]
@@ -423,7 +452,7 @@ def test_the_matrix_and_explain_show_what_others_measured_and_own_levels_stay(tm
     answer = check_model("albert", "qnn", read_latest(tmp_path), inventory_here())
     assert (answer.measured.level, answer.measured.basis) == (Level.MEDIUM, Basis.IMPORTED)
     assert "AI Hub 0.65.0" in answer.cause
-    assert answer.change.startswith("measure it: ")
+    assert answer.change.startswith("measure it ")
     assert "nothing was planned" not in answer.text
     predicted = Verdict(cell=cell, level=Level.UNSUPPORTED, basis=Basis.PREDICTED, rule_ids=("rule",))
     assert published_or(predicted) == published

@@ -216,11 +216,11 @@ def test_a_target_is_expected_where_its_runtime_is_installed() -> None:
         ("tpu", {"torchax": "0.1"}, "torchax isn't set up: make setup-xla"),
         ("webgpu", web, "onnxruntime-web isn't set up: make setup-web"),
     ):
-        assert status(name, packages).expected, name
+        assert status(name, packages, machine="aarch64").expected, name
         assert not status(name, {}).expected
         assert reason in status(name, {}).reason
     assert not status("webgpu", {"onnxruntime-web (webgpu)": "1.30"}).expected
-    assert status("qnn", {"onnxruntime-qnn": "2.7"}).device_name == "emulated HTP"
+    assert status("qnn", {"onnxruntime-qnn": "2.7"}).reason == "no HTP on x86_64; its emulator is qnn:emulator"
     assert status("qnn", {"onnxruntime-qnn": "2.7"}, machine="aarch64").device_name == "HTP"
     tpu = status("tpu", {"torchax": "0.1"}, google="the bus shows no TPU")
     assert (tpu.expected, tpu.reason.partition(";")[0]) == (False, "the bus shows no TPU")

@@ -272,18 +272,23 @@ def test_scripts_of_workers_import_nothing_of_the_product() -> None:
         assert not [line for line in lines if line.startswith(("from .", "import hardware", "from hardware"))], name
 
 
-def test_only_an_emulator_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for machine, kinds, name in (
-        ("x86_64", ["CPU"], "htp (emulator)"),
-        ("AMD64", [], "htp (emulator)"),
-        ("x86_64", ["CPU", "NPU"], "htp"),
-        ("aarch64", ["CPU"], "htp"),
-        ("ARM64", ["CPU"], "htp"),
+def test_only_an_emulator_is_called_one_and_each_machine_has_it_or_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for machine, kinds, target, name in (
+        ("x86_64", ["CPU"], "qnn:emulator", "htp (emulator)"),
+        ("AMD64", ["CPU"], "qnn:emulator", "htp (emulator)"),
+        ("x86_64", ["CPU", "NPU"], "qnn", "htp"),
+        ("aarch64", ["CPU"], "qnn", "htp"),
+        ("ARM64", ["CPU"], "qnn", "htp"),
     ):
-        backend: Any = get_backend("qnn")
+        backend: Any = get_backend(target)
+        other: Any = get_backend("qnn" if backend.emulated else "qnn:emulator")
+        other.described = {"machine": machine, "devices": [{"kind": kind} for kind in kinds]}
+        assert f" {target} is the HTP itself" in other.refused() or f"its emulator is {target}" in other.refused()
         monkeypatch.setattr(backend, "unavailable", lambda: "")
         versions = {"qnn": "2.40", "onnxruntime": "1.31", "onnxruntime_qnn": "2.7"}
         backend.described = {**versions, "machine": machine, "devices": [{"kind": kind} for kind in kinds]}
-        assert backend.device == name
+        assert (backend.device, backend.refused()) == (name, "")
         assert ("emulator" in backend.facts()) is ("emulator" in name)
         assert ("emulator" in backend.get_device_info().device_name.lower()) is ("emulator" in name)

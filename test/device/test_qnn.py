@@ -1,10 +1,11 @@
-"""Target `qnn`: models on the HTP emulator in strict mode, and how QNN ends up elsewhere without a word.
+"""Target `qnn` or `qnn:emulator`: models on the HTP or its emulator in strict mode, and how QNN ends up elsewhere.
 
 Every test here needs the environment that `make setup-qnn` makes, and is skipped by name where it isn't there.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,15 +25,16 @@ from hardware.workers import environment_of
 REASON = environment_of("qnn").reason or missing_packages()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=f"target qnn isn't here: {REASON}")]
 
-BERT = "bert/fill-mask/qnn/float32"
-VIT = "vit/image-classification/qnn/float32"
+TARGET = "qnn" if platform.machine().lower() in ("aarch64", "arm64") else "qnn:emulator"
+BERT = f"bert/fill-mask/{TARGET}/float32"
+VIT = f"vit/image-classification/{TARGET}/float32"
 
 
 @pytest.fixture(scope="module")
 def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """bert and vit as a user would run them."""
     models = ("--model", "bert", "--model", "vit")
-    return command_line.run(tmp_path_factory.mktemp("qnn"), *models, "--device", "qnn", "--run")
+    return command_line.run(tmp_path_factory.mktemp("qnn"), *models, "--device", TARGET, "--run")
 
 
 def test_every_check_passes_nothing_is_offloaded_and_evidence_names_the_emulator(ran: Ran) -> None:
@@ -50,7 +52,7 @@ def test_every_check_passes_nothing_is_offloaded_and_evidence_names_the_emulator
     assert saved.max_rel_error <= line.max_rel_error  # the largest over more inputs
     for package in ("onnxruntime-qnn", "onnxruntime (qnn)"):
         assert ran.run_line.versions[package] in line.conditions["runtime"]
-    if not get_backend("qnn").emulated:
+    if not get_backend(TARGET).emulated:
         pytest.skip("a real HTP is here")
     assert "emulator" in line.accelerator
     assert "not an NPU" in line.conditions["emulator"]
@@ -59,7 +61,7 @@ def test_every_check_passes_nothing_is_offloaded_and_evidence_names_the_emulator
 
 @pytest.fixture
 def backend() -> Iterator[qnn.QNNBackend]:
-    with get_backend("qnn") as found:
+    with get_backend(TARGET) as found:
         assert isinstance(found, qnn.QNNBackend)
         yield found
 
@@ -75,7 +77,7 @@ def test_the_known_answer_comes_from_the_target_and_its_arithmetic_is_measured(b
 
 def test_one_worker_serves_all_calls_and_ends_with_the_backend() -> None:
     subject = small_network()
-    with get_backend("qnn") as backend:
+    with get_backend(TARGET) as backend:
         runnable = backend.load(subject, INPUTS, "float32")
         before = backend._worker.pid
         assert error_of(runnable(**INPUTS)["output"], wanted(subject)) < 2e-2
@@ -192,7 +194,7 @@ backend.STRICT = {strict}
 
 
 def test_a_run_that_ends_up_elsewhere_is_no_pass(command_line: CommandLine, tmp_path: Path, ran: Ran) -> None:
-    name = "test_vit_image_classification_qnn_float32.py"
+    name = next(one.name for one in ran.suites.glob("test_vit_*"))
     head, separator, rest = (ran.suites / name).read_text(encoding="utf-8").partition("CELL = ")
     ways = (({"backend_type": "cpu"}, {}), ({}, {}), ({"backend_type": "saver"}, dict(qnn.STRICT)))
     for number, (options, strict) in enumerate(ways):
@@ -200,7 +202,7 @@ def test_a_run_that_ends_up_elsewhere_is_no_pass(command_line: CommandLine, tmp_
         (folder / "suites").mkdir(parents=True)
         plant = PLANT.format(options=options, strict=strict)
         (folder / "suites" / name).write_text(head + plant + separator + rest, encoding="utf-8")
-        planted = command_line.run(folder, "--model", "vit", "--device", "qnn", "--run")
+        planted = command_line.run(folder, "--model", "vit", "--device", TARGET, "--run")
         assert planted.outcomes(VIT)["runs_natively"] is Outcome.FAILED, options
         assert planted.verdict(VIT) not in ("high", "medium"), options
         assert planted.code == 1

@@ -113,7 +113,7 @@ def test_the_published_matrix_has_each_cell_that_ran_once_and_no_other(monkeypat
     cells = {line.cell_id for line in evidence.checks}
     _, _, *lines = published_matrix.counted(matrix).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert {row[0] for row in rows} == {"qnn"}
+    assert {row[0] for row in rows} == {"qnn:emulator"}
     assert {row[1] for row in rows} <= {"measured", "expired"}
     assert sum(int(cell) for row in rows for cell in row[2:]) == len(cells) > 400
     models = matrix.to_dict()["models"].values()
