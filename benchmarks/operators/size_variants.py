@@ -28,7 +28,7 @@ from hardware.operators.numbers import NOT_COMPARED
 LARGE = 1031
 """A prime above 1,024: no tile of a kernel divides it."""
 _ROWS = 33_000
-"""Rows of a table with more than 32,767, the largest 16-bit integer."""
+"""Rows of a table, beyond 32,767, the largest 16-bit integer. Only the last ones are read."""
 _TABLES = ("aten.embedding",)
 _MOST_ELEMENTS = 2**18
 _IGNORED = ("layout", "pin_memory", "memory_format")
@@ -144,7 +144,7 @@ def _single(operator: str, call: Call) -> Call | None:
 def _large(operator: str, call: Call) -> Call | None:
     if operator in _TABLES:
         table, ids = call.tensors[:2]
-        rows = replace(table, shape=(_ROWS, *table.shape[1:])), replace(ids, high=_ROWS - 1)
+        rows = replace(table, shape=(_ROWS, *table.shape[1:])), replace(ids, low=2**15, high=_ROWS - 1)
         return replace(call, arguments=(*rows, *call.arguments[2:]))
     tried = [_resized(operator, call, {size: LARGE}) for size in _sizes(call)]
     for one in sorted(tried, key=lambda one: -_elements(one)):

@@ -49,7 +49,7 @@ FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host", *_ROUNDED, *_WRON
 keeps them between -127 and 127, and `tail` loses what is beyond the last whole tile of 16 columns."""
 _LARGE = 4096
 
-_FAULT = re.compile(r"(?P<kind>[a-z]+)(?::(?P<operator>[a-z0-9_.]+)|@(?P<seed>\d+))?")
+_FAULT = re.compile(r"(?P<kind>[a-z][a-z0-9]*)(?::(?P<operator>[a-z0-9_.]+)|@(?P<seed>\d+))?")
 _SEEDED = (
     "aten.addmm",
     "aten.mm",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..backends.base import BaseBackend
-    from ..compare import Array, Inputs
+    from ..model.model_types import Array, Inputs
 
 Function = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
 Answer = tuple[str, str]
