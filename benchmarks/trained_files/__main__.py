@@ -166,7 +166,10 @@ def _said(file: Path, target: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
         place = Path(name)
         words = product.command(place, [str(file)], target, "--run")
-        done = product.run(words, product.environment(place / "cache"), _LONGEST_S)
+        try:
+            done = product.run(words, product.environment(place / "cache"), _LONGEST_S)
+        except subprocess.TimeoutExpired:
+            return {"level": "unknown", "reason": f"no verdict within {_LONGEST_S:g} s"}
         found = product.verdict(place)
     if found is None:
         return {"level": "refused", "reason": " ".join(done.stderr.split())[:200]}

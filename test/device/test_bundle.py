@@ -101,6 +101,7 @@ def test_a_device_that_is_not_there_is_no_pass(bare_python: Path, carried: Path,
         assert "cuda" in done.stdout
 
 
+@pytest.mark.extended
 def test_a_crash_costs_one_suite_and_a_kill_is_resumed(bare_python: Path, carried: Path):
     suite = carried / "suites" / "test_gpt2_text_generation_cpu_float32.py"
     text = suite.read_text()

@@ -133,6 +133,7 @@ def test_a_model_runs_on_a_backend_from_outside(
     assert ran.lines("bert/fill-mask/mychip/float32")["runs_natively"].native_ops["aten.addmm"] > 0
 
 
+@pytest.mark.extended
 def test_vendors_keep_the_contract_on_recorded_machines(ask: Ask) -> None:
     folders = sorted({index.parent.parent for index in FIXTURES.glob("*/*/machine.json")})
     assert len(folders) >= 5

@@ -48,6 +48,7 @@ def test_each_death_is_told_as_what_it_is_and_loses_nothing(tmp_path: Path):
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.extended
 def test_a_child_killed_in_the_middle_of_a_line_loses_nothing_and_resume_ends_the_run(tmp_path, undisturbed):
     point = "line:gpt2/text-generation/cpu/float32/backward:half"
     place = Place(folder=tmp_path)

@@ -76,6 +76,7 @@ def test_what_is_here_is_measured_and_a_split_model_is_the_whole_one(
     assert "bert, data=2: equal to one device" in ran.out
 
 
+@pytest.mark.extended
 def test_models_are_shared_below_a_budget(example: Callable[..., Ran]) -> None:
     ran = example("examples/shared_models.py", "--device", "cpu")
     assert "48 of 48 calls were answered" in ran.out

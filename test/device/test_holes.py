@@ -43,6 +43,7 @@ def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory, wit
     )
 
 
+@pytest.mark.extended
 def test_arguments_for_pytest_that_leave_nothing_end_with_5(ran: dict[str, Ran]) -> None:
     assert ran["nothing"].code == 5
     assert set(ran["nothing"].outcomes(CPU).values()) == {Outcome.NOT_RUN}

@@ -111,6 +111,7 @@ def test_suites_run_there_and_are_judged_here(command_line: CommandLine, lab: La
     assert len(_same(lab, anew).runs) == 2, "asked for without --resume it runs anew"
 
 
+@pytest.mark.extended
 def test_a_line_that_is_cut_costs_nothing(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
     pid = _held(lab)
@@ -128,6 +129,7 @@ def test_a_line_that_is_cut_costs_nothing(command_line: CommandLine, lab: Lab, t
     _all_passed(evidence)
 
 
+@pytest.mark.extended
 def test_a_command_that_was_killed_finds_its_run_again(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
     pid = _held(lab)
@@ -222,6 +224,7 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     _all_passed(_same(lab, resumed))
 
 
+@pytest.mark.extended
 def test_auto_and_the_list_of_devices_are_of_that_machine(command_line: CommandLine, lab: Lab, tmp_path: Path):
     listed = command_line.run(tmp_path, *lab.words("--list-devices", "--format", "json"), env=lab.ssh())
     assert listed.code == 0, listed.err

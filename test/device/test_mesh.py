@@ -211,6 +211,7 @@ def test_a_rank_that_dies_or_stands_still_ends_all_and_is_named(fault: str, reas
     assert fault in found.step
 
 
+@pytest.mark.extended
 def test_the_command_plans_checks_and_writes_what_its_schema_says(command_line: CommandLine, tmp_path: Path) -> None:
     words = ("--mesh", "pipeline=2", "--model", "bert", "--device", "cpu", "--format", "json")
     ran = command_line.run(tmp_path, *words)
@@ -226,6 +227,7 @@ def test_the_command_plans_checks_and_writes_what_its_schema_says(command_line: 
     assert ran.network == []
 
 
+@pytest.mark.extended
 def test_ranks_end_with_their_launcher(command_line: CommandLine, tmp_path: Path) -> None:
     """Killed, a check can't end its ranks; they see that it is gone, however early it went."""
     started = command_line.start(tmp_path, "--mesh", "data=2", "--model", "bert", "--device", "cpu")

@@ -25,6 +25,7 @@ def missing(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory)
     return command_line.run(folder, "--model", MISSING, "--model", "bert", "--device", "cpu", "--run")
 
 
+@pytest.mark.extended
 def test_a_hub_id_that_is_not_cached_is_unknown_with_the_command_that_fetches_it(missing: Ran) -> None:
     assert missing.code == 1
     assert missing.verdict(CELL) == "unknown"

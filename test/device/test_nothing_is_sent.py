@@ -112,8 +112,13 @@ TAKES_LONG = (
     "--mesh",
     "--place",
     "--verify",
-    "--check-model git",
+    "--check-model",
     "doctor",
+    "fit",
+    "ops",
+    "--model bert --device webgpu",
+    "--collect-all --matrix --test-hardware --format html",
+    "--hardware-compatibility --format html --by model",
 )
 """Commands that other tests run as well, under the same watch, but from a home that has been seen before."""
 

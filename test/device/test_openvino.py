@@ -106,6 +106,7 @@ def traced(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) 
     return command_line.run(folder, *models, "--device", "openvino", "--run")
 
 
+@pytest.mark.extended
 def test_a_model_that_the_exporter_does_not_know_is_traced_and_evidence_says_so(traced: Ran) -> None:
     lines = traced.lines("detr/object-detection/openvino/float32")
     assert {line.outcome for line in lines.values()} == {Outcome.PASSED}
@@ -129,6 +130,7 @@ def test_an_exporter_beyond_its_limit_gives_right_numbers_under_a_condition(trac
     assert traced.verdict(cell) == "medium"
 
 
+@pytest.mark.extended
 def test_the_proof_sees_every_graph_of_a_split_model() -> None:
     import transformers
 

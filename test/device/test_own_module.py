@@ -134,6 +134,7 @@ def test_code_that_changed_since_the_suite_was_made_fails(
     assert outcomes[failing] is Outcome.FAILED
 
 
+@pytest.mark.extended
 def test_a_factory_that_ends_its_process_is_one_line(
     command_line: CommandLine, project: Path, tmp_path: Path
 ) -> None:
@@ -147,7 +148,7 @@ def _works() -> list[object]:
     text = (FIXTURES / "own_factories.py").read_text(encoding="utf-8")
     cases = re.findall(r"^@case\((.*)\)\ndef (\w+)", text, re.MULTILINE)
     names = [name + _arguments(given) for given, name in cases if "cpu=" not in given]
-    default = ("tuple_input", "nested_output", "recurrent_state", "with_arguments")
+    default = ("tuple_input", "nested_output")
     return [pytest.param(name, marks=() if name.startswith(default) else pytest.mark.extended) for name in names]
 
 

@@ -145,6 +145,7 @@ def test_a_suite_that_is_not_what_would_be_generated_stops_ci_before_anything_ru
     assert not (repository.folder / "build").exists()
 
 
+@pytest.mark.extended
 def test_the_first_lock_is_what_was_measured_and_holds_from_then_on(repository: Repository) -> None:
     text = re.sub(r"\n\[expected\][^[]*", "\n", repository.project.read_text())
     repository.project.write_text(text)

@@ -109,6 +109,7 @@ def test_the_script_is_the_program_and_the_version_that_of_evidence(built: Built
     assert dict(parser["console_scripts"]) == {"hwcompat": "hwcompat.cli.main_program:main"}
 
 
+@pytest.mark.extended
 def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(installed: Installed) -> None:
     code = (
         "import json, sys\n"
@@ -133,6 +134,7 @@ def test_help_names_the_program_that_was_started(installed: Installed) -> None:
     assert f"{installed.folder}/bin/hwcompat report --help" in done.stderr
 
 
+@pytest.mark.extended
 def test_a_suite_is_written_into_the_folder_and_the_command_that_is_printed_runs_it(
     installed: Installed, tmp_path: Path
 ) -> None:

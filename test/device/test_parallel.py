@@ -48,6 +48,7 @@ def killed_and_resumed(command_line: CommandLine, tmp_path_factory: pytest.TempP
     return {"killed": killed, "resumed": resumed, "again": again}
 
 
+@pytest.mark.extended
 def test_a_killed_run_is_finished_and_only_what_was_left_runs_again(killed_and_resumed: dict[str, Ran]) -> None:
     killed, ran = killed_and_resumed["killed"], killed_and_resumed["resumed"]
     assert killed.code == -signal.SIGKILL

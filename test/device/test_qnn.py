@@ -193,6 +193,7 @@ backend.STRICT = {strict}
 """
 
 
+@pytest.mark.extended
 def test_a_run_that_ends_up_elsewhere_is_no_pass(command_line: CommandLine, tmp_path: Path, ran: Ran) -> None:
     name = next(one.name for one in ran.suites.glob("test_vit_*"))
     head, separator, rest = (ran.suites / name).read_text(encoding="utf-8").partition("CELL = ")

@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.extended
 def test_a_configuration_without_weights_runs_at_its_widths(
     command_line: CommandLine, folder: Path, tmp_path: Path
 ) -> None:

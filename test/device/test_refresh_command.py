@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 EXPIRED = "vit/image-classification/simulated/float32"
 
 
+@pytest.mark.extended
 def test_what_expired_is_measured_again_and_nothing_else(three_targets: Ran, command_line: CommandLine, tmp_path):
     before = three_targets.evidence
     (run,) = before.runs

@@ -24,6 +24,7 @@ def outcomes(ran: Ran) -> dict[str, Outcome]:
     return {line.check_name.removeprefix(f"{CLASS}::"): line.outcome for line in ran.evidence.other_checks}
 
 
+@pytest.mark.extended
 def test_each_test_has_its_outcome_and_none_is_ours(ran):
     assert outcomes(ran) == {
         "test_model": Outcome.PASSED,

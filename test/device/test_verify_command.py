@@ -51,6 +51,7 @@ def test_good_suites_do_all_four(suites: Path, command_line: CommandLine, tmp_pa
     assert not (ran.folder / "evidence").exists()
 
 
+@pytest.mark.extended
 def test_what_a_file_does_not_do_is_named(suites: Path, command_line: CommandLine, tmp_path: Path) -> None:
     text = (suites / VIT).read_text(encoding="utf-8")
     edited = {

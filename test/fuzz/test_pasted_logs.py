@@ -59,6 +59,7 @@ def test_the_door_takes_whatever_bytes_come(fuzz: Any, place: Path, monkeypatch:
             {"markdown": check_markdown, "json": check_json}[form](out)
 
 
+@pytest.mark.extended
 def test_no_text_takes_long() -> None:
     """Each in a process that is ended after a while: what takes the square of a text's length takes minutes here."""
 

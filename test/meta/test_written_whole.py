@@ -22,6 +22,7 @@ MAY = {
     TEMPORARY: [
         *("hardware/backends/_torch_checks.py", "hardware/backends/_openvino_model.py", "hardware/process.py"),
         *("hardware/evidence/evidence_table.py", "hardware/testing/warm.py", "hardware/testing/suite_child.py"),
+        "hardware/operators/device_probe.py",
         *("hardware/workers/xla_worker.py", "hardware/workers/onnx_worker.py", "hardware/workers/web_worker.py"),
         *("hardware/workers/serve.py", "generators/mutants/mutation_plugin.py", "generators/mutants/orders.py"),
         *(f"hwcompat/plugins/fleet/{name}.py" for name in ("ray_cluster", "ray_evidence", "ray_node", "lab_run")),
