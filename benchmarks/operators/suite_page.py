@@ -1,9 +1,10 @@
-"""Make docs/measured/operator-suites.md from what `hwcompat ops TARGET --coverage --format json` printed."""
+"""Make docs/measured/operator-suites.md from what `hwcompat ops TARGET` and `hwcompat devices probe TARGET` printed
+as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from generators.operators.operator_results import (
 from generators.operators.operator_variants import operators_with_suites
 from hardware.target import Target
 from reports.operator_tables import operators_text
+from reports.text import markdown_table
 
 from .planted_faults import planted_section
 
@@ -28,14 +30,26 @@ _COUNTED = (OperatorOutcome.SUPPORTED, OperatorOutcome.UNSUPPORTED, OperatorOutc
 
 def suite_page(files: Sequence[Path]) -> str:
     """Return the page as Markdown: counts by target, and the whole table of each target that ran."""
-    reports = [_report(json.loads(file.read_text(encoding="utf-8"))) for file in files]
+    printed = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    reports = [_report(one) for one in printed if "results" in one]
     counts = "; ".join(
         f"`{one.target}` {sum(result.outcome in FAULTY for result in one.results)} of {len(one.results)}"
         for one in reports
     )
     tables = [_lower(operators_text(one, (), "markdown")) for one in reports]
     return "\n".join(
-        [_HEAD.format(result=counts), *_ran(reports), "", *_support(), "", *planted_section(), "", *tables]
+        [
+            _HEAD.format(result=counts),
+            *_ran(reports),
+            "",
+            *_support(),
+            "",
+            *_probed(printed),
+            "",
+            *planted_section(),
+            "",
+            *tables,
+        ]
     )
 
 
@@ -64,6 +78,25 @@ def _ran(reports: Sequence[OperatorReport]) -> Iterator[str]:
             found = coverage_of(report, precision)
             counts = " | ".join(str(outcomes.count(one)) for one in OperatorOutcome)
             yield f"| {report.target} | {precision} | {counts} | {len(found.possible)} of {found.types} |"
+
+
+def _probed(printed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of the answers of device probes, unusual ones with a star."""
+    probes = [one for one in printed if "answers" in one]
+    titles = [one["title"] for one in probes[0]["answers"]] if probes else []
+    rows = [
+        [title, *(_answer(next(one for one in probe["answers"] if one["title"] == title)) for probe in probes)]
+        for title in titles
+    ]
+    yield "## Probes of devices (`hwcompat devices probe TARGET`)"
+    yield ""
+    yield "`*`: not what IEEE 754 and exact kernels give; the command says what that explains."
+    yield ""
+    yield markdown_table(["property", *(probe["target"] for probe in probes)], rows)
+
+
+def _answer(one: Mapping[str, Any]) -> str:
+    return f"{one['value']}{'' if one['usual'] else ' *'}"
 
 
 def _support() -> Iterator[str]:
