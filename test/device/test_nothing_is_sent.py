@@ -90,6 +90,8 @@ ASKED: dict[str, dict[str, int]] = {
         "calibration --external": 0,
         "ops cpu --operator exp --operators-of mamba --precision float32 --coverage": 0,
         "ops qnn --mode support": 0,
+        "devices probe cpu": 0,
+        "compare-devices cpu simulated --model bert --task fill-mask --steps 2 --keep {}/kept": 0,
         f"evidence import table {SHIPPED} --source-version 1 --license MIT --published 2026-11-01 --target cpu "
         "--evidence {}/merged": 0,
         "evidence clear-flaky bert/fill-mask/cpu/float32 --reason x --evidence {}/evidence": 4,
@@ -116,6 +118,8 @@ TAKES_LONG = (
     "doctor",
     "fit",
     "ops",
+    "devices probe",
+    "compare-devices",
     "--model bert --device webgpu",
     "--collect-all --matrix --test-hardware --format html",
     "--hardware-compatibility --format html --by model",
