@@ -143,13 +143,13 @@ def test_a_faulty_device_is_found_and_its_run_can_be_compared_elsewhere(
 ) -> None:
     monkeypatch.setenv("HWCOMPAT_SIMULATED_FAULT", "wrong:aten.native_layer_norm")
     asked = ["--model", "bert", "--format", "json"]
-    assert main(["compare-devices", "cpu", "simulated", *asked, "--keep", str(tmp_path)]) == 1
+    assert main(["compare-devices", "cpu", "simulated", *asked, "--keep", str(tmp_path / "kept")]) == 1
     found = json.loads(capsys.readouterr().out)
     first = next(one for one in found["tensors"] if one["apart"] > found["tolerance"])
     assert (first["name"], found["nearer"], found["agrees"]) == ("bert.embeddings", "cpu", False)
 
     monkeypatch.delenv("HWCOMPAT_SIMULATED_FAULT")
-    kept = str(tmp_path / "bert-float32-simulated.npz")
+    kept = str(tmp_path / "kept" / "bert-float32-simulated.npz")
     assert main(["compare-devices", kept, "simulated", *asked]) == 1
     assert json.loads(capsys.readouterr().out)["nearer"] == "simulated"
     assert main(["compare-devices", kept, "cpu", "--model", "albert", "--format", "json"]) == 4

@@ -14,6 +14,7 @@ import numpy as np
 from hwcompat.hardware.backends.factory import backend_class, resolve_target
 from hwcompat.hardware.compare import scale_of
 from hwcompat.hardware.errors import BrokenInput, UsageError
+from hwcompat.hardware.files import writing
 from hwcompat.hardware.process import NoAnswer, ask
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.tolerances import tolerance_for
@@ -115,7 +116,10 @@ def compare_devices(
         runs = [_side(side, work / f"{number}.npz", asked, exact) for number, side in enumerate(sides)]
     for side, run in zip(sides, runs, strict=True):
         if keep is not None and not _is_file(side):
-            device_run.write_run(run, keep / f"{model}-{precision}-{run.target.replace(':', '-')}.npz", thinned=True)
+            with writing(f"the run of {run.target}"):
+                keep.mkdir(parents=True, exist_ok=True)
+                name = f"{model}-{precision}-{run.target.replace(':', '-')}.npz"
+                device_run.write_run(run, keep / name, thinned=True)
     return compared_runs(runs[0], runs[1], exact)
 
 
