@@ -116,7 +116,7 @@ def compare_devices(
         runs = [_side(side, work / f"{number}.npz", asked, exact) for number, side in enumerate(sides)]
     for side, run in zip(sides, runs, strict=True):
         if keep is not None and not _is_file(side):
-            with writing(f"the run of {run.target}"):
+            with writing(f"the run of {run.target} can't be written"):
                 keep.mkdir(parents=True, exist_ok=True)
                 name = f"{model}-{precision}-{run.target.replace(':', '-')}.npz"
                 device_run.write_run(run, keep / name, thinned=True)
