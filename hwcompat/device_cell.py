@@ -67,6 +67,10 @@ class DeviceCell(OwnModuleTest):
         **named: Any,
     ) -> None:
         first = made(example)
+        if first.paired:
+            raise UsageError(
+                "the factory returns example inputs too", fix="Return the module alone, and give the inputs."
+            )
         outputs = tuple(float64_outputs(as_reference(first.model), first.inputs))
         super().__init__(
             make_model=lambda: made(example).model,
@@ -231,6 +235,8 @@ class DeviceCells:
         wanted = expected.word if expected else PASS
         where = f", line {expected.line} of {expected.file}" if expected else ""
         if wrong and not any(line.outcome.is_failure for line in wrong):
+            if expected:
+                pytest.fail(f"{cell_id}: not decided (expected: {wanted}{where}): {said}", pytrace=False)
             pytest.skip(f"{cell_id}: {said}")
         if got == wanted and wrong:
             pytest.xfail(f"{cell_id}: {got}, as expected{where}: {said}")
@@ -248,12 +254,14 @@ class DeviceCells:
             reason = "interrupted" if exitstatus == pytest.ExitCode.INTERRUPTED else "finished"
             self._written = self._recorder.write_run([suite for suite, _ in done], lines, reason)
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         """Name the evidence, and the expected results of cells that weren't tested."""
-        if self._written is None:  # also in the process that distributes tests to others
+        if self._written is not None:
+            terminalreporter.write_line(f"Evidence: {self._written}")
+        if getattr(config.option, "dist", "no") != "no":  # this process distributes tests to others
             return
-        terminalreporter.write_line(f"Evidence: {self._written}")
-        if idle := sorted(self._expected.keys() - self._found.keys()):
+        tested = {cell for cell, (_, lines) in self._found.items() if lines}
+        if idle := sorted(self._expected.keys() - tested):
             terminalreporter.write_line(f"Expected and not tested here: {', '.join(idle)}")
 
 

@@ -30,6 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the fixture in place of this module: results of generated suites don't count beside other plugins."""
     fixtures: object = _NotAsked()
+    if config.getoption("--hwcompat-expected") and not config.getoption("--hwcompat"):
+        raise pytest.UsageError("--hwcompat-expected needs --hwcompat: without it no test of a device runs")
     if config.getoption("--hwcompat"):
         from .device_cell import DeviceCells
 

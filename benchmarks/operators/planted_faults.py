@@ -80,8 +80,8 @@ def planted_section() -> list[str]:
     return [
         "## Planted faults",
         "",
-        f"Of {len(rows)} faults in the simulated device the probe and suites of operators found {len(found)}. Suites "
-        f"of one model each found {by_models} of {len(of_models)} that concern models.",
+        f"Of {len(rows)} faults in the simulated device the probe and suites of operators found {len(found)}."
+        + (f" Suites of one model each found {by_models} of {len(of_models)}." if of_models else ""),
         "",
         markdown_table(["kind", "operator", "precision", "probe", "suite of the operator", "model"], rows_shown),
     ]

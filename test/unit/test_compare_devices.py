@@ -99,6 +99,15 @@ def test_logits_of_later_steps_count() -> None:
         assert found.steps[0].apart == 0
 
 
+def test_a_side_that_could_not_decode_or_has_no_output_never_agrees() -> None:
+    failed = run_of("openvino", tokens=None, logits=None, decode_error="RuntimeError: no")
+    found = compared_runs(run_of("cpu"), failed, REFERENCE)
+    assert (found.agrees, found.decode_error) == (False, "openvino: RuntimeError: no")
+    body = {"layer:body/0": EXACT["layer:body/0"]}
+    sides = (replace(run_of(name), tensors=body) for name in ("cpu", "openvino"))
+    assert not compared_runs(*sides, REFERENCE).agrees
+
+
 def test_a_side_that_failed_is_reported_and_never_agrees() -> None:
     found = compared_runs(run_of("cpu"), run_of("openvino", tensors={}, error="it crashed"), REFERENCE)
     assert not found.agrees

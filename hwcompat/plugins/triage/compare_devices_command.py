@@ -88,6 +88,8 @@ def _headline(found: DeviceComparison) -> str:
 
 
 def _of_tokens(found: DeviceComparison) -> Iterator[Block]:
+    if found.decode_error:
+        yield f"Decoding failed. {found.decode_error}"
     if not found.steps:
         if found.why_not_decoded and not found.why:
             yield f"No tokens were compared: {found.why_not_decoded}."

@@ -63,6 +63,7 @@ class DeviceComparison:
     steps: tuple[StepDifference, ...] = ()
     why: str = ""
     why_not_decoded: str = ""
+    decode_error: str = ""
     is_thinned: bool = False
 
     @property
@@ -94,7 +95,8 @@ class DeviceComparison:
         Layers alone don't fail it: their differences may cancel."""
         outputs = [one.apart for one in self.tensors if not one.is_layer]
         apart = [*outputs, *(one.apart for one in self.steps)]
-        return bool(outputs) and self.parting is None and all(_within(one, self.tolerance) for one in apart)
+        is_compared = any(one is not None for one in outputs) and not self.decode_error
+        return is_compared and self.parting is None and all(_within(one, self.tolerance) for one in apart)
 
 
 def _within(apart: float | None, tolerance: float) -> bool:
@@ -136,6 +138,8 @@ def _side(side: str, file: Path, asked: dict[str, object], exact: DeviceRun) -> 
         raise BrokenInput(f"{side} has a run of {run.model}, not of {exact.model} ({exact.task})")
     if run.weights != exact.weights:
         raise BrokenInput(f"{side} has other weights or inputs", why="its version of hwcompat has another tiny model")
+    if run.logits is not None and exact.logits is not None and run.logits.shape != exact.logits.shape:
+        raise BrokenInput(f"{side} has {run.logits.shape[1]} decoded steps", why=f"asked for {exact.logits.shape[1]}")
     return run
 
 
@@ -166,6 +170,7 @@ def compared_runs(first: DeviceRun, second: DeviceRun, exact: DeviceRun) -> Devi
         tensors=() if failed else tuple(_tensors(first, second, exact, tolerance)),
         steps=() if failed else tuple(_steps(first, second, exact, tolerance)),
         why="; ".join(f"{one.target}: {one.error}" for one in failed),
+        decode_error="; ".join(f"{one.target}: {one.decode_error}" for one in runs if one.decode_error),
         why_not_decoded=next((one.why_not_decoded for one in runs if one.why_not_decoded), ""),
         is_thinned=first.is_thinned or second.is_thinned,
     )
@@ -176,7 +181,7 @@ def _tensors(first: DeviceRun, second: DeviceRun, exact: DeviceRun, tolerance: f
     names = sorted(exact.tensors, key=lambda name: not name.startswith(LAYER))
     for name in names:
         given = [one for one in (first, second) if name in one.tensors]
-        if not given:
+        if not given and name.startswith(LAYER):
             continue
         is_layer = name.startswith(LAYER)
         shown = name.removeprefix(LAYER).replace("/", ".") if is_layer else name

@@ -56,8 +56,9 @@ class DeviceRun:
     """A model's forward pass and decoding on one side.
 
     `tensors` are layers (their names begin with `layer:`) and outputs, `shapes` their shapes; `tokens` and `logits`
-    have shape (batch, steps) and (batch, steps, vocabulary), and are None if the side doesn't decode, for the reason
-    `why_not_decoded`. `weights` is a hash of weights and inputs. `error` says why nothing ran.
+    have shape (batch, steps) and (batch, steps, vocabulary). They are None if the side doesn't decode, for the reason
+    `why_not_decoded`, or because decoding failed (`decode_error`). `weights` is a hash of weights and inputs. `error`
+    says why nothing ran.
     """
 
     target: str
@@ -73,6 +74,7 @@ class DeviceRun:
     tokens: Array | None = None
     logits: Array | None = None
     why_not_decoded: str = ""
+    decode_error: str = ""
     error: str = ""
     is_thinned: bool = False
 
@@ -95,6 +97,7 @@ def write_run(run: DeviceRun, path: Path, *, thinned: bool) -> None:
             for name in ("target", "device", "model", "task", "precision", "weights", "versions", "error")
         },
         "why_not_decoded": run.why_not_decoded,
+        "decode_error": run.decode_error,
         "shapes": {name: list(tensor.shape) for name, tensor in run.tensors.items()},
         "is_thinned": thinned,
         "names": list(run.tensors),
@@ -198,7 +201,7 @@ def _decoded(
     except HwCompatError:
         raise
     except Exception as error:  # as above
-        return {"why_not_decoded": one_line(f"{type(error).__name__}: {error}", longest=_LONGEST)}
+        return {"decode_error": one_line(f"{type(error).__name__}: {error}", longest=_LONGEST)}
     return {"tokens": found.tokens, "logits": found.logits}
 
 
