@@ -161,7 +161,7 @@ class DeviceCells:
         if "://" in os.environ.get(EVIDENCE_VARIABLE, ""):
             raise pytest.UsageError(f"{EVIDENCE_VARIABLE} must be a folder; publish evidence after the run")
         self._recorder = _CellRecorder()
-        self._written: Path | None = None
+        self._written = ""
         self._found: dict[str, tuple[SuiteFile, list[CheckLine]]] = {}
         given = config.getoption("--hwcompat-expected")
         try:
@@ -246,17 +246,20 @@ class DeviceCells:
             pytest.fail(f"{cell_id} passes now; {wanted} is expected{where}: change it to {PASS}", pytrace=False)
         pytest.fail(f"{cell_id}: {got} (expected: {wanted}{where}): {said}", pytrace=False)
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write the evidence of the session's cells."""
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the evidence of the session's cells; a folder that can't be written ends the session as misuse."""
         done = [(suite, lines) for suite, lines in self._found.values() if lines]
         if done:
             lines = [line for _, own in done for line in own]
             reason = "interrupted" if exitstatus == pytest.ExitCode.INTERRUPTED else "finished"
-            self._written = self._recorder.write_run([suite for suite, _ in done], lines, reason)
+            try:
+                self._written = str(self._recorder.write_run([suite for suite, _ in done], lines, reason))
+            except HwCompatError as error:
+                self._written, session.exitstatus = f"not written: {error}", pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         """Name the evidence, and the expected results of cells that weren't tested."""
-        if self._written is not None:
+        if self._written:
             terminalreporter.write_line(f"Evidence: {self._written}")
         if getattr(config.option, "dist", "no") != "no":  # this process distributes tests to others
             return

@@ -95,6 +95,7 @@ def test_a_column_for_each_precision_is_read_and_an_empty_value_expects_nothing(
         (f"name,accuracy\n{CELL},pas\n", UsageError, "line 2: 'pas' can't be expected. Did you mean 'pass'"),
         (f"name,accuracy\n{CELL},pass_due_to_skip\n", UsageError, "can't be expected"),
         (f"name,accuracy\n{CELL}\n", UsageError, "line 2: 1 values, not 2"),
+        (f"name,accuracy\n{CELL},\n", UsageError, "line 2: '' can't be expected"),
         (f"name,accuracy\n{CELL},pass\n{CELL},pass\n", UsageError, "already in line 2"),
         ("name,accuracy\nbert/*/cpu/float32,pass\nx,OOM\n", UsageError, "2 problems: line 2: 'bert/*/cpu"),
     ],

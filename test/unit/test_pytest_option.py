@@ -73,14 +73,15 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ran(repository: Path, *arguments: str) -> tuple[int, str]:
+def ran(repository: Path, *arguments: str, evidence: Path | None = None) -> tuple[int, str]:
     """Return pytest's exit code and output in a repository, with a device that multiplies matrices wrongly."""
     path = os.pathsep.join((str(ROOT), str(repository / "site")))
     cleared = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "HWCOMPAT"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments],
         cwd=repository,
-        env={**cleared, "PYTHONPATH": path, "HWCOMPAT_SIMULATED_FAULT": "wrong:aten.addmm"},
+        env={**cleared, "PYTHONPATH": path, "HWCOMPAT_SIMULATED_FAULT": "wrong:aten.addmm"}
+        | ({"HWCOMPAT_EVIDENCE": str(evidence)} if evidence else {}),
         capture_output=True,
         text=True,
         timeout=500,
@@ -119,6 +120,30 @@ def test_results_are_judged_by_the_expected_ones_and_recorded(repository: Path, 
     assert len(proofs) == 4
     monkeypatch.chdir(repository)
     assert "rank/module-forward/simulated/float32 | unsupported" in invoke("report").out
+
+
+def test_expected_results_without_the_option_are_a_usage_error(repository: Path) -> None:
+    code, said = ran(repository, "--hwcompat-expected", "expected.csv")
+    assert (code, "--hwcompat-expected needs --hwcompat" in said) == (4, True), said
+
+
+def test_a_factory_with_inputs_and_evidence_that_cannot_be_written_are_said(tmp_path: Path, repository: Path) -> None:
+    own = tmp_path / "test_pair.py"
+    text = """
+import torch
+
+def test_pair(device_cell):
+    device_cell(lambda: (torch.nn.Linear(2, 2), torch.ones(1, 2)), (torch.zeros(1, 2),), "cpu").check()
+
+def test_right(device_cell):
+    device_cell(torch.nn.Linear(2, 2), (torch.ones(1, 2),), "cpu").check()
+"""
+    own.write_text(text, encoding="utf-8")
+    (tmp_path / "hwcompat-out").write_text("no folder", encoding="utf-8")
+    code, said = ran(repository, "--hwcompat", f"--rootdir={tmp_path}", str(own), evidence=tmp_path / "hwcompat-out")
+    assert (code, "INTERNALERROR" in said, "Evidence: not written" in said) == (4, False, True), said
+    assert "the factory returns example inputs too" in said
+    assert "1 failed, 1 passed" in said
 
 
 def test_a_file_of_expected_results_that_cannot_be_read_is_a_usage_error(repository: Path) -> None:

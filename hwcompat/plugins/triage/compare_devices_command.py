@@ -19,7 +19,7 @@ from hwcompat.reports.document import Block, Heading, Table, document
 from hwcompat.reports.progress_bar import working_on
 from hwcompat.reports.report_request import Request
 
-from .device_comparison.compare_runs import DeviceComparison, TensorDifference, compare_devices
+from .device_comparison.compare_runs import DeviceComparison, TensorDifference, compare_devices, is_kept
 from .device_comparison.device_run import EXACT, MOST_KEPT
 
 SCHEMA_VERSION = 1
@@ -38,7 +38,7 @@ def report_comparison(
 
     Raises `UsageError` for the same side twice, and what `compare_devices` raises.
     """
-    names = [one if one.endswith(".npz") else str(resolve_target(one)) for one in sides]
+    names = [one if is_kept(one) else str(resolve_target(one)) for one in sides]
     if names[0] == names[1]:
         raise UsageError(f"A and B are both {names[0]}", fix="Name two targets, or a target and a kept file.")
     recipe = recipe_for(classify(model).model_type, task or None)

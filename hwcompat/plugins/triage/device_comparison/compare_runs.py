@@ -117,7 +117,7 @@ def compare_devices(
         exact = _ran("", work / "exact.npz", asked)
         runs = [_side(side, work / f"{number}.npz", asked, exact) for number, side in enumerate(sides)]
     for side, run in zip(sides, runs, strict=True):
-        if keep is not None and not _is_file(side):
+        if keep is not None and not is_kept(side):
             with writing(f"the run of {run.target} can't be written"):
                 keep.mkdir(parents=True, exist_ok=True)
                 name = f"{model}-{precision}-{run.target.replace(':', '-')}.npz"
@@ -125,12 +125,13 @@ def compare_devices(
     return compared_runs(runs[0], runs[1], exact)
 
 
-def _is_file(side: str) -> bool:
+def is_kept(side: str) -> bool:
+    """Return whether a side is a file that `keep` wrote, and not a target."""
     return side.endswith(".npz")
 
 
 def _side(side: str, file: Path, asked: dict[str, object], exact: DeviceRun) -> DeviceRun:
-    if not _is_file(side):
+    if not is_kept(side):
         target = resolve_target(side)
         return _ran(str(target), file, asked, limit_s=backend_class(target.name).DEADLINE_S)
     run = read_run(Path(side))

@@ -11,6 +11,7 @@ import io
 import json
 import logging
 import warnings
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,7 @@ from hwcompat.hardware.redaction import redact_all
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing import reference
 
-from ..localization.localize_cell import built
+from ..localization.localize_cell import built, subject_of
 from ..localization.tensor_errors import padding_of, unpadded
 from .layer_outputs import return_layers
 
@@ -134,7 +135,7 @@ def read_run(path: Path) -> DeviceRun:
             if set(found.shapes) != set(found.tensors):
                 raise ValueError("its shapes don't fit its tensors")
             return found
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
         raise BrokenInput(
             f"{echo(str(path))} isn't a kept run of compare-devices", why=one_line(str(error))
         ) from error
@@ -184,16 +185,8 @@ def _decoded(
     """Return tokens and logits, or why there are none."""
     if recipe.generate == "none" or not steps:
         return {"why_not_decoded": "the model doesn't decode" if steps else "no steps were asked for"}
-    model = built(recipe)
-    subject = ModelInput(
-        model=model,
-        task=recipe.task,
-        identity=reference.identity_of(model),
-        generates=recipe.generate,
-        masked_by=recipe.masked_by,
-    )
     try:
-        runnable = backend.load(subject, inputs, precision)
+        runnable = backend.load(subject_of(recipe), inputs, precision)
         if "generate" not in runnable.can:
             return {"why_not_decoded": f"{backend.target} doesn't decode this model"}
         found = runnable.generate(inputs, steps=steps)
