@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..export.exported import ONNX
 from ..export.onnx_decoding_graphs import is_dynamic, with_sizes
 from ..export.onnx_export import can_load, export_onnx, with_positions
+from ..export.verify_export import made_for
 from ..model.outputs import numbers_of
 from ._worker_backend import Shapes, shapes_of
 from .base import Execution, FileInput, ModelInput, Runnable
@@ -38,7 +39,7 @@ class ExportedRunnable(Runnable):
         self.example = dict(example)
         self.folder = Path(tempfile.mkdtemp(prefix="hwcompat-onnx-"))
         self._clean = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self.files: dict[Shapes, Path] = {}
+        self.files: dict[object, Path] = {}
         self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
         self.proofs: dict[Shapes, Mapping[str, Any]] = {}
         """Report of the session that ran, by shapes."""
@@ -46,6 +47,10 @@ class ExportedRunnable(Runnable):
     @abstractmethod
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         """Return the file to run in this precision, for the float32 export."""
+
+    def exported(self, model_input: ModelInput, inputs: Inputs) -> Exported:
+        """Return the export of a model for these inputs."""
+        return export_onnx(model_input, inputs)
 
     def conditions_of(self, exported: Exported) -> Mapping[str, str]:
         """Return the conditions that evidence states of an export on this target."""
@@ -102,19 +107,20 @@ class ExportedRunnable(Runnable):
         return {}
 
     def file_for(self, inputs: Inputs) -> Path:
-        """Return the file for these shapes, made on first use: exported, or the user's with these sizes."""
-        shapes, source = shapes_of(inputs), self.model_input
-        if shapes not in self.files:
+        """Return the file for these shapes and for numbers that may be constants in it, made on first use: exported,
+        or the user's with these sizes."""
+        key, source = made_for(inputs), self.model_input
+        if key not in self.files:
             if isinstance(source, FileInput):
-                made = of_sizes(source.file, dict(shapes), self.folder)
+                made = of_sizes(source.file, dict(shapes_of(inputs)), self.folder)
                 fixed = {"shapes": "static"} if made != source.file and is_dynamic(source.file) else {}
                 conditions: Mapping[str, str] = {**self.backend.coarse_in(source.file), **fixed}
             else:
-                exported = export_onnx(source, inputs)
+                exported = self.exported(source, inputs)
                 made, conditions = exported.folder / ONNX, self.conditions_of(exported)
             self.conditions = {**self.conditions, **conditions}
-            self.files[shapes] = self.prepared(made, inputs)
-        return self.files[shapes]
+            self.files[key] = self.prepared(made, inputs)
+        return self.files[key]
 
 
 def of_sizes(file: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..export.exported import EXPORTER, FORWARD, Exported
 from ..export.openvino_export import export_openvino
-from ..export.verify_export import held_inputs
+from ..export.verify_export import made_for
 from ..export.weight_compression import with_int8_weights
 from ..model.positions import steps_within
 from ._openvino_model import (
@@ -41,14 +41,6 @@ def _open_on_cpu(model_input: ModelInput) -> Callable[[Exported], OpenedModel]:
     return lambda exported: open_model(exported, model_input, "CPU", OPENVINO_OPTIONS["float32"])
 
 
-def _made_for(inputs: Inputs) -> tuple[object, ...]:
-    """Return the key of a static export: shapes, and the values of inputs that may be constants in it."""
-    numbers = held_inputs(inputs)
-    return tuple(
-        (name, array.shape, array.tobytes() if name in numbers else b"") for name, array in sorted(inputs.items())
-    )
-
-
 def _product_precision(facts: Mapping[str, str]) -> str:
     """Return what a node multiplies in, as the runtime names it. If only weights have 8 or 16 bits,
     `runtimePrecision` is theirs, and the kernel's name ends with that of the products (`brgemm_avx2_f32`)."""
@@ -67,7 +59,7 @@ class OpenVINORunnable(Runnable):
         self.precision = precision
         self.exported = self._of_precision(export_openvino(model_input, example, _open_on_cpu(model_input)))
         self._open(self.exported)
-        self._by_shape = {_made_for(example): self.opened}
+        self._by_shape = {made_for(example): self.opened}
 
     def _of_precision(self, exported: Exported) -> Exported:
         return with_int8_weights(exported) if self.precision == "int8" else exported
@@ -96,7 +88,7 @@ class OpenVINORunnable(Runnable):
                     raise
                 self._conditions["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
         self._conditions["shapes"] = "static"
-        wanted = _made_for(inputs)
+        wanted = made_for(inputs)
         if wanted not in self._by_shape:
             again = export_openvino(self.model_input, inputs, _open_on_cpu(self.model_input), traced_anew=True)
             self._by_shape[wanted] = self._open_one(self._of_precision(again))
@@ -114,7 +106,7 @@ class OpenVINORunnable(Runnable):
         again.example = self.example
         again.exported = replace(self.exported, folder=folder)
         again._open(again.exported)
-        again._by_shape = {_made_for(self.example): again.opened}
+        again._by_shape = {made_for(self.example): again.opened}
         return again
 
     def execution(self) -> Execution:
@@ -142,7 +134,7 @@ class OpenVINORunnable(Runnable):
     def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
         with inferences() as asked:
             found = self(**inputs)
-        placed = self._placement(self._by_shape.get(_made_for(inputs), self.opened))
+        placed = self._placement(self._by_shape.get(made_for(inputs), self.opened))
         return found, placed.offloaded if asked else {**placed.native, **placed.offloaded}
 
     def _placement(self, opened: OpenedModel | None = None) -> Execution:

@@ -15,12 +15,14 @@ from ..compare import compare
 from ..evidence.record import Stage
 from ..export.exported import ONNX
 from ..export.graph_rewrites import rewrite
-from ..export.onnx_export import OnnxModel, with_positions
+from ..export.onnx_export import OnnxModel, export_onnx, with_positions
+from ..export.verify_export import held_inputs, made_for
 from ._exported_runnable import ExportedRunnable
 from ._worker_backend import shapes_of, write_arrays
 from .base import FileInput, ModelInput, Runnable, Unsupported
 
 if TYPE_CHECKING:
+    from ..export.exported import Exported
     from .base import Array, Inputs
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,9 @@ CALIBRATIONS = 16
 
 REWRITTEN = "rewritten"
 """The condition that states which operators were replaced by others."""
+
+_OF_THE_ROUTE = ("unsupported_operator", "export_failed", "conversion_wrong")
+"""Error types that another route may not have."""
 
 _SAME = 1e-5
 """How far the CPU's numbers of a rewritten graph may be off: sums of a product may be in another order."""
@@ -50,28 +55,46 @@ class QNNRunnable(ExportedRunnable):
         file: Path | None = None,
     ) -> None:
         super().__init__(backend, model_input, example, precision)
-        self._rewrites = False
-        self._may_rewrite = file is None and not isinstance(model_input, FileInput)
+        self._rewrites = self._holds = False
+        self._tries_others = file is None and not isinstance(model_input, FileInput)
         if file is not None:
-            self.files[shapes_of(example)] = file
+            self.files[made_for(example)] = file
         self.actual_dtype = "int8" if precision == "int8" else backend.arithmetic()
         self.pass_of(self.example)
 
     def pass_of(self, inputs: Inputs) -> dict[str, Array]:
-        """Run, and keep the proof. If QNN refuses operators of an exported graph, run it once more without those that
-        can be replaced by others (`graph_rewrites.py`)."""
+        """Run, and keep the proof. If QNN refuses operators of an exported graph, run it without those that can be
+        replaced by others (`graph_rewrites.py`), then with numbers such as sizes of images as constants."""
         try:
             return super().pass_of(inputs)
         except Unsupported as error:
-            if self._rewrites or not self._may_rewrite or error.error_type != "unsupported_operator":
+            if not self._has_another(inputs, error):
                 raise
+            refused = error
+        try:
+            return self.pass_of(inputs)
+        except Unsupported as error:
+            raise error if error.stage is Stage.COMPILE else refused from None
+
+    def _has_another(self, inputs: Inputs, refused: Unsupported) -> bool:
+        """Choose the next route for the model; return whether there is one."""
+        if not self._tries_others or refused.error_type not in _OF_THE_ROUTE:
+            return False
+        if not self._rewrites and refused.stage is Stage.COMPILE:
             self._rewrites = True
             plain, self.files = self.files, {}
             self.file_for(inputs)
-            if REWRITTEN not in self.conditions:
-                self.files = plain
-                raise
-        return super().pass_of(inputs)
+            if REWRITTEN in self.conditions:
+                return True
+            self.files = plain
+        if not self._holds and held_inputs(inputs):
+            self._holds, self.files = True, {}
+            self.conditions = {name: text for name, text in self.conditions.items() if name != REWRITTEN}
+            return True
+        return False
+
+    def exported(self, model_input: ModelInput, inputs: Inputs) -> Exported:
+        return export_onnx(model_input, inputs, hold=self._holds)
 
     def _rewritten(self, model_input: ModelInput, file: Path, inputs: Inputs) -> Path:
         """Return a file's graph without the operators that can be replaced by others; the file itself if it has none,

@@ -36,7 +36,7 @@ class WebRunnable(ExportedRunnable):
         if precision == "int8" and not isinstance(model_input, FileInput):
             self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
         self.pass_of(self.example)
-        self.actual_dtype = backend.computed_in(_products(self.files[shapes_of(self.example)]) or precision)
+        self.actual_dtype = backend.computed_in(_products(self.file_for(self.example)) or precision)
         self.decoded: dict[str, dict[Path, NodePlacement]] = {}
         """Placement of the nodes of each file, by decoding graph."""
 
@@ -88,7 +88,7 @@ class WebRunnable(ExportedRunnable):
             said = what_raises("decoding", lambda: self.generate(self.example, steps=STEPS))
         found = super().execution()
         native, host = Counter(found.native), Counter(found.offloaded)
-        files = [self.files[shapes_of(self.example)]]
+        files = [self.file_for(self.example)]
         for by_file in self.decoded.values():
             files += by_file
             native += Counter(list(by_file.values())[-1].native)
@@ -126,8 +126,7 @@ class WebRunnable(ExportedRunnable):
 
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Return the placement that the runtime reports. Raises `Unsupported` if nodes are missing."""
-        shapes = shapes_of(inputs)
-        found = self._placed(self.files[shapes], self.proofs[shapes])
+        found = self._placed(self.file_for(inputs), self.proofs[shapes_of(inputs)])
         return found.native, found.host
 
     def _placed(self, file: Path, proof: Mapping[str, Any]) -> NodePlacement:

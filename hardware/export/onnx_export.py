@@ -20,12 +20,12 @@ from ..command_names import as_runnable
 from ..model.model_types import ModelInput
 from ..model.outputs import floating_outputs, ruled_out
 from ..model.positions import host_positions
-from .convert_model import by_position
+from .convert_model import by_position, holding
 from .exported import ONNX, RESULT, Exported
 from .onnx_operators import exportable_operators
 from .routes import Route, Way, export_once, opened
 from .traceable import RULED_OUT, arithmetic_masks, traceable_parts
-from .verify_export import Proof
+from .verify_export import Proof, held_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -52,14 +52,15 @@ def missing_packages() -> str:
     return f"{' and '.join(missing)} not installed ({how})" if missing else ""
 
 
-def export_onnx(model_input: ModelInput, example: Inputs) -> Exported:
+def export_onnx(model_input: ModelInput, example: Inputs, *, hold: bool = False) -> Exported:
     """Return the ONNX file of a torch module for the shapes of `example`, from the cache or made now.
 
-    It agrees with torch on ONNX Runtime's CPU provider, for the example and for other values of the same shapes.
-    Raises `Unsupported` with the reason otherwise, as `export_openvino` does.
+    It agrees with torch on ONNX Runtime's CPU provider, for the example and for other values of the same shapes. With
+    `hold`, sizes and integers that belong to no token are constants in it. Raises `Unsupported` with the reason
+    otherwise, as `export_openvino` does.
     """
     route = Route(
-        ways=_WAYS,
+        ways=_HOLDING if hold else _WAYS,
         prove=_proven,
         runtime="ONNX Runtime's CPU provider",
         packages=("torch", *PACKAGES),
@@ -128,6 +129,13 @@ def _within_float16(model_input: ModelInput, example: Inputs, folder: Path) -> E
     return made
 
 
+def _holding_numbers(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
+    """Trace with sizes of images as constants, from which models make positions and masks inside the graph."""
+    made = traced(model_input, example, folder, held=held_inputs(example))
+    _clip_constants(folder / ONNX)
+    return made
+
+
 def _own_operators(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace with torch's own operators, for models that the replacements don't suit."""
     made = traced(model_input, example, folder, operators=_repeated_heads)
@@ -157,8 +165,9 @@ def traced(
     folder: Path,
     *,
     operators: Callable[[], AbstractContextManager[None]] = _exportable,
+    held: frozenset[str] | None = None,
 ) -> Exported:
-    """Trace the bare forward pass, without a cache. Raises the exporter's errors."""
+    """Trace the bare forward pass, without a cache; `held` as for `holding`. Raises the exporter's errors."""
     import torch
 
     from ..model.calls import without_cache
@@ -167,19 +176,18 @@ def traced(
     model = model_input.model
     options = without_cache(model)
     arrays = with_positions(model_input, example)
-    names = list(arrays)
 
-    def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def run(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return floating_outputs(model(**nested(values), **options))
 
+    given, compute = holding(run, {name: torch.as_tensor(array) for name, array in arrays.items()}, held)
+    names = list(given)
     file = folder / "traced.onnx"
     with arithmetic_masks(), traceable_parts(model), operators(), torch.no_grad():
-        tensors = tuple(torch.as_tensor(array) for array in arrays.values())
-        given = compute(dict(zip(names, tensors, strict=True)))
-        outputs = [f"{RESULT}{name}" if name in names else name for name in given]  # names are unique
+        outputs = [f"{RESULT}{name}" if name in names else name for name in compute(given)]  # names are unique
         torch.onnx.export(
             by_position(model, compute, names),
-            tensors,
+            tuple(given.values()),
             str(file),
             dynamo=False,
             opset_version=int(current_changes().opset or OPSET),
@@ -190,7 +198,7 @@ def traced(
     file.unlink()
     drop_empty(folder / ONNX)
     _expand_added_constants(folder / ONNX)
-    return Exported(folder=folder, method=_METHOD, static=True)
+    return Exported(folder=folder, method=_METHOD, held=", ".join(sorted(held or ())), static=True)
 
 
 def fold(file: Path, folded: Path) -> None:
@@ -301,3 +309,4 @@ _WAYS: tuple[tuple[str, Way], ...] = (
     ("plain trace", traced),
     ("by its own operators", _own_operators),
 )
+_HOLDING: tuple[tuple[str, Way], ...] = (("holding numbers", _holding_numbers),)

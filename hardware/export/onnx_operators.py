@@ -9,7 +9,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .openvino_operators import counts_of, difference_of, is_among, set_by_choice, substituted, unfold_from_the_front
+from .openvino_operators import (
+    average_within,
+    counts_of,
+    difference_of,
+    is_among,
+    set_by_choice,
+    substituted,
+    unfold_from_the_front,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +42,9 @@ def exportable_operators() -> Iterator[None]:
             ("cumsum", _cumsum, torch, tensor),
             ("full", _full, torch),
             ("max_pool2d", _max_pool2d, functional),
+            ("avg_pool2d", average_within, functional),
+            ("interpolate", _resized_by_products, functional),
+            ("fold", _joined_patches, functional),
             ("scaled_dot_product_attention", _attention, functional),
             ("__ior__", lambda _, one, other: one | other, tensor),
             ("__iand__", lambda _, one, other: one & other, tensor),
@@ -120,8 +131,11 @@ def _set_rows(setitem: Any, tensor: torch.Tensor, key: Any, value: Any) -> None:
     """Assign rows by a mask: each selected place takes the next row."""
     import torch
 
+    parts = key if isinstance(key, tuple) else (key,)
     if isinstance(value, torch.Tensor) and value.numel() == 0:
         return
+    if all(isinstance(part, int | slice) for part in parts) and tensor[key].numel() == 0:
+        return  # a slice beyond the end
     masked = isinstance(key, torch.Tensor) and key.dtype is torch.bool and isinstance(value, torch.Tensor)
     if not masked or value.shape[1:] != tensor.shape[key.dim() :] or value.dim() != 1 + tensor.dim() - key.dim():
         set_by_choice(setitem, tensor, key, value)
@@ -175,3 +189,41 @@ def _max_pool2d(pool: Any, tensor: torch.Tensor, *rest: Any, **how: Any) -> Any:
     if tensor.dim() != 3 or how.get("return_indices"):
         return pool(tensor, *rest, **how)
     return pool(tensor[None], *rest, **how)[0]
+
+
+def _resized_by_products(
+    resize: Any, tensor: torch.Tensor, size: Any = None, *rest: Any, antialias: bool = False, **how: Any
+) -> torch.Tensor:
+    """Resize an image with antialiasing by two products, with the weights of its rows and of its columns."""
+    import torch
+
+    if not antialias or not isinstance(size, tuple | list) or tensor.dim() != 4:
+        found: torch.Tensor = resize(tensor, size, *rest, antialias=antialias, **how)
+        return found
+
+    def weights(count: int, wanted: int) -> torch.Tensor:
+        numbers = resize(torch.eye(count)[None, None], (wanted, count), *rest, antialias=True, **how)[0, 0]
+        return torch.as_tensor(numbers.numpy(), dtype=tensor.dtype)  # a constant of the trace
+
+    rows, columns = (weights(int(count), int(new)) for count, new in zip(tensor.shape[-2:], size, strict=True))
+    return rows @ (tensor @ columns.T)
+
+
+def _joined_patches(
+    fold: Any,
+    tensor: torch.Tensor,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+) -> torch.Tensor:
+    """Put patches that don't overlap side by side."""
+    pairs = [one if isinstance(one, tuple | list) else (one, one) for one in (output_size, kernel_size, stride)]
+    (height, width), (rows, columns), steps = pairs
+    if dilation not in (1, (1, 1)) or padding not in (0, (0, 0)) or (rows, columns) != tuple(steps):
+        found: torch.Tensor = fold(tensor, output_size, kernel_size, dilation, padding, stride)
+        return found
+    batch, count = tensor.shape[0], tensor.shape[1] // (rows * columns)
+    patches = tensor.view(batch, count, rows, columns, height // rows, width // columns)
+    return patches.permute(0, 1, 4, 2, 5, 3).reshape(batch, count, height, width)

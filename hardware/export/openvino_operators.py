@@ -50,7 +50,7 @@ def convertible_operators() -> Iterator[None]:
             ("argmax", _first_largest, torch, tensor),
             ("index_put", _put_into_copy, tensor),
             ("__setitem__", set_by_choice, tensor),
-            ("avg_pool2d", _average_within, functional),
+            ("avg_pool2d", average_within, functional),
             ("diff", difference_of, torch, tensor),
             ("histc", counts_of, torch, tensor),
             ("scaled_dot_product_attention", _attention, functional),
@@ -154,7 +154,7 @@ def _put_into_copy(
     return tensor.clone().index_put_(indices, values, accumulate)
 
 
-def _average_within(
+def average_within(
     average: Any, tensor: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **how: Any
 ) -> torch.Tensor:
     """Clip a window that starts inside an image to the image."""

@@ -285,3 +285,11 @@ def held_inputs(example: Inputs) -> frozenset[str]:
         for name, array in example.items()
         if np.issubdtype(array.dtype, np.integer) and texts and array.shape[:2] not in texts
     )
+
+
+def made_for(inputs: Inputs) -> tuple[object, ...]:
+    """Return the key of a static export: shapes, and the values of inputs that may be constants in it."""
+    numbers = held_inputs(inputs)
+    return tuple(
+        (name, array.shape, array.tobytes() if name in numbers else b"") for name, array in sorted(inputs.items())
+    )

@@ -21,6 +21,7 @@ from hardware.export.onnx_export import OnnxModel
 from hardware.export.onnx_operators import exportable_operators
 from hardware.export.openvino_operators import convertible_operators
 from hardware.export.traceable import RULED_OUT, arithmetic_masks
+from hardware.export.verify_export import made_for
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -52,6 +53,13 @@ class Positions(torch.nn.Module):
 
     def forward(self, values: Any) -> Any:
         return {"output": self.norm(values + self.position)}
+
+
+class Scaled(torch.nn.Module):
+    """Divides tokens by a number that belongs to none of them, such as the size of an image."""
+
+    def forward(self, input_ids: Any, sizes: Any) -> Any:
+        return {"output": input_ids / torch.arange(1, int(sizes.max()) + 1).sum()}
 
 
 def exported(model: Any, values: Any = VALUES, name: str = "") -> tuple[Any, Any, Any]:
@@ -127,6 +135,12 @@ def put_number(values: Any) -> Any:
     return found
 
 
+def put_nowhere(values: torch.Tensor) -> torch.Tensor:
+    written = values * 2
+    written[1, values.shape[1] :] = values[0, 0]
+    return written
+
+
 def written_through(values: Any) -> Any:
     mask = values > 0
     mask |= values < -1
@@ -149,6 +163,7 @@ def grouped_heads(values: torch.Tensor) -> torch.Tensor:
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "put_rows": put_rows,
     "put_number": put_number,
+    "put_nowhere": put_nowhere,
     "written_through": written_through,
     "rows_scattered": rows_scattered,
     "grouped_heads": grouped_heads,
@@ -167,6 +182,12 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "isin": lambda values: torch.isin((values * 2).to(torch.int64), torch.tensor([0, 1])) * values,
     "pooled_without_a_batch": lambda values: functional.max_pool2d(values[None], 2),
     "repeat_interleave": lambda values: values.repeat_interleave(2, dim=-1),
+    "averaged_beyond_the_image": lambda values: functional.avg_pool2d(values[None, None], 64, ceil_mode=True),
+    "resized": lambda values: functional.interpolate(values[None, None], (2, 7), mode="bilinear", antialias=True),
+    "resized_smoothly": lambda values: functional.interpolate(
+        values[None, None], (5, 3), mode="bicubic", align_corners=False, antialias=True
+    ),
+    "patches_joined": lambda values: functional.fold(values.reshape(1, 6, 2), (2, 6), (2, 3), stride=(2, 3)),
 }
 
 
@@ -181,6 +202,20 @@ def test_replaced_operators_give_torchs_numbers_in_torch_and_in_the_file() -> No
         _, graph, output = exported(Model(function, output="values"), {"values": values}, name)
         assert np.abs(output - want.numpy()).max() < 1e-6, name
         assert not {node.op_type for node in graph.node} & {"NonZero", "ScatterND", "GatherND"}, name
+
+
+def test_numbers_that_belong_to_no_token_can_be_constants() -> None:
+    inputs = {"input_ids": np.arange(6).reshape(2, 3), "sizes": np.array([[1, 3]])}
+    subject = ModelInput(model=Scaled().eval(), task="other", identity="scaled")
+    made = export_onnx(subject, inputs, hold=True)
+    assert made.conditions()["held"] == "sizes"
+    assert [one.name for one in onnx.load(str(made.folder / "model.onnx")).graph.input] == ["input_ids"]
+    others = {**inputs, "sizes": np.array([[1, 4]])}
+    for given, divisor in ((inputs, 6), (others, 10)):
+        folder = export_onnx(subject, given, hold=True).folder
+        (output,) = OnnxModel(folder / "model.onnx", subject)(given).values()
+        assert np.allclose(output, inputs["input_ids"] / divisor), "the sizes are those of the inputs"
+    assert made_for(inputs) != made_for(others)
 
 
 def test_onnx_runtime_keeps_no_identity_of_the_machine_and_sends_nothing(tmp_path: Path) -> None:
