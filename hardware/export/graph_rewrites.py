@@ -1,8 +1,8 @@
 """Rewrite operators of an exported graph that a runtime lacks as others that give the same values.
 
 A transposition of many axes becomes one of the axes that move, an Einsum of two operands becomes a product of
-matrices, as converters of vendors do, a Trilu becomes a choice by a constant mask, and a negation of many axes has
-fewer. All shapes of the graph must be static.
+matrices, as converters of vendors do, a Trilu becomes a choice by a constant mask, and arithmetic, sums and cuts of
+many axes have fewer. All shapes of the graph must be static.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ https://docs.qualcomm.com/bundle/publicresource/topics/80-63442-50/operations.ht
 MOST_NEGATED = 4
 """Axes of a tensor that QNN negates at most: its emulator refuses five (docs/measured/qnn.md)."""
 
+_BY_ELEMENT = ("Add", "Sub", "Mul", "Div", "Pow")
+_ALONG_AXES = ("Split", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+
 Shape = tuple[int, ...]
 
 
 def rewrite(file: Path, rewritten: Path) -> dict[str, int]:
-    """Write the graph of `file` without Einsum, Trilu, transpositions of more than `MOST_AXES` axes and negations of
-    more than `MOST_NEGATED`, to `rewritten`. Return how many operators of each type were replaced; with none of them
-    nothing is written. Graphs with others inside them (If, Loop) stay as they are.
+    """Write the graph of `file` without Einsum, Trilu, operators of more than `MOST_AXES` axes and negations of more
+    than `MOST_NEGATED`, as far as they can be replaced, to `rewritten`. Return how many operators of each type were
+    replaced; with none of them nothing is written. Graphs with others inside them (If, Loop) stay as they are.
 
     Raises errors of onnx for a graph that it can't read, such as one above 2 GB.
     """
@@ -73,6 +76,10 @@ class _Graph:
             "Einsum": self._einsum,
             "Trilu": self._triangle,
             "Neg": self._negation,
+            "Squeeze": self._other_shape,
+            "Unsqueeze": self._other_shape,
+            **dict.fromkeys(_BY_ELEMENT, self._arithmetic),
+            **dict.fromkeys(_ALONG_AXES, self._along_axes),
         }.get(node.op_type)
         made = rewritten(node) if known and rewritten else None
         if made is None:
@@ -128,6 +135,68 @@ class _Graph:
         made: list[Any] = []
         value = self._reshape(node.input[0], (math.prod(shape[:-1]), shape[-1]), made)
         self._reshape(self._node("Neg", [value], made), shape, made, node.output[0])
+        return made
+
+    def _other_shape(self, node: Any) -> list[Any] | None:
+        shape = self.shapes[node.output[0]]
+        if max(len(shape), len(self.shapes[node.input[0]])) <= MOST_AXES:
+            return None
+        made: list[Any] = []
+        self._reshape(node.input[0], shape, made, node.output[0])
+        return made
+
+    def _arithmetic(self, node: Any) -> list[Any] | None:
+        """Join neighboring axes along which either both operands or the same one has a single row."""
+        result = self.shapes[node.output[0]]
+        shapes = [(1,) * (len(result) - len(self.shapes[name])) + self.shapes[name] for name in node.input]
+        joined: list[list[int]] = []
+        before: list[bool] = []
+        for sizes in zip(*shapes, strict=True):
+            single = [size == 1 for size in sizes]
+            if all(single):
+                continue
+            if joined and single == before:
+                joined[-1] = [one * size for one, size in zip(joined[-1], sizes, strict=True)]
+            else:
+                joined.append(list(sizes))
+            before = single
+        if len(result) <= MOST_AXES or not 0 < len(joined) <= MOST_AXES:
+            return None
+        made: list[Any] = []
+        given = [
+            self._reshape(name, shape, made)
+            for name, shape in zip(node.input, zip(*joined, strict=True), strict=True)
+        ]
+        self._reshape(self._node(node.op_type, given, made), result, made, node.output[0])
+        return made
+
+    def _along_axes(self, node: Any) -> list[Any] | None:
+        """Cut or sum up along neighboring axes as along the second of three."""
+        from onnx import helper, numpy_helper
+
+        shape = self.shapes[node.input[0]]
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        constants = {one.name: one for one in self.graph.initializer}
+        is_sum = node.op_type == "ReduceSum" and len(node.input) > 1
+        if is_sum and node.input[1] not in constants:
+            return None
+        named = attributes.pop("axis", 0) if node.op_type == "Split" else attributes.pop("axes", range(len(shape)))
+        named = numpy_helper.to_array(constants[node.input[1]]).tolist() if is_sum else named
+        axes = sorted(int(axis) % len(shape) for axis in ([named] if isinstance(named, int) else named))
+        first, last = axes[0], axes[-1] + 1
+        if len(shape) <= MOST_AXES or axes != list(range(first, last)):
+            return None
+        sizes = (math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:]))
+        made: list[Any] = []
+        inputs = [self._reshape(node.input[0], sizes, made), *node.input[1:]]
+        if is_sum:
+            inputs[1] = self._constant(np.array([1], np.int64))
+        else:
+            attributes |= {"axis": 1} if node.op_type == "Split" else {"axes": [1]}
+        outputs = [self._name() for _ in node.output]
+        made.append(helper.make_node(node.op_type, inputs, outputs, name=self._name(), **attributes))
+        for output, name in zip(outputs, node.output, strict=True):
+            self._reshape(output, self.shapes[name], made, name)
         return made
 
     def _einsum(self, node: Any) -> list[Any] | None:

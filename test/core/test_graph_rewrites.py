@@ -70,6 +70,41 @@ def test_a_negation_of_five_axes_has_fewer_and_one_of_four_stays(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("kind", "attributes", "constants"),
+    [
+        ("ReduceMax", {"axes": [2, -3], "keepdims": 0}, {}),
+        ("ReduceSum", {"keepdims": 1}, {"axes": [4]}),
+        ("Split", {"axis": 3}, {"sizes": [1, 2]}),
+        ("Squeeze", {}, {"axes": [1]}),
+        ("Unsqueeze", {}, {"axes": [0]}),
+    ],
+)
+def test_sums_cuts_and_other_shapes_of_six_axes_have_fewer(
+    tmp_path: Path, kind: str, attributes: Mapping[str, Any], constants: Mapping[str, Sequence[int]]
+) -> None:
+    outputs = ["y", "rest"] if kind == "Split" else ["y"]
+    node = helper.make_node(kind, ["x", *constants], outputs, **attributes)
+    replaced, model, difference = both(tmp_path, [node], {"x": (2, 1, 2, 3, 2, 3)}, **constants)
+    assert (replaced, difference) == ({kind: 1}, 0.0)
+    axes = {one.name: len(one.type.tensor_type.shape.dim) for one in (*model.graph.value_info, *model.graph.input)}
+    kept = [one for one in model.graph.node if one.op_type == kind]
+    assert all(axes[name] <= MOST_AXES for one in kept for name in (one.input[0], *one.output))
+
+
+@pytest.mark.parametrize(
+    ("other", "is_replaced"),
+    [((2, 1, 1, 3, 2, 3), True), ((3,), True), ((1, 2, 2, 3, 2, 3), True), ((2, 1, 2, 1, 2, 1), False)],
+)
+def test_a_product_of_six_axes_has_fewer_if_neighbors_are_broadcast_alike(
+    tmp_path: Path, other: tuple[int, ...], is_replaced: bool
+) -> None:
+    node = helper.make_node("Mul", ["x", "z"], ["y"])
+    replaced, _, difference = both(tmp_path, [node], {"x": (2, 2, 2, 3, 2, 3), "z": other})
+    assert replaced == ({"Mul": 1} if is_replaced else {})
+    assert difference == 0.0
+
+
+@pytest.mark.parametrize(
     ("equation", "shapes"),
     [
         ("ijbn->bnij", [(2, 3, 4, 5)]),
