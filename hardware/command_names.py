@@ -20,7 +20,7 @@ ARGUMENTS = "hwcompat.arguments"
 """The key of a command line's words in the `meta` of its click context."""
 
 COMMAND_NAMES = (
-    *("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops", "matrix", "coverage"),
+    *("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops", "enable", "matrix", "coverage"),
     *("explain", "calibration", "backlog", "classify", "report", "compare", "diagnose", "compare-devices"),
     *("localize", "repro", "fix"),
     *("upstream", "fit", "devices", "doctor", "place", "mesh", "evidence", "init", "completion", "mcp"),

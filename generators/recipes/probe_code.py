@@ -231,7 +231,8 @@ def onnx_operators(model_input: ModelInput, inputs: Mapping[str, Array]) -> tupl
     """
     if missing := missing_packages():
         raise ImportError(missing)
-    return operators_in(export_onnx(model_input, inputs).folder / ONNX)
+    made = export_onnx(model_input, inputs, hold=bool(held_inputs(inputs)))  # as a target does in the end
+    return operators_in(made.folder / ONNX)
 
 
 def operators_in(file: Path) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "bundle": "suite_commands:bundle_command",
         "web-page": "suite_commands:web_page_command",
         "ops": "ops_command:ops_command",
+        "enable": "enable_command:enable_command",
         "matrix": "knowledge_commands:matrix_command",
         "coverage": "knowledge_commands:coverage_command",
         "explain": "knowledge_commands:explain_command",
@@ -52,7 +53,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 """Each command with its module in this package and its name there."""
 
 _PANELS = (
-    ("Test models", ("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops")),
+    ("Test models", ("run", "generate", "check", "update", "verify", "bundle", "web-page", "ops", "enable")),
     ("Show what is known", ("matrix", "coverage", "explain", "calibration", "backlog", "classify")),
     (
         "Find and fix failures",

@@ -106,6 +106,17 @@ def test_a_backend_keeps_the_contract(name: str, ask: Ask) -> None:
     assert_all_passed(ask(*BACKEND, "--backend", name))
 
 
+@pytest.mark.extended
+def test_one_command_takes_a_backend_to_a_report(ask: Ask, tmp_path: Path) -> None:
+    words = ("enable", "mychip", "--model", "mobilenet_v1", "--output-dir", tmp_path / "enabled")
+    ran = ask("hwcompat", *words)
+    report = (tmp_path / "enabled" / "enable.md").read_text()
+    assert "contract   clean" in report
+    assert "1 of 1 cell works" in report
+    assert "10 operators in float32, bfloat16, float16" in report, "those of the model alone"
+    assert (ran.code == 0) == ("findings" not in ran.out and "failed" not in ran.out)
+
+
 def test_a_backend_that_is_not_here_or_unknown_keeps_no_contract(ask: Ask) -> None:
     ran = ask(*BACKEND, "--backend", "cuda")
     assert ran.code == 1

@@ -47,6 +47,7 @@ LINES = (
 SLOW = {
     "run",
     "verify",
+    "enable",
     "compare-devices",
     "localize",
     "fix",
