@@ -177,26 +177,24 @@ class _Graph:
         shape = self.shapes[node.input[0]]
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         constants = {one.name: one for one in self.graph.initializer}
-        is_sum = node.op_type == "ReduceSum" and len(node.input) > 1
-        if is_sum and node.input[1] not in constants:
+        name = "axis" if node.op_type == "Split" else "axes"
+        given = constants.get(node.input[1]) if name == "axes" and len(node.input) > 1 else None  # by opset
+        named = attributes.pop(name, 0 if name == "axis" else ()) if given is None else numpy_helper.to_array(given)
+        axes = sorted(int(axis) % len(shape) for axis in np.atleast_1d(named))
+        if len(shape) <= MOST_AXES or not axes or axes != list(range(axes[0], axes[-1] + 1)):
             return None
-        named = attributes.pop("axis", 0) if node.op_type == "Split" else attributes.pop("axes", range(len(shape)))
-        named = numpy_helper.to_array(constants[node.input[1]]).tolist() if is_sum else named
-        axes = sorted(int(axis) % len(shape) for axis in ([named] if isinstance(named, int) else named))
         first, last = axes[0], axes[-1] + 1
-        if len(shape) <= MOST_AXES or axes != list(range(first, last)):
-            return None
         sizes = (math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:]))
         made: list[Any] = []
         inputs = [self._reshape(node.input[0], sizes, made), *node.input[1:]]
-        if is_sum:
+        if given is not None:
             inputs[1] = self._constant(np.array([1], np.int64))
         else:
-            attributes |= {"axis": 1} if node.op_type == "Split" else {"axes": [1]}
+            attributes[name] = 1 if name == "axis" else [1]
         outputs = [self._name() for _ in node.output]
         made.append(helper.make_node(node.op_type, inputs, outputs, name=self._name(), **attributes))
-        for output, name in zip(outputs, node.output, strict=True):
-            self._reshape(output, self.shapes[name], made, name)
+        for output, wanted in zip(outputs, node.output, strict=True):
+            self._reshape(output, self.shapes[wanted], made, wanted)
         return made
 
     def _einsum(self, node: Any) -> list[Any] | None:

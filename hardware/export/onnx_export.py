@@ -1,6 +1,6 @@
 """Export a torch module to ONNX for the shapes of its example: one file of plain operators, verified on CPU.
 
-Uses torch's TorchScript exporter (opset 17): the newer one leaves a GatherND in the masks, which QNN doesn't run.
+Uses torch's TorchScript exporter (opset 17) first: the newer one leaves a GatherND in masks, which QNN doesn't run.
 ONNX Runtime then folds what doesn't depend on the inputs, so that no shape is computed on a device.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -17,7 +19,7 @@ import numpy as np
 
 from ..applied_fix import current_changes
 from ..command_names import as_runnable
-from ..model.model_types import ModelInput
+from ..model.model_types import ModelInput, Unsupported
 from ..model.outputs import floating_outputs, ruled_out
 from ..model.positions import host_positions
 from .convert_model import by_position, holding
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 OPSET = 17
 """The first opset with LayerNormalization; QNN's documentation lists operators up to it without exception."""
+DYNAMO_OPSET = 18
+"""The first opset that the exporter by torch.export writes."""
 
 OPERATORS_REFUSED = {
     "Exporting the operator '": "torch's exporter has no rule for",
@@ -45,8 +49,6 @@ _FLOAT16_LARGEST = 65504.0
 
 def missing_packages() -> str:
     """Return why nothing can be exported here, or an empty string."""
-    from importlib.util import find_spec
-
     missing = [name for name in PACKAGES if find_spec(name) is None]
     how = as_runnable("pip install 'hwcompat[onnx]'")
     return f"{' and '.join(missing)} not installed ({how})" if missing else ""
@@ -57,7 +59,7 @@ def export_onnx(model_input: ModelInput, example: Inputs, *, hold: bool = False)
 
     It agrees with torch on ONNX Runtime's CPU provider, for the example and for other values of the same shapes. With
     `hold`, sizes and integers that belong to no token are constants in it. Raises `Unsupported` with the reason
-    otherwise, as `export_openvino` does.
+    otherwise, as `export_openvino` does: that of TorchScript's exporter if the one by torch.export fails too.
     """
     route = Route(
         ways=_HOLDING if hold else _WAYS,
@@ -67,7 +69,20 @@ def export_onnx(model_input: ModelInput, example: Inputs, *, hold: bool = False)
         refused=OPERATORS_REFUSED,
         best=_METHOD,
     )
-    return export_once(model_input, example, lambda exported: OnnxModel(exported.folder / ONNX, model_input), route)
+
+    def open_on_cpu(exported: Exported) -> OnnxModel:
+        return OnnxModel(exported.folder / ONNX, model_input)
+
+    try:
+        return export_once(model_input, example, open_on_cpu, route)
+    except Unsupported as refused:
+        if hold or find_spec("onnxscript") is None:
+            raise
+        other = replace(route, ways=_DYNAMO, packages=(*route.packages, "onnxscript"), best="")
+        try:
+            return export_once(model_input, example, open_on_cpu, other)
+        except Unsupported:
+            raise refused from None
 
 
 def session_on_host(file: Path) -> Any:
@@ -136,6 +151,13 @@ def _holding_numbers(model_input: ModelInput, example: Inputs, folder: Path) -> 
     return made
 
 
+def _by_torch_export(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
+    """Export by torch.export, whose rules are for newer operators; QNN refuses more of what it writes."""
+    made = traced(model_input, example, folder, dynamo=True)
+    _clip_constants(folder / ONNX)
+    return replace(made, method="torch.export")
+
+
 def _own_operators(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
     """Trace with torch's own operators, for models that the replacements don't suit."""
     made = traced(model_input, example, folder, operators=_repeated_heads)
@@ -166,6 +188,7 @@ def traced(
     *,
     operators: Callable[[], AbstractContextManager[None]] = _exportable,
     held: frozenset[str] | None = None,
+    dynamo: bool = False,
 ) -> Exported:
     """Trace the bare forward pass, without a cache; `held` as for `holding`. Raises the exporter's errors."""
     import torch
@@ -189,8 +212,9 @@ def traced(
             by_position(model, compute, names),
             tuple(given.values()),
             str(file),
-            dynamo=False,
-            opset_version=int(current_changes().opset or OPSET),
+            dynamo=dynamo,
+            opset_version=int(current_changes().opset or (DYNAMO_OPSET if dynamo else OPSET)),
+            **({"external_data": False, "verbose": False} if dynamo else {}),
             input_names=names,
             output_names=outputs,
         )
@@ -309,4 +333,5 @@ _WAYS: tuple[tuple[str, Way], ...] = (
     ("plain trace", traced),
     ("by its own operators", _own_operators),
 )
+_DYNAMO: tuple[tuple[str, Way], ...] = (("by torch.export", _by_torch_export),)
 _HOLDING: tuple[tuple[str, Way], ...] = (("holding numbers", _holding_numbers),)

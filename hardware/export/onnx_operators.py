@@ -45,6 +45,7 @@ def exportable_operators() -> Iterator[None]:
             ("avg_pool2d", average_within, functional),
             ("interpolate", _resized_by_products, functional),
             ("fold", _joined_patches, functional),
+            ("unfold", _cut_patches, functional),
             ("scaled_dot_product_attention", _attention, functional),
             ("__ior__", lambda _, one, other: one | other, tensor),
             ("__iand__", lambda _, one, other: one & other, tensor),
@@ -210,20 +211,33 @@ def _resized_by_products(
 
 
 def _joined_patches(
-    fold: Any,
-    tensor: torch.Tensor,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
+    fold: Any, tensor: torch.Tensor, output_size: Any, kernel_size: Any, *rest: Any, **how: Any
 ) -> torch.Tensor:
     """Put patches that don't overlap side by side."""
-    pairs = [one if isinstance(one, tuple | list) else (one, one) for one in (output_size, kernel_size, stride)]
-    (height, width), (rows, columns), steps = pairs
-    if dilation not in (1, (1, 1)) or padding not in (0, (0, 0)) or (rows, columns) != tuple(steps):
-        found: torch.Tensor = fold(tensor, output_size, kernel_size, dilation, padding, stride)
+    if not _are_patches(kernel_size, *rest, **how):
+        found: torch.Tensor = fold(tensor, output_size, kernel_size, *rest, **how)
         return found
+    (height, width), (rows, columns) = _pair(output_size), _pair(kernel_size)
     batch, count = tensor.shape[0], tensor.shape[1] // (rows * columns)
     patches = tensor.view(batch, count, rows, columns, height // rows, width // columns)
     return patches.permute(0, 1, 4, 2, 5, 3).reshape(batch, count, height, width)
+
+
+def _cut_patches(unfold: Any, tensor: torch.Tensor, kernel_size: Any, *rest: Any, **how: Any) -> torch.Tensor:
+    """Cut an image into patches that don't overlap and leave nothing over."""
+    (rows, columns), (height, width) = _pair(kernel_size), tensor.shape[-2:]
+    if not _are_patches(kernel_size, *rest, **how) or tensor.dim() != 4 or height % rows or width % columns:
+        found: torch.Tensor = unfold(tensor, kernel_size, *rest, **how)
+        return found
+    batch, count = tensor.shape[:2]
+    patches = tensor.view(batch, count, height // rows, rows, width // columns, columns)
+    return patches.permute(0, 1, 3, 5, 2, 4).reshape(batch, count * rows * columns, -1)
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return tuple(size) if isinstance(size, tuple | list) else (size, size)
+
+
+def _are_patches(kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> bool:
+    """Return whether windows lie side by side."""
+    return (_pair(dilation), _pair(padding), _pair(stride)) == ((1, 1), (0, 0), _pair(kernel_size))

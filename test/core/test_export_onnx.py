@@ -187,6 +187,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "resized_smoothly": lambda values: functional.interpolate(
         values[None, None], (5, 3), mode="bicubic", align_corners=False, antialias=True
     ),
+    "patches_cut": lambda values: functional.unfold(values.reshape(1, 1, 2, 6), (2, 3), stride=(2, 3)),
+    "patches_that_overlap": lambda values: functional.unfold(values.reshape(1, 1, 2, 6), (2, 3), stride=1),
     "patches_joined": lambda values: functional.fold(values.reshape(1, 6, 2), (2, 6), (2, 3), stride=(2, 3)),
 }
 
@@ -202,6 +204,13 @@ def test_replaced_operators_give_torchs_numbers_in_torch_and_in_the_file() -> No
         _, graph, output = exported(Model(function, output="values"), {"values": values}, name)
         assert np.abs(output - want.numpy()).max() < 1e-6, name
         assert not {node.op_type for node in graph.node} & {"NonZero", "ScatterND", "GatherND"}, name
+
+
+def test_what_the_first_exporter_lacks_the_one_by_torch_export_writes() -> None:
+    pytest.importorskip("onnxscript")
+    made, _, output = exported(Model(lambda values: torch.fft.fft(values).abs()), name="fft")
+    assert np.abs(output - np.abs(np.fft.fft(VALUES["values"]))).max() < 1e-5
+    assert made.conditions() == {"export": "torch.export", "shapes": "static"}
 
 
 def test_numbers_that_belong_to_no_token_can_be_constants() -> None:
