@@ -107,7 +107,8 @@ def test_a_backend_keeps_the_contract(name: str, ask: Ask) -> None:
 
 
 @pytest.mark.extended
-def test_one_command_takes_a_backend_to_a_report(ask: Ask, tmp_path: Path) -> None:
+def test_one_command_takes_a_backend_to_a_report(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("command_line.LIMIT_S", 1200)
     words = ("enable", "mychip", "--model", "mobilenet_v1", "--output-dir", tmp_path / "enabled")
     ran = ask("hwcompat", *words)
     report = (tmp_path / "enabled" / "enable.md").read_text()
