@@ -29,7 +29,7 @@ from hardware.compare import compare
 from hardware.errors import HwCompatError
 from hardware.inventory.system.processor import read_cpu
 from hardware.model.calls import to_tensors
-from hardware.optimization import OptimizationLevel, OptimizationResult, call_timing
+from hardware.optimization import OptimizationLevel, OptimizationResult, attempts
 from hardware.optimization.batch_norms import outputs_of
 from hardware.testing.reference import as_reference, float64_outputs
 
@@ -110,7 +110,7 @@ def _in_turns(calls: Sequence[tuple[Any, Mapping[str, Any]]], backend: BaseBacke
 
 def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> float:
     """Return the shortest time of some calls in s; a long call is made once."""
-    clock = call_timing.clock_of(backend.device)
+    clock = attempts.clock_of(backend.device)
     taken: list[float] = []
     while len(taken) < CALLS and (not taken or taken[0] < LONG):
         started = clock()
@@ -195,8 +195,8 @@ def _head(target: str, threads: int, command: str) -> dict[str, Any]:
         "length": LENGTH,
         "rounds": ROUNDS,
         "calls": CALLS,
-        "faster": call_timing.FASTER,
-        "tries": call_timing.ROUNDS,
+        "faster": attempts.FASTER,
+        "tries": attempts.ROUNDS,
     }
 
 

@@ -75,8 +75,7 @@ def doctor_command(
     Exit codes: 0 no problems, 1 a device can't be used or a smoke test failed.
     """
     from .detection import detect, probe_apart
-    from .doctor.hardware_diagnosis import diagnose_machine, diagnosis_text, with_probes
-    from .doctor.hardware_remedies import kinds_of
+    from .doctor.hardware_diagnosis import diagnose_machine, diagnosis_text, kinds_of, with_probes
     from .expected_targets import targets
     from .machine import LiveMachine
     from .recording import ReplayedMachine

@@ -63,7 +63,7 @@ def _manifest(folder: Path) -> Sequence[Write]:
 
 def _lock(folder: Path) -> Sequence[Write]:
     from generators.compatibility.verdict import Level
-    from generators.project.lock import update_expected
+    from generators.project.project_plan import update_expected
 
     path, cell = folder / "hwcompat.toml", "bert/fill-mask/cpu/float32"
     comments = "# a line of a project file\n" * 2000

@@ -7,6 +7,8 @@ only if nothing else is known. Imports neither torch nor transformers, and uses 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, Mod
 from hwcompat.hardware.file_formats import graph_format, graph_suffixes
 from hwcompat.hardware.plain_text import json_text, printable
 from hwcompat.hardware.testing.sentence_modules import sentence_modules
+from hwcompat.hardware.values import data_file
 
 from .architectures import architecture_data, traits_of
 from .catalog import load_catalog
@@ -32,9 +35,38 @@ from .classification import kind_of as kind_of
 from .folder_kinds import refuse_other_kind
 from .model_libraries import LIBRARY, catalog_of, diffusion_catalog, is_known, known_types, lacking
 from .model_names import known_words, type_in_name
-from .size_tier import parameters_of, size_tier
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+
+
+_FILE = Path(__file__).with_name("size_tiers.toml")
+_LONGEST_HEADER = 100_000_000
+"""In bytes; the limit of the format. Source: https://github.com/huggingface/safetensors, "Format"."""
+
+
+def size_tier(parameters: int | None) -> str:
+    """Return `tiny`, `small`, `base`, `large` or `xl`; an empty string if the number of parameters isn't known."""
+    if parameters is None:
+        return ""
+    return str(next(one["name"] for one in data_file(_FILE)["tier"] if parameters < one.get("below", math.inf)))
+
+
+def parameters_of(files: Sequence[Path]) -> int | None:
+    """Return the number of elements of all tensors in safetensors files, from their headers; None without files, or
+    if a header can't be read."""
+    try:
+        return sum(map(_elements, files)) if files else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _elements(file: Path) -> int:
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if length > _LONGEST_HEADER:
+            raise ValueError("the header is too long")
+        header = json.loads(opened.read(length))
+    return sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
 
 
 def classify(name: str, revision: str = "") -> Classification:

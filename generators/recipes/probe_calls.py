@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +25,6 @@ from hwcompat.hardware.testing.reference import float64_outputs
 from hwcompat.hardware.testing.widened_weights import copy_over
 
 from .argument_calls import of_arguments, of_given, of_optional
-from .call_exceptions import exceptions_of
 from .tries import MASKS, Try, agrees, named
 
 if TYPE_CHECKING:
@@ -44,6 +46,31 @@ _VALUES = ("tokens", "features", "pixels", "frames", "waveform", "patches")
 _FACTORS = (10000.0, 1000.0, 100.0, 10.0)
 """Factors for large values, of which the largest that holds is used."""
 _PLACES = 4
+
+
+_FILE = Path(__file__).with_name("call_exceptions.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallException:
+    """Types that a check doesn't apply to, because their mathematics doesn't have the relation."""
+
+    types: tuple[str, ...]
+    check: str
+    reason: str
+
+
+@functools.cache
+def call_exceptions() -> tuple[CallException, ...]:
+    """Return the entries of `call_exceptions.toml`."""
+    entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["exception"]
+    return tuple(CallException(**{**one, "types": tuple(one["types"])}) for one in entries)
+
+
+def exceptions_of(model_type: str, task: str) -> tuple[CallException, ...]:
+    """Return the entries of a type, or of one of its tasks (`type@task`)."""
+    names = {model_type, f"{model_type}@{task}"}
+    return tuple(one for one in call_exceptions() if names & set(one.types))
 
 
 def unpadded_by(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

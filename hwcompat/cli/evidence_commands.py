@@ -26,8 +26,8 @@ from hwcompat.hardware.hardware_commands import check_command, sign_command
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.plugins import plugins
 
-from .evidence_options import apply_evidence_options
 from .option_table import CELLS, PATTERNS, REFRESHING, WRITING, takes
+from .report_options import apply_evidence_options
 
 
 @click.group("evidence", short_help="Merge, import, compact, publish, sign and refresh evidence.")

@@ -16,9 +16,8 @@ from hwcompat.hardware.plugins import plugins
 from hwcompat.reports.formats import FORMATS
 from hwcompat.reports.report_request import Request, check_report
 
-from .evidence_options import apply_evidence_options
 from .option_table import EXISTING_FOLDER, FOLDER, takes
-from .report_options import requests
+from .report_options import apply_evidence_options, requests
 
 
 @click.command("report", short_help="Report findings with causes and remedies, from all evidence.")

@@ -10,9 +10,12 @@ from typing import Any
 
 import rich_click as click
 
-from hwcompat.hardware.command_line import PrecisionChoice
+from hwcompat.generators.options import Options
+from hwcompat.hardware.command_line import PrecisionChoice, note
 from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote
+from hwcompat.hardware.evidence.writer import make_durable
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
+from hwcompat.hardware.redaction import LEFT_IN, turn_off
 from hwcompat.reports.report_request import request_of
 
 from .option_table import OPTIONS, SEVERITIES, option, rules_of
@@ -88,6 +91,16 @@ REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     }
 )
 """How each value of a `Request` is given on the command line."""
+
+
+def apply_evidence_options(asked: Options) -> None:
+    """Leave names in what this process writes if `--no-redact` was given, after a note, and let each result wait for
+    the disk with `--durable`."""
+    if asked.no_redact:
+        turn_off()
+        note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you share them")
+    if asked.durable:
+        make_durable()
 
 
 def requests(

@@ -19,7 +19,6 @@ from hwcompat.hardware.files import DEFAULT_SUITES, PROJECT_FILE
 from hwcompat.hardware.plugins import plugins
 from hwcompat.reports.suites_text import cells_text, compared_text, published_text, verified_text, written_text
 
-from .evidence_options import apply_evidence_options
 from .option_table import (
     CELLS,
     FILE,
@@ -31,6 +30,7 @@ from .option_table import (
     rules_of,
     takes,
 )
+from .report_options import apply_evidence_options
 
 if TYPE_CHECKING:
     from hwcompat.generators.plan import PlannedSuite

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from generators.model_profile import profile_of
 from generators.models import classifier
 from generators.models.basic_classification import classify_or_guess
-from generators.models.classifier import classify, classify_model, kind_of, main
-from generators.models.size_tier import parameters_of, size_tier
+from generators.models.classifier import classify, classify_model, kind_of, main, parameters_of, size_tier
 from hardware.errors import BrokenInput, ModelError, ModelMissing
 
 ARCHITECTURES = {

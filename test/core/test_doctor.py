@@ -15,14 +15,18 @@ from hardware.backends.factory import backend_class, built_in_targets
 from hardware.detection import HardwareInfo, ProbeResult, detect, targets
 from hardware.doctor import hardware_diagnosis as module
 from hardware.doctor.hardware_diagnosis import (
+    ANY,
     DeviceHealth,
     HardwareDiagnosis,
     HardwareProblem,
+    HardwareRemedy,
     diagnose_machine,
     diagnosis_text,
+    entries,
+    kinds_of,
+    remedies_for,
     with_probes,
 )
-from hardware.doctor.hardware_remedies import ANY, HardwareRemedy, entries, kinds_of, remedies_for
 from hardware.expected_targets import TargetStatus, why_absent
 from hardware.inventory.system.main_memory import MemoryInfo
 from hardware.inventory.system.processor import CPUInfo

@@ -13,8 +13,7 @@ import pytest
 
 from hardware.errors import UsageError
 from hardware.optimization import OptimizationLevel, attempts
-from hardware.optimization.attempts import OptimizationRun
-from hardware.optimization.call_timing import Timing, compared
+from hardware.optimization.attempts import OptimizationRun, Timing, compared
 from hardware.optimization.optimization_steps import ModuleChange, together
 
 

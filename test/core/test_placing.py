@@ -21,9 +21,8 @@ from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
 from hardware.inventory_file import read_inventory
 from hwcompat.plugins.placement.place import place
-from hwcompat.plugins.placement.place_command import at_best
+from hwcompat.plugins.placement.place_command import at_best, read_prices
 from hwcompat.plugins.placement.placement_device import Device, Estimate, Figure
-from hwcompat.plugins.placement.prices import read_prices
 from hwcompat.plugins.placement.solve import _without_output
 from hwcompat.plugins.placement.workloads import Placement, Workload, WorkloadMode
 

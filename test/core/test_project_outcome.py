@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
-from generators.project.lock import levels_to_lock, update_expected, with_expected
 from generators.project.project_finding import ProjectFindingKind, ProjectOutcome
 from generators.project.project_outcome import CellRun, judge_project
+from generators.project.project_plan import levels_to_lock, update_expected, with_expected
 from generators.project.project_reader import parse_project, read_project
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.record import EDITED, CheckLine, Outcome

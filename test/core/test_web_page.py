@@ -19,11 +19,10 @@ from generators.options import Options
 from hardware.errors import ModelError, OutputError, UsageError
 from hardware.evidence.pages import keep_seal, read_seal
 from hardware.process import Ended, NoAnswer
-from hwcompat.plugins.web_page import page_capture, render_page, web_page_command
+from hwcompat.plugins.web_page import page_seal, render_page, web_page_command
 from hwcompat.plugins.web_page.captured_test import AskedCall, NotCaptured
 from hwcompat.plugins.web_page.captured_test import captured as asked_so_far
-from hwcompat.plugins.web_page.page_capture import capture
-from hwcompat.plugins.web_page.page_seal import require_page
+from hwcompat.plugins.web_page.page_seal import capture, require_page
 from hwcompat.plugins.web_page.render_page import SCRIPTS, render, script_text
 from hwcompat.plugins.web_page.web_page_command import write_page, write_web_page
 
@@ -197,7 +196,7 @@ def test_pytest_options_of_the_shell_change_no_page(tmp_path: Path, monkeypatch:
 
     monkeypatch.setenv("PYTEST_ADDOPTS", "-k builds")
     monkeypatch.setenv("PYTEST_PLUGINS", "none_such")
-    monkeypatch.setattr(page_capture, "ask", ask)
+    monkeypatch.setattr(page_seal, "ask", ask)
     with pytest.raises(ModelError, match="couldn't be captured"):
         capture(tmp_path / "test_suite.py", {"GIVEN": "x"})
     assert given["GIVEN"] == "x"

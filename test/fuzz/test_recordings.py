@@ -16,8 +16,7 @@ from rich.console import Console
 from watched import Sentinel, Surroundings, refused_or
 
 from hardware.detection import detect, targets
-from hardware.doctor.hardware_diagnosis import diagnose_machine, diagnosis_text
-from hardware.doctor.hardware_remedies import kinds_of
+from hardware.doctor.hardware_diagnosis import diagnose_machine, diagnosis_text, kinds_of
 from hardware.hardware_commands import as_json
 from hardware.inventory.system.processor_telemetry import CpuTelemetry
 from hardware.inventory.telemetry import DeviceSample, HostSample, Sample

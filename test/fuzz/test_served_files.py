@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hwcompat.plugins.web_page.page_server import PageServer
+from hwcompat.plugins.web_page.web_page_command import PageServer
 
 
 @pytest.mark.fuzz(60)

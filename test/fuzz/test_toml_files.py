@@ -13,8 +13,7 @@ from watched import Sentinel, Surroundings, limited, refused_or
 from generators.compatibility.rule import read_rules
 from generators.compatibility.rules import RULES_FOLDER
 from generators.compatibility.verdict import Level
-from generators.project.lock import update_expected
-from generators.project.project_plan import _located
+from generators.project.project_plan import _located, update_expected
 from generators.project.project_reader import read_project
 from generators.project.toml_table import positions
 from hardware.safe_read import parsed_toml

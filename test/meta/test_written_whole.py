@@ -32,7 +32,7 @@ MAY = {
             for name in ("capture_failure", "captured_failure", "failure_recorder")
         ),
         "hwcompat/plugins/triage/localization/localize_cell.py",
-        *("hwcompat/plugins/web_page/page_capture.py", "hwcompat/plugins/web_page/page_seal.py"),
+        "hwcompat/plugins/web_page/page_seal.py",
         *("hwcompat/plugins/stress/stress_child.py", "hwcompat/plugins/placement/mesh/mesh_check.py"),
     ],
 }

@@ -25,8 +25,7 @@ from hardware.evidence.pages import keep_seal, seal_text
 from hardware.evidence.versions import BROWSER_OF_PAGE
 from hardware.evidence.writer import now
 from hardware.testing.suite_file import SuiteFile, read_suite
-from hwcompat.plugins.web_page.page_capture import CapturedSuite
-from hwcompat.plugins.web_page.page_seal import Runtime, SealedPage, sealed_page
+from hwcompat.plugins.web_page.page_seal import CapturedSuite, Runtime, SealedPage, sealed_page
 
 Lines = list[dict[str, Any]]
 

@@ -13,7 +13,7 @@ import pytest
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Says by what each strategy that is in force in the module multiplies the time of a call; without, it is 1 s."""
 
-    from hardware.optimization import CPUOptimizer, call_timing
+    from hardware.optimization import CPUOptimizer, attempts
 
     def set_to(**factors: float) -> None:
         ways = {one: factors[one.name] for one in map(_made, CPUOptimizer.STRATEGIES) if one.name in factors}
@@ -22,7 +22,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             model = call.__self__._setting.model
             return math.prod(factor for one, factor in ways.items() if one.is_applied(model))
 
-        monkeypatch.setattr(call_timing, "_seconds", told)
+        monkeypatch.setattr(attempts, "_seconds", told)
 
     return set_to
 

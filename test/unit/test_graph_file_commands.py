@@ -34,7 +34,7 @@ from hwcompat.plugins.triage.repro.capture_failure import capture
 from hwcompat.plugins.triage.repro.captured_failure import INPUTS, Shape, Way
 from hwcompat.plugins.triage.repro.repro_script import ModelSource, arrays_in, run_script, script_text
 from hwcompat.plugins.triage.repro_match import judge
-from hwcompat.plugins.web_page.page_capture import capture as capture_page
+from hwcompat.plugins.web_page.page_seal import capture as capture_page
 from hwcompat.plugins.web_page.page_seal import require_page
 
 pytestmark = pytest.mark.slow

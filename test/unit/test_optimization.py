@@ -13,7 +13,7 @@ from optimized_modules import CPU, Picture, Text, bert, picture, sample
 
 from hardware.backends.factory import get_backend
 from hardware.errors import UsageError
-from hardware.optimization import CPUOptimizer, OptimizationLevel, OptimizationResult, call_timing, strategies
+from hardware.optimization import CPUOptimizer, OptimizationLevel, OptimizationResult, attempts, strategies
 from hardware.optimization.eight_bits import Float8, Int8, Int8Kernels, float8_layers, float8_of, products
 from hardware.optimization.optimization_steps import ModuleChange
 from hardware.optimization.optimizers import AppleOptimizer
@@ -221,10 +221,10 @@ def test_a_step_that_is_switched_off_and_on_again_gives_the_same(monkeypatch):
 
 
 def test_on_one_thread_of_the_host_other_processes_add_nothing_to_a_time():
-    assert call_timing.clock_of(CPU) is time.process_time
-    assert call_timing.clock_of(torch.device("cuda")) is time.perf_counter
+    assert attempts.clock_of(CPU) is time.process_time
+    assert attempts.clock_of(torch.device("cuda")) is time.perf_counter
     torch.set_num_threads(2)
-    assert call_timing.clock_of(CPU) is time.perf_counter
+    assert attempts.clock_of(CPU) is time.perf_counter
 
 
 # 8 bits

@@ -28,7 +28,7 @@ from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.testing import measurement
 from hardware.testing.variants import with_changes
-from reports.exercised import Exercised
+from reports.explain_command import Exercised
 
 CELL = Cell.parse("llama/text-generation/cpu/float32")
 

@@ -20,8 +20,7 @@ from generators.compatibility.verdict import Basis, Level
 from hardware.evidence.latest import read_latest
 from hardware.evidence.store import Evidence
 from hwcompat.plugins.web_page.page_seal import known_of, sealed_page
-from hwcompat.plugins.web_page.page_server import PageServer
-from hwcompat.plugins.web_page.web_page_command import serve
+from hwcompat.plugins.web_page.web_page_command import PageServer, serve
 from reports.diagnose import diagnose
 from reports.finding import Severity
 

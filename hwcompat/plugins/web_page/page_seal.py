@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import re
 import tempfile
@@ -37,19 +38,125 @@ from hwcompat.hardware.evidence.versions import recorded_versions
 from hwcompat.hardware.evidence.writer import now
 from hwcompat.hardware.export.exported import ONNX
 from hwcompat.hardware.export.onnx_export import output_name
+from hwcompat.hardware.files import PRODUCT
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
+from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.process import NoAnswer, answer, ask
 from hwcompat.hardware.redaction import redact_all
 from hwcompat.hardware.software import SOFTWARE_ADAPTERS
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hwcompat.hardware.testing.pytest_environment import shield_pytest
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
 from hwcompat.hardware.testing.tolerances import tolerance_for
 from hwcompat.reports.reason_text import reason_text
 
-from .page_capture import CapturedSuite, capture
-
 PRECISION = "float32"
 ISOLATION = "none: all checks of a page share one tab"
+
+
+_SUITE_INI = PRODUCT / "hardware" / "testing" / "suite.ini"
+INPUTS, EXPECTED = "inputs.bin", "expected.bin"
+LIMIT_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedSuite:
+    """The computations of a suite's checks on a target, as plain data, and the bytes of files and arrays.
+
+    `files` are the models as ONNX. `asked` holds `steps` by check, `passes`, `wanted`, `facts`, `conditions`, and
+    `not_captured`: why a page can't run a check, by check. Arrays in it are offsets in `inputs` and `expected`.
+    """
+
+    files: tuple[bytes, ...]
+    inputs: bytes
+    expected: bytes
+    asked: Mapping[str, Any]
+
+
+def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
+    """Run the suite in a child that works in its folder, with `given` in its environment.
+
+    Raises `ModelError` if its model can't be built or exported here, or if a check fails before it uses a target.
+    """
+    folder = suite.parent
+    environment = {**os.environ, **given}
+    shield_pytest(environment)
+    try:
+        asked = ask(__name__, str(suite), limit_s=LIMIT_S, environment=environment)
+    except NoAnswer as error:
+        raise ModelError("the suite couldn't be captured", why=str(error)) from error
+    for check, why in asked["failed"].items():
+        raise ModelError(
+            f"no page can be made: {check} fails before it uses the target", why=one_line(why, longest=500)
+        )
+    return CapturedSuite(
+        files=tuple((folder / f"{number}.onnx").read_bytes() for number in range(asked["files"])),
+        inputs=(folder / INPUTS).read_bytes(),
+        expected=(folder / EXPECTED).read_bytes(),
+        asked=asked,
+    )
+
+
+class _Plugin:
+    """Records which check runs, and why one could not be captured or failed."""
+
+    def __init__(self) -> None:
+        self.not_captured: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        from .captured_test import captured
+
+        captured.check = item.name.removeprefix("test_")
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        from .captured_test import NotCaptured, captured
+
+        if call.excinfo is None:
+            return
+        error = call.excinfo.value
+        check = item.name.removeprefix("test_")
+        captured.steps.pop(check, None)
+        found = self.not_captured if isinstance(error, NotCaptured) else self.failed
+        found[check] = str(error) if isinstance(error, NotCaptured) else f"{type(error).__name__}: {error}"
+
+
+def _in_child(name: str) -> dict[str, Any]:
+    import pytest
+
+    from hwcompat.hardware import testing
+
+    from .captured_test import CapturedFile, CapturedTest, captured
+
+    suite = Path(name)
+    folder = suite.parent
+    testing.ModelTest, testing.GraphTest = CapturedTest, CapturedFile  # type: ignore[misc]
+    plugin = _Plugin()
+    settings = ["-c", str(_SUITE_INI), f"--rootdir={folder}", "--noconftest", "--capture=sys", "--tb=line"]
+    code = int(pytest.main([str(suite), *settings], plugins=[plugin]))
+    if code not in (0, 1):
+        raise ModelError("the suite couldn't be captured", why=f"pytest ended with exit code {code}")
+    for number, file in enumerate(captured.files.values()):
+        (folder / f"{number}.onnx").write_bytes(file.read_bytes())
+    (folder / INPUTS).write_bytes(captured.inputs.data)
+    (folder / EXPECTED).write_bytes(captured.expected.data)
+    found = {
+        "files": len(captured.files),
+        "steps": captured.steps,
+        "passes": captured.passes,
+        "wanted": captured.wanted,
+        "facts": captured.facts,
+        "conditions": captured.conditions,
+        "not_captured": plugin.not_captured,
+        "failed": plugin.failed,
+    }
+    json.dumps(found, allow_nan=False)  # raises for values that JSON doesn't have
+    return found
+
+
+if __name__ == "__main__":
+    answer(_in_child)
 
 
 @dataclass(frozen=True, kw_only=True)
