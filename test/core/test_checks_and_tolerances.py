@@ -1,19 +1,26 @@
-"""Which checks a suite gets, and the tolerance of each target and precision."""
+"""Which checks a suite gets, and the tolerance of each target and precision.
+
+A repository's own tolerance: it counts if it was stated, is shown with its reason, and makes no cell high.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import pytest
+from judged_cells import CELL, PLAN, ask, line
 
+from generators.compatibility.verdict import Level, Verdict
 from generators.suites.render import TEMPLATES
 from hardware.backends.factory import backend_class, built_in_targets
 from hardware.errors import UsageError
 from hardware.evidence.record import COARSE
 from hardware.target import Target
 from hardware.testing import tolerances
-from hardware.testing.checks import all_checks, applicable_checks, core_checks
-from hardware.testing.tolerances import Tolerance, load_tolerances, loosest_limit, rounding, tolerance_for
+from hardware.testing.checks import all_checks, applicable_checks, comparing_checks, core_checks
+from hardware.testing.tolerances import Tolerance, load_tolerances, loosest_limit, rounding, tolerance_for, too_wide
+from reports.reason_text import texts
 
 EVERYTHING = frozenset({"generate", "backward", "save"})
 
@@ -82,3 +89,39 @@ def test_a_coarse_function_of_a_standard_counts_only_where_a_run_states_it():
     assert tolerance_for(Target.parse("webnn"), "float32", coarse) == cpu
     assert tolerance_for(webgpu, "float32", {COARSE: "tanh"}) == tolerance_for(webgpu, "float32")
     assert tolerance_for(webgpu, "float16", coarse) == tolerance_for(webgpu, "float16")
+
+
+WIDE, NARROW = 1e-4, 1e-6
+STATED = {"tolerance": "0.0001 of hwcompat.toml: sums in another order"}
+
+
+def ask_with(error: float, held_to: float, own_limit: float | None, conditions: Mapping[str, str] = {}) -> Verdict:
+    compared, others = {"max_rel_error": error, "tolerance": held_to}, {"max_rel_error": None, "tolerance": None}
+    of = {one: compared if one in comparing_checks() else others for one in PLAN}
+    return ask([line(one, conditions=dict(conditions), **of[one]) for one in PLAN], own_limit=own_limit)
+
+
+def test_a_wider_tolerance_is_medium_at_most_with_its_reason() -> None:
+    for error in (5e-5, 1e-6):
+        verdict = ask_with(error, WIDE, WIDE, STATED)
+        assert verdict.level is Level.MEDIUM
+        assert f"tolerance: {STATED['tolerance']}" in texts(verdict.conditions)
+        verdict = ask_with(error, WIDE, None, STATED)
+        assert verdict.level is Level.UNKNOWN, "without the project file, the product's tolerance counts"
+        found = [one for one in verdict.reasons if one.code == "wide_tolerance"]
+        (reason,) = [one for one in found if one.text("check") == "matches_reference"]
+        assert (reason.parameters["limit"], reason.parameters["today"]) == (WIDE, 2e-5)
+    verdict = ask_with(5e-5, WIDE, WIDE)
+    assert verdict.level is Level.MEDIUM, "evidence that doesn't state its wide tolerance is no better for it"
+    assert [one.parameters for one in verdict.conditions if one.code == "unexplained_tolerance"] == [{"limit": WIDE}]
+
+
+def test_a_narrower_tolerance_lowers_nothing_and_what_was_held_to_more_does_not_meet_it() -> None:
+    assert ask_with(1e-7, NARROW, NARROW).level is Level.HIGH
+    assert ask_with(1e-7, NARROW, None).level is Level.HIGH
+    assert ask_with(1e-7, 2e-5, NARROW).level is Level.UNKNOWN
+
+
+def test_a_limit_is_too_wide_long_before_it_hides_a_doubled_attention() -> None:
+    assert too_wide() == 2 * loosest_limit()
+    assert tolerance_for(CELL.target, "bfloat16").limit < too_wide() < 0.5

@@ -1,4 +1,8 @@
-"""Suites on disk: a person's edits are never lost, and what regenerating would change is listed exactly."""
+"""Suites on disk: a person's edits are never lost, and what regenerating would change is listed exactly.
+
+The same request again: nothing is generated, and nothing counts as unchanged that isn't.
+Reading what a suite says of itself: never by importing it, and never believing what isn't a suite.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import pytest
 from golden_suites import recipe_of
 from recorded_machines import XEON, computer
 
+from generators.suites.manifest import generation_key, remember, what_is_there
 from generators.suites.render import render
 from generators.suites.suite_files import (
     SuiteState,
@@ -152,3 +157,102 @@ def test_a_checkpoints_suite_cannot_be_regenerated_and_says_what_to_do(tmp_path,
     assert suite is not None
     with pytest.raises(ModelError, match="--model FOLDER"):
         regenerate(suite, machine)
+
+
+ASKED = {"request": [["bert"], ["cpu"]]}
+MACHINE = {"host": {"system": "Linux"}, "memory": {"total_bytes": 8, "available_bytes": 3}}
+
+
+@pytest.mark.parametrize("change", ["none", "key", "edited", "deleted", "manifest"])
+def test_what_was_written_is_found_again_unless_anything_differs(tmp_path, monkeypatch, change):
+    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
+    suite = tmp_path / "test_a.py"
+    suite.write_text("a = 1\n")
+    remember(tmp_path, "key", {"test_a.py": "(high, predicted)"}, ["no suite for b"])
+    if change == "edited":
+        suite.write_text("a = 2\n")
+    elif change == "deleted":
+        suite.unlink()
+    elif change == "manifest":
+        next((tmp_path / "cache" / "generated").iterdir()).write_text("{broken")
+    found = what_is_there(tmp_path, "other" if change == "key" else "key")
+    assert found == (({"test_a.py": "(high, predicted)"}, ["no suite for b"]) if change == "none" else None)
+
+
+def test_the_key_follows_request_machine_recipes_and_templates_but_not_free_memory(tmp_path):
+    recipes, templates = tmp_path / "recipes", tmp_path / "templates"
+    for folder, name in ((recipes, "bert.json"), (templates, "suite.py.j2")):
+        folder.mkdir()
+        (folder / name).write_text("{}")
+
+    def key(asked=ASKED, machine=MACHINE, own=None):
+        return generation_key(asked, machine, [recipes], own)
+
+    before = key()
+    assert key() == key(machine={**MACHINE, "memory": {"total_bytes": 8, "available_bytes": 1}}) == before
+    assert key(asked={"request": [["gpt2"], ["cpu"]]}) != before
+    assert key(machine={**MACHINE, "host": {"system": "Darwin"}}) != before
+    assert key(own=templates) != before
+    os.utime(recipes / "bert.json", ns=(1, 1))  # a file of the same size counts by its time
+    touched = key()
+    (recipes / "bert.json").write_text("{ }")
+    os.utime(recipes / "bert.json", ns=(1, 1))
+    assert len({before, touched, key()}) == 3
+
+
+SUITE = """\
+import nothing_that_exists
+from transformers import BertConfig, BertForMaskedLM
+
+CELL = "bert/fill-mask/cpu/float32"
+WEIGHTS = "tiny"
+ARCHITECTURE = "encoder-only"
+CONFIG_HASH = "abc"
+
+
+def make_model():
+    raise SystemExit("must never run")
+
+
+def test_builds(case):
+    pass
+
+
+def test_backward(case):
+    pass
+"""
+OTHERS = (b"", b"x = 1\n", b"CELL = 3\n", b"CELL = f'{1}'\n", b"def test_mine(): pass\n")
+BROKEN = (
+    *(b"def (", b"\xff\xfe\x00", b"x = 1\0", b"CELL = 'bert'\n", b"CELL = '../../x/y/z'\n", b"(" * 5000),
+    b"x = " + b"-" * 100_000 + b"1\n",
+)
+
+
+def test_a_suite_is_read_without_running_it(tmp_path: Path) -> None:
+    path = tmp_path / "test_x.py"
+    path.write_text(SUITE)
+    found = read_suite(path)
+    assert found is not None
+    assert found.cell.id == "bert/fill-mask/cpu/float32"
+    assert found.checks == ("builds", "backward")
+    assert (found.subject, found.architecture, found.config_hash) == ("tiny", "encoder-only", "abc")
+    assert found.model_revision is None
+    assert found.library_names == ("BertConfig", "BertForMaskedLM")
+    planned = found.planned({"level": "high"})
+    assert (planned.suite, planned.checks) == ("test_x.py", found.checks)  # the file, and not its folder
+    assert planned.verdict == {"level": "high"}
+    path.write_text(SUITE + "\n")
+    after = read_suite(path)
+    assert after is not None
+    assert found.suite_hash != after.suite_hash
+
+
+def test_a_persons_own_test_file_is_no_suite_and_a_broken_suite_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "test_x.py"
+    for data in OTHERS:
+        path.write_bytes(data)
+        assert read_suite(path) is None, data
+    for data in BROKEN:
+        path.write_bytes(data)
+        with pytest.raises(BrokenInput, match=r"the suite test_x\.py"):
+            read_suite(path)

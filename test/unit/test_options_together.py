@@ -1,8 +1,15 @@
-"""Options that make no sense together are refused in one line, before anything is done."""
+"""Options that make no sense together are refused in one line, before anything is done.
+
+The program, started as a user starts it.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 from front_doors import invoke
 
@@ -74,3 +81,29 @@ def test_options_that_do_not_go_together_are_refused_in_one_line() -> None:
     assert wrong == {}
     absent = invoke("mesh", "data=2", "--model", "bert", "--device", "cuda:63")
     assert (absent.code, absent.out, "'cuda:63' not found" in absent.err) == (1, "", True)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_closed_pipe_is_no_error():
+    for arguments in (["devices", "list"], ["--help"]):
+        read, write = os.pipe()
+        os.close(read)
+        words = [sys.executable, "-m", "hwcompat", *arguments]
+        done = subprocess.run(words, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_matrix_in_a_pipe_has_the_whole_names_of_cells():
+    done = start("-m", "hwcompat", "matrix", "--by", "model", "--targets", "cpu,openvino")
+    assert done.returncode == 0
+    assert "…" not in done.stdout
+    assert "audio-spectrogram-transformer/audio-classification/float32" in done.stdout
