@@ -14,8 +14,8 @@ from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Reaso
 from hwcompat.generators.compatibility.vocabulary import computing, not_computed
 from hwcompat.generators.model_profile import Profile
 from hwcompat.generators.models.given_recipe import GivenRecipe
-from hwcompat.generators.suites.planned_suite import PlannedSuite as PlannedSuite
 from hwcompat.generators.suites.render import render, render_given
+from hwcompat.generators.suites.suite_files import PlannedSuite as PlannedSuite
 from hwcompat.hardware.backends.factory import backend_class, resolve_target
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.errors import ModelMissing, UsageError

@@ -115,13 +115,9 @@ def json_text(
     `ValueError` for NaN and infinity."""
     text = json.dumps(data, indent=indent, ensure_ascii=ascii_alone, allow_nan=False, default=default)
     if not text.replace("\n", "").isprintable():  # faster than building the set of characters of a long text
-        strange = {ord(one): _json_escape(one) for one in set(text) if not one.isprintable() and one != "\n"}
+        strange = {ord(one): json.dumps(one)[1:-1] for one in set(text) if not one.isprintable() and one != "\n"}
         text = text.translate(strange)
     return text.replace("##", "#\\u0023") if "##" in text else text
-
-
-def _json_escape(sign: str) -> str:
-    return json.dumps(sign)[1:-1]
 
 
 _MARKDOWN = re.compile(r"([\\`*\[|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")

@@ -1,4 +1,4 @@
-"""Dataclasses as plain JSON values, and back: each by the names of its fields."""
+"""Dataclasses as plain JSON values, and back, by the names of their fields; tables as pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -6,11 +6,29 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Mapping
-from enum import Enum
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .errors import HwCompatError
+
+if TYPE_CHECKING:
+    import pandas
 
 _T = TypeVar("_T")
+
+
+def data_frame(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> pandas.DataFrame:
+    """Return rows as a DataFrame with these columns, enumerations as text.
+
+    Raises `HwCompatError` if pandas isn't installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise HwCompatError("no table can be made", why="pandas isn't installed", fix="pip install pandas") from error
+    plain = [[str(value) if isinstance(value, StrEnum) else value for value in map(row.get, columns)] for row in rows]
+    return pandas.DataFrame(plain, columns=list(columns))
 
 
 @functools.cache

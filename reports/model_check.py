@@ -11,8 +11,8 @@ from hwcompat.generators.compatibility.imported import reference_tests
 from hwcompat.generators.compatibility.judge import judge, published_or, strongest_of
 from hwcompat.generators.compatibility.matrix import beside_published
 from hwcompat.generators.compatibility.published_rows import shipped_verdicts
-from hwcompat.generators.compatibility.rule_facts import Facts, facts_here
-from hwcompat.generators.compatibility.rules import RuleSet, load_rules, predict
+from hwcompat.generators.compatibility.rule_facts import facts_here
+from hwcompat.generators.compatibility.rules import load_rules, predict
 from hwcompat.generators.compatibility.selection import Suggestion, select, suggest
 from hwcompat.generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
 from hwcompat.generators.model_profile import checkpoint_slug, why_missing
@@ -172,7 +172,9 @@ def check_model(
         absent=absent,
         absence=_absence(absent).error_type if absent else "",
         command=command,
-        suggestion=_suggested(present, facts, rules, predicted_on) if poor else None,
+        suggestion=suggest(present, facts, rules, lambda target: published_or(predicted_on(target)), stored_recipes())
+        if poor
+        else None,
         notes=(*notes, *_notes(name, found, others), *files.remarks, *_opinions(latest, inventory, cell)),
         memory=memory,
         refused=_error_type_of(refused) if refused else "",
@@ -185,13 +187,6 @@ def _beside_published(measured: Verdict, cell: Cell, planned: bool) -> Verdict:
     if published is None:
         return measured
     return beside_published(measured if planned else replace(measured, reasons=()), published, None)
-
-
-def _suggested(
-    present: Verdict, facts: Facts, rules: RuleSet, predicted_on: Callable[[Target], Verdict]
-) -> Suggestion:
-    """Return what to try in place of a pair, by what others measured and by rules."""
-    return suggest(present, facts, rules, lambda target: published_or(predicted_on(target)), stored_recipes())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,22 +1,94 @@
-"""`Report`: the content of a report, independent of its format."""
+"""`Report`: the content of a report, independent of its format, and the parts of this installation that it names."""
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hwcompat.generators.compatibility.imported import ReferenceTests
 from hwcompat.generators.project.project_finding import ProjectOutcome
+from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, RunLine
 from hwcompat.hardware.evidence.runs import History
+from hwcompat.hardware.plugins import plugins
+from hwcompat.hardware.software import is_installed, package_versions
 
 from .cell_report import CellReport
-from .components import Component
 from .finding import Finding, FindingComparison, FindingState, Severity, count
 from .source_places import SuitePlace
 from .stack import StackResult
+
+_PACKAGES = Path(__file__).with_name("components.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """A part. `state` is `available`, `missing`, `failed` or `unknown`; `severity` grades its absence."""
+
+    name: str
+    state: str
+    version: str | None = None
+    reason: str = ""
+    severity: Severity = Severity.ERROR
+
+
+def packages() -> tuple[Component, ...]:
+    """Return the packages of `components.toml`, found without importing them."""
+    listed = tomllib.loads(as_runnable(_PACKAGES.read_text(encoding="utf-8")))["package"]
+    versions = package_versions(one["distribution"] for one in listed)
+    found = []
+    for one in listed:
+        name, there = one["distribution"], is_installed(one["module"])
+        found.append(
+            Component(
+                name=name,
+                state="available" if there else "missing",
+                version=versions[name] if there else None,
+                reason="" if there else f"{name} isn't installed: {one['without']}",
+                severity=Severity(one["severity"]),
+            )
+        )
+    return tuple(found)
+
+
+def own_parts(inventory: Callable[[], object]) -> tuple[Component, ...]:
+    """Return the product's own parts, each tried; a failing one doesn't stop the others."""
+    parts: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("hardware_detection", inventory),
+        ("model_classifier", _classifier),
+        ("compatibility_rules", _rules),
+        *((name, one.load(check)) for one in plugins().loaded for name, check in one.checks.items()),
+    )
+    broken = [Component(name=name, state="failed", reason=why) for name, why in plugins().broken.items()]
+    return (*(_tried(name, use) for name, use in parts), *broken)
+
+
+def _tried(name: str, use: Callable[[], object]) -> Component:
+    try:
+        use()
+    except HwCompatError as error:
+        return Component(name=name, state="failed", reason=str(error))
+    except Exception as error:  # any failure of a part is reported here
+        return Component(name=name, state="failed", reason=f"{type(error).__name__}: {error}")
+    return Component(name=name, state="available")
+
+
+def _classifier() -> object:
+    from hwcompat.generators.models import classifier
+    from hwcompat.generators.models.catalog import load_catalog
+
+    return classifier, load_catalog()
+
+
+def _rules() -> object:
+    from hwcompat.generators.compatibility.rules import load_rules
+
+    return load_rules()
 
 
 @dataclass(frozen=True, kw_only=True)

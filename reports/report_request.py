@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,14 +88,10 @@ def check_report(request: Request) -> None:
     if request.matrix and request.format not in _OF_MATRIX:
         raise UsageError(
             f"--matrix has no format {request.format}",
-            fix=f"Use --format {_listed(_OF_MATRIX)}, or leave --matrix out.",
+            fix=f"Use --format {', '.join(_OF_MATRIX[:-1])} or {_OF_MATRIX[-1]}, or leave --matrix out.",
         )
     if request.baseline and not (request.wants_report or request.models):
         raise UsageError(
             "--baseline compares findings, and --matrix has none",
             fix="Add --collect-all. To compare matrices: hwcompat matrix --baseline FILE.json",
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -22,13 +22,12 @@ from hwcompat.hardware.redaction import redact
 
 from .advice import measuring_command, recommend, remedies, with_alternatives
 from .cell_report import CellReport, cell_reports, modified_checkers
-from .components import Component, own_parts, packages
 from .diagnose import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
 from .reason_text import reason_text
 from .reference_tests import reference_test_findings
-from .report import Report
+from .report import Component, Report, own_parts, packages
 from .saved_reports import keep
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
 

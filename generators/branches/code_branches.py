@@ -23,8 +23,8 @@ from typing import Any
 
 from hwcompat.generators.models.recipe import SHIPPED, Recipe
 from hwcompat.generators.models.recipe_store import folders
+from hwcompat.generators.recipes.argument_calls import MASKS
 from hwcompat.generators.recipes.build_model import filled_model
-from hwcompat.generators.recipes.tries import MASKS
 from hwcompat.generators.suites.render import checks_of, render
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.files import write_whole

@@ -15,9 +15,8 @@ from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import load_recipe, stored_recipes
 from hwcompat.hardware.cell import Cell, label_of
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
-from hwcompat.hardware.frames import data_frame
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
-from hwcompat.hardware.plain_values import json_values
+from hwcompat.hardware.plain_values import data_frame, json_values
 from hwcompat.hardware.target import Target
 
 from .imported import contradicted, with_reference_tests

@@ -117,7 +117,7 @@ def _summarize(run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[C
     ]
     lines += [line for line in never if line is not None]
     names = dict.fromkeys([*planned.checks, *(line.check_name for line in lines)])
-    worst = {name: _worst(line for line in lines if line.check_name == name) for name in names}
+    worst = {name: max((line for line in lines if line.check_name == name), key=severity) for name in names}
     state, verdict = _state(run, cell, planned, lines, worst)
     silent = any(is_silent(line) for line in worst.values())
     failed = tuple(check_reason(line) for line in worst.values() if line.outcome.is_failure)
@@ -132,10 +132,6 @@ def _summarize(run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[C
         checks=worst,
         is_whole=state is RunState.FAILED or not silent,
     )
-
-
-def _worst(lines: Iterable[CheckLine]) -> CheckLine:
-    return max(lines, key=severity)
 
 
 def _state(

@@ -171,7 +171,7 @@ class DiffusionCatalog:
 
     def _class_of(self, part: str, model_type: str, mapping: str) -> str:
         """Return the class of a part in the family's pipeline of a mapping, else in the family's first pipeline."""
-        own = _own_name(model_type)
+        own = model_type.removeprefix(f"{LIBRARY}-")
         pipelines = [
             classes[own] for name, classes in self.mappings.items() if own in classes and mapping in ("", name)
         ]
@@ -196,10 +196,6 @@ def _families(mappings: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     theirs = load_catalog().configs
     for names in mappings.values():
         yield from (f"{LIBRARY}-{name}" if name in theirs else name for name in names)
-
-
-def _own_name(model_type: str) -> str:
-    return model_type.removeprefix(f"{LIBRARY}-")
 
 
 @functools.cache

@@ -58,7 +58,7 @@ def _masked_inside(model: torch.nn.Module, anatomy: ModelAnatomy) -> list[str]:
     for name in found:
 
         def look(module: Any, args: Any, kwargs: dict[str, Any], name: str = name) -> None:
-            found[name] |= _inner_mask(module, args, kwargs) is not None
+            found[name] |= inspect.signature(module.forward).bind(*args, **kwargs).arguments.get(_MASK) is not None
 
         hooks.append(model.get_submodule(name).register_forward_pre_hook(look, with_kwargs=True))
     try:
@@ -68,10 +68,6 @@ def _masked_inside(model: torch.nn.Module, anatomy: ModelAnatomy) -> list[str]:
         for hook in hooks:
             hook.remove()
     return [name for name, is_masked in found.items() if is_masked]
-
-
-def _inner_mask(module: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    return inspect.signature(module.forward).bind(*args, **kwargs).arguments.get(_MASK)
 
 
 def _without_inner_mask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,8 +18,6 @@ from hwcompat.hardware.compare import scale_of
 from hwcompat.hardware.testing.argument_checks import arrays_of, drawn_inputs, plain_attention
 from hwcompat.hardware.testing.model_test import ModelTest
 from hwcompat.hardware.testing.reference import float64_call
-
-from .tries import MASKS, Try, agrees, error_of, named
 
 _DEFAULTS: Mapping[str, tuple[int, ...]] = {
     **{"position_ids": (0, 1, 2), "decoder_position_ids": (0, 1, 2), "token_type_ids": (0, 1)},
@@ -32,6 +31,40 @@ _FLAGS = ("output_hidden_states", "output_attentions", "output_router_logits", "
 """Arguments that ask for more outputs."""
 _EFFECT = 1e-3
 """How far an input must move an output, in terms of its scale, to be worth a call."""
+
+
+MASKS = frozenset({"mask", "heard"})
+"""Kinds of inputs that mark padding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Try:
+    """One check with the arguments that its suite would have, and the call that returns its error."""
+
+    check: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    measure: Callable[[], float]
+
+
+def named(recipe: Recipe, *kinds: str) -> list[str]:
+    """Return the names of a recipe's inputs of some kinds."""
+    return [name for name, spec in recipe.inputs.items() if spec["kind"] in kinds]
+
+
+def agrees(case: ModelTest, error: Callable[[], float]) -> bool:
+    """Return whether a call is possible and gives the same."""
+    found = error_of(case, error)
+    return found is not None and found <= case.tolerance
+
+
+def error_of(case: ModelTest, error: Callable[[], float]) -> float | None:
+    """Return the error of a call, None if the model raises."""
+    try:
+        return error()
+    except Exception:  # whatever the model raises
+        return None
+    finally:
+        case.take_measurement()
 
 
 def of_arguments(recipe: Recipe, case: ModelTest) -> Iterator[Try]:

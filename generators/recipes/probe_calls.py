@@ -24,8 +24,7 @@ from hwcompat.hardware.testing.model_test import ModelTest
 from hwcompat.hardware.testing.reference import float64_outputs
 from hwcompat.hardware.testing.widened_weights import copy_over
 
-from .argument_calls import of_arguments, of_given, of_optional
-from .tries import MASKS, Try, agrees, named
+from .argument_calls import MASKS, Try, agrees, named, of_arguments, of_given, of_optional
 
 if TYPE_CHECKING:
     import torch

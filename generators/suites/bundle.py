@@ -13,7 +13,7 @@ import numpy as np
 
 from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.recipes.on_demand import keep_references
-from hwcompat.generators.suites.planned_suite import PlannedSuite
+from hwcompat.generators.suites.suite_files import PlannedSuite
 from hwcompat.hardware.errors import OutputError, UsageError
 from hwcompat.hardware.evidence.revisions import PACKED, packed_parts
 from hwcompat.hardware.evidence.versions import RELEASE

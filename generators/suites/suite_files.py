@@ -12,12 +12,16 @@ from types import MappingProxyType
 
 from hwcompat.generators.compatibility.rule_facts import facts_here
 from hwcompat.generators.compatibility.rules import load_rules, predict
+from hwcompat.generators.compatibility.selection import Selection
+from hwcompat.generators.compatibility.verdict import Verdict
+from hwcompat.generators.model_profile import Profile
 from hwcompat.generators.recipes.on_demand import recipe_for
-from hwcompat.generators.suites.planned_suite import PlannedSuite
+from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.errors import BrokenInput, HwCompatError, ModelError, NothingMatched, OutputError
 from hwcompat.hardware.files import write_whole
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.safe_read import read_text
+from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hwcompat.hardware.testing.pytest_environment import DEVICES_VARIABLE
 from hwcompat.hardware.testing.suite_file import SuiteFile, is_edited, read_suite
@@ -28,6 +32,25 @@ from .render import TEMPLATES, render
 _CONFTEST = "conftest.py"
 _LONGEST = 4 * 1024 * 1024
 _NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSuite:
+    """A suite to write: its cell, the device, the prediction made before anything runs, and its text."""
+
+    profile: Profile
+    cell: Cell
+    device: Target
+    verdict: Verdict
+    text: str
+    required: bool
+    selection: Selection | None = None
+    tolerance: OwnTolerance | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The name of the suite's file."""
+        return f"test_{self.cell.slug}.py"
 
 
 class SuiteState(StrEnum):

@@ -19,7 +19,7 @@ from hwcompat.generators.mutants.mutation_operators import OPERATORS
 from hwcompat.generators.mutants.orders import Made, MutantStatus, Order, judge_clean, judge_mutant
 from hwcompat.generators.mutants.rounds import Ran, run_round
 from hwcompat.generators.options import Options
-from hwcompat.generators.suites.planned_suite import PlannedSuite
+from hwcompat.generators.suites.suite_files import PlannedSuite
 from hwcompat.hardware.backends.factory import backend_class
 from hwcompat.hardware.cell import GRAPH_TASK, Cell, label_of
 from hwcompat.hardware.cell_selection import choose_cells

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..cell import Cell, parsed
 from ..errors import HwCompatError
-from ..frames import data_frame
+from ..plain_values import data_frame
 from ..software import is_installed
 from .damage import contradicting_places, damaged_cells, wrong_ids
 from .evidence_table import EvidenceTable, UnusualEvidenceError, as_unicode

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ..frames import data_frame
-from ..plain_values import json_values
+from ..plain_values import data_frame, json_values
 from ..software import HostInfo, TorchBuild
 from .system.main_memory import MemoryInfo
 from .system.processor import CPUInfo

@@ -40,7 +40,7 @@ def html_report(report: Report) -> str:
     A matrix in the report is part of the page. Of long lists the first items are shown directly; see `page.py`.
     """
     cells = report_view.cell_views(report)
-    graver = _without_remarks(report)
+    graver = [finding for finding in report.findings if finding.severity is not Severity.INFO]
     # A page of single runs already shows each run's machine.
     machines = [] if report.runs else [run for run in report.machines if run.machine or run.inventory]
     drawn = fragments(
@@ -100,10 +100,6 @@ def _shown_cards(
     """Return the cards that are shown directly, each with its cause."""
     owners = [cause for _, cause in report_view.in_page_order(grouped, SHOWN)]
     return list(zip(owners, findings.shown, strict=False))
-
-
-def _without_remarks(report: Report) -> list[Finding]:
-    return [finding for finding in report.findings if finding.severity is not Severity.INFO]
 
 
 def _choices(index: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:

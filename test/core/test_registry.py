@@ -18,7 +18,7 @@ from hardware import registry
 from hardware.errors import BrokenPlugin, HwCompatError, UsageError
 from hardware.plugins import Plugin, Plugins, plugins
 from hardware.registry import Registry
-from reports.components import own_parts
+from reports.report import own_parts
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import BrokenLine, Evidence
 from hardware.values import data_file
 from hwcompat.plugins.placement.pool import ResourcePool
-from reports import components, reporter
+from reports import report, reporter
 from reports.finding import SCHEMA, Severity
 from reports.reporter import HardwareCompatibilityReporter
 from reports.stack import StackResult
@@ -121,8 +121,8 @@ def test_parts_that_are_missing_or_fail_are_findings_and_the_others_are_tried(mo
         raise RuntimeError("no such folder")
 
     gone = {"torch": Severity.CRITICAL, "transformers": Severity.CRITICAL, "openvino": Severity.WARNING}
-    monkeypatch.setattr(components, "is_installed", lambda module: module not in gone)
-    monkeypatch.setattr(components, "_rules", broken)
+    monkeypatch.setattr(report, "is_installed", lambda module: module not in gone)
+    monkeypatch.setattr(report, "_rules", broken)
     one = HardwareCompatibilityReporter()
     parts = one.check_components()
     assert {name for name, part in parts.items() if part.state == "missing"} == set(gone)

@@ -16,8 +16,8 @@ from generators.mutants.mutation_operators import OPERATORS, Mutant
 from generators.mutants.orders import Made, Order
 from generators.mutants.rounds import Ran
 from generators.suites import verify
-from generators.suites.planned_suite import PlannedSuite
 from generators.suites.render import render
+from generators.suites.suite_files import PlannedSuite
 from generators.suites.verify import Publication, Verification, VerifiedSuite, order_for, verify_suites
 from hardware.cell import Cell
 from hardware.errors import NothingMatched

@@ -6,10 +6,9 @@ from evidence_lines import BERT, check_line
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.evidence.record import Outcome
-from reports.components import Component
 from reports.diagnose import diagnose
 from reports.finding import Finding, Remedy, Severity, worst_first
-from reports.report import Report
+from reports.report import Component, Report
 from reports.stack import StackResult
 
 HOSTILE = (

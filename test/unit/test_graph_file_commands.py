@@ -19,8 +19,7 @@ from generators.mutants.orders import Order
 from generators.plan import PlanChoice, plan_suite
 from generators.recipes import memory_answer
 from generators.suites.bundle import bundle_files
-from generators.suites.planned_suite import PlannedSuite
-from generators.suites.suite_files import suite_environment
+from generators.suites.suite_files import PlannedSuite, suite_environment
 from hardware.backends.base import FileInput
 from hardware.backends.cpu import CPUBackend
 from hardware.backends.factory import get_backend

@@ -71,7 +71,9 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo, *, writes: boo
         base, _, index = text.partition(":")
         base = aliases().get(base, base)
         if text == ALL:
-            every = [one for one in dict.fromkeys(("cpu", *known)) if one != STORAGE and not _is_simulated(one)]
+            every = [
+                one for one in dict.fromkeys(("cpu", *known)) if one != STORAGE and not declarations_of(one).SIMULATED
+            ]
             chosen = [two for one in every for two in _devices(one, "", statuses, inventory, named=False)]
         elif base == STORAGE:
             chosen = _disks(name.strip().partition(":")[2], inventory, writes=writes)
@@ -87,10 +89,6 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo, *, writes: boo
             chosen = _devices(base, index, statuses, inventory, named=True)
         found |= {one.target: one for one in chosen if one.target not in found or one.named}
     return tuple(found.values())
-
-
-def _is_simulated(target: str) -> bool:
-    return declarations_of(target).SIMULATED
 
 
 def _disks(name: str, inventory: HardwareInfo, *, writes: bool) -> list[Chosen]:
