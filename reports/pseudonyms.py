@@ -27,6 +27,7 @@ from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.errors import HwCompatError
 from hwcompat.hardware.evidence.record import CheckLine
 from hwcompat.hardware.file_formats import graph_suffixes
+from hwcompat.hardware.values import data_file
 
 KEY_VARIABLE = "HWCOMPAT_PSEUDONYM_KEY"
 """A secret text: without it, a known name could be tested for its pseudonym."""
@@ -45,36 +46,7 @@ _FOLDER_OPTIONS = frozenset(
 _FOLDER_COMMANDS = frozenset({"bundle", "check", "update", "upstream", "verify", "web-page"})
 """Commands whose argument is a folder or a file."""
 
-_UNCHANGED_FIELDS = frozenset(
-    {
-        *("error_type", "hardware_type", "severity", "confidence", "check_name", "checks", "task", "precision"),
-        *(
-            "requested_target",
-            "actual_target",
-            "actual_dtype",
-            "subject",
-            "stage",
-            "outcome",
-            "kind",
-            "level",
-            "basis",
-        ),
-        *(
-            "started_at",
-            "ended_at",
-            "timestamp",
-            "rule_ids",
-            "run_id",
-            "resumes",
-            "suite_hash",
-            "made_from",
-            "recipe",
-            "modeling",
-            "state",
-        ),
-        *("origin", "library", "isolation"),
-    }
-)
+_UNCHANGED_FIELDS = frozenset(data_file(Path(__file__).with_suffix(".toml"))["unchanged_fields"])
 """Fields with words of the product: a model may have the same name."""
 
 _COMMON = frozenset(

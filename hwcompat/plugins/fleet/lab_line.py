@@ -26,6 +26,7 @@ from hwcompat.hardware.errors import BrokenInput, UsageError, echo
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.process import PIPED, Child
 from hwcompat.hardware.safe_read import parsed_json
+from hwcompat.hardware.values import data_file
 
 SSH_VARIABLE = "HWCOMPAT_SSH"
 """A variable with the command that replaces `ssh`, in shell syntax: `ssh -F other_config`."""
@@ -51,21 +52,7 @@ _MOST_NOISE = 64 * 1024
 """The most bytes that a login may print before the first answer."""
 _AGENT = Path(__file__).with_name("lab_remote.py")
 
-_REASONS = (
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed",
-     "Find out why before you connect to it: it may be another machine."),
-    ("Host key verification failed", "its host key is unknown",
-     "Connect once by hand and verify the key: ssh {name}"),
-    ("Permission denied", "it needs a password",
-     "This must work first: ssh -o BatchMode=yes {name} true (ssh-copy-id, ssh-agent or ssh's configuration)."),
-    ("Could not resolve hostname", "its name can't be resolved", "Check the name, or the configuration of ssh."),
-    ("Connection refused", "nothing listens there", "Is sshd running there, and on that port?"),
-    ("timed out", "it doesn't answer", "Is it on, and reachable from here?"),
-    ("No route to host", "it can't be reached from here", "Is it on, and on a network that this machine reaches?"),
-    ("user config file", "ssh can't read its configuration", "Check HWCOMPAT_SSH."),
-    ("command not found", "that Python doesn't exist", "Choose another with --host-python PATH."),
-    ("No such file or directory", "that Python doesn't exist", "Choose another with --host-python PATH."),
-)  # fmt: skip
+_REASONS = Path(__file__).with_suffix(".toml")
 
 Answer = Mapping[str, Any]
 
@@ -275,8 +262,8 @@ def _no_answer(host: LabHost, why: str) -> BrokenInput:
 def _refused(host: LabHost, error: LineDropped) -> UsageError:
     """Return the error for a host that was never reached: why, and what to do."""
     why, fix = str(error), "This must work first: ssh -o BatchMode=yes {name} true"
-    for sign, reason, what_to_do in _REASONS:
-        if line := next((line for line in error.output.splitlines() if sign in line), ""):
-            why, fix = f"{reason} ({one_line(line, longest=160)})", what_to_do
+    for one in data_file(_REASONS)["reason"]:
+        if line := next((line for line in error.output.splitlines() if one["sign"] in line), ""):
+            why, fix = f"{one['reason']} ({one_line(line, longest=160)})", one["fix"]
             break
     return UsageError(f"{host.name} cannot be used", why=why, fix=fix.format(name=host.name))
