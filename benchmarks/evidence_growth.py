@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
@@ -71,23 +72,9 @@ _MIRROR = (
 _TEXT = Path(__file__).with_suffix(".md")
 """The text of the page that contains no figures: how evidence is stored in buckets and by month."""
 
-_NAMES = {
-    "compaction": "`--compact`, from JSON lines",
-    "report, raw": "report of JSON lines",
-    "report, first": "report",
-    "report, again": "report, again",
-    "matrix, first": "matrix, nothing kept of it",
-    "matrix, again": "matrix, again",
-    "lines of a cell, raw": "all lines of one cell, of JSON lines",
-    "lines of a cell": "all lines of one cell, as objects",
-    "columns of a cell": "columns of one cell, DuckDB on the parts",
-    "publish": "`--publish` of the parts",
-    "copy from the store, first": "copy of the bucket, first",
-    "copy from the store, again": "copy of the bucket, nothing new",
-    "columns of a cell, from the store": "columns of one cell, DuckDB on the bucket by ranges",
-    "lengths of all lines, from the store": "lengths of all lines, DuckDB on the bucket by ranges",
-    "report from the store, again": "report of the bucket's copy, kept",
-}
+
+_NAMES = Path(__file__).with_suffix(".toml")
+"""What the page calls each measurement."""
 
 Figures = dict[str, dict[str, Any]]
 
@@ -232,7 +219,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
             f"{one['bytes'][kind] / 1e6:,.0f} MB" if (one := sizes[rows]).get("bytes") else "–" for rows in order
         ]
         yield f"| bytes, {kind} | {' | '.join(cells)} |"
-    for name, shown in _NAMES.items():
+    for name, shown in tomllib.loads(_NAMES.read_text(encoding="utf-8")).items():
         cells = [_cell(sizes[rows].get(name)) for rows in order]
         if set(cells) != {"–"}:
             yield f"| {shown} | {' | '.join(cells)} |"

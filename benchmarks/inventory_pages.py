@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,20 +15,7 @@ from hardware.inventory_text import list_text
 from hardware.recording import ReplayedMachine
 
 FIXTURES = Path(__file__).parents[1] / "test" / "fixtures"
-MACHINES = {
-    "nvidia/h100-x8": "Eight H100",
-    "amd/mi300x-x2": "Two MI300X",
-    "intel/arc-laptop": "A laptop with an Arc beside integrated graphics",
-    "apple/m3-max": "An M3 Max",
-    "qualcomm/snapdragon-x-elite": "A Snapdragon X Elite",
-    "google/v5e-8": "A TPU v5e machine",
-    "habana/gaudi2-x2": "Two Gaudi 2",
-    "aws/trn1-2xlarge": "A Trainium instance",
-    "huawei/ascend-910b-x2": "Two Ascend 910B",
-    "tenstorrent/n300": "A Tenstorrent n300",
-    "rebellions/atom-x2": "Two Rebellions cards",
-    "xdna/strix-laptop": "A laptop with an AMD XDNA NPU",
-}
+MACHINES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _ALWAYS = ("CPU", "Memory", "Targets")
 _DEVICES_SHOWN = 2
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")

@@ -28,26 +28,8 @@ _TIMES = {
     "other suites": 4,
     "compacted": 3,
 }
+_OWN_TOLERANCE = Path(__file__).with_name("own_tolerance.toml")
 _OTHERS = ("t5", "vit", "bert")
-_OWN_TOLERANCE = """schema_version = 1
-
-[defaults]
-targets = ["cpu"]
-
-[[model]]
-name = "bert"
-
-[[model]]
-name = "gpt2"
-
-[[model]]
-name = "vit"
-
-[[tolerance]]
-cells = "*"
-limit = 1e-3
-reason = "another text of the same suites"
-"""
 
 
 def together_cases(seed: int) -> Iterator[Case]:
@@ -149,7 +131,7 @@ def _other_suites(place: Place, undisturbed: Undisturbed, chance: random.Random)
     """Let the second run write other texts into the same files: the first run must not take suites that it didn't
     plan for its own."""
     config = place.folder / "hwcompat.toml"
-    config.write_text(_OWN_TOLERANCE, encoding="utf-8")
+    config.write_bytes(_OWN_TOLERANCE.read_bytes())
     other = [word for word in place.command() if word not in ("--model", "--device", "cpu", *MODELS)]
     running = [Process(place, place.command(), "run0")]
     running[0].wait_until(chance.random() * 0.5 * undisturbed.seconds)

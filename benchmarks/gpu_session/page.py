@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -24,23 +25,9 @@ CELLS, SESSION = Path("docs/evidence/cuda.jsonl.gz"), Path("docs/evidence/cuda-s
 _PACKAGES = ("torch", "transformers", "numpy", "nvidia-cublas", "nvidia-cudnn-cu13")
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
+_CAUSES = Path(__file__).with_name("causes.toml")
 _HIGH, _OTHER = "high priority", "other types"
 _ON_HOST, _ON_CPU_TOO, _ON_GPU_ALONE = "part of it ran on the host", "a check fails on the CPU too", "the rest"
-_CAUSES = {
-    "blt, voxtral_realtime_encoder": "in half precision torch prefers cuDNN's attention, which gives a row that may "
-    "attend to nothing, as padding, numbers instead of 0, and NaN gradients "
-    "([a like fault](https://github.com/pytorch/pytorch/issues/196678)); other kernels are right",
-    "eomt": "cuDNN's attention reads the model's float32 mask as half precision "
-    "([fault](https://github.com/pytorch/pytorch/pull/191612)); the plain kernel is right",
-    "encodec": "cuDNN has no gradient of a recurrent layer in evaluation mode, in which gradients are compared",
-    "clap": "the weight and bias of a batch norm in evaluation mode, whose input is transposed; not cuDNN's",
-    "pp_doclayout_v2": "the model sorts zeros and ones without `stable=True`, and takes the order among equals",
-    "chameleon, emu3": "the nearest of a codebook, where two lie closer together than rounding",
-    "detr, lw_detr, pp_ocrv5_server_rec, rt_detr": "rounding wasn't allowed for in gradients' length; fixed since",
-    "dots1": "the tiny configuration's experts are 44 wide, and grouped products want a multiple of 8",
-    "falcon_mamba": "cuDNN's convolution rounds more than torch's own, and the model makes it larger",
-}
-"""Why types fail on the GPU alone: found with other kernels of attention, without cuDNN, and by comparing modules."""
 
 
 @click.group()
@@ -204,7 +191,7 @@ def _cells(fails_on_cpu: Mapping[str, list[str]]) -> str:
                 tablefmt="github",
             ),
             "\nKnown causes; the others are open:\n",
-            *(f"- {types}: {cause}." for types, cause in _CAUSES.items()),
+            *(f"- {types}: {cause}." for types, cause in tomllib.loads(_CAUSES.read_text(encoding="utf-8")).items()),
             "",
         ]
     )

@@ -11,26 +11,10 @@ from hardware.target import Target
 
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
-_COMMANDS = {
-    "torch": "cpu, simulated, cuda, rocm, mps: dispatch keys in the `native_functions.yaml` of torch's wheel, "
-    "with delegates and composites resolved",
-    "xpu CHECKOUT --revision TEXT": "xpu: the same, and what torch-xpu-ops registers or leaves to the host",
-    "tpu": "tpu: torchax's table of lowerings in its environment, with its decompositions",
-    "web PACKAGE": "webgpu, webnn: the tables in onnxruntime-web's npm package (`npm pack onnxruntime-web`)",
-    "calls": "how the tiny model of each recipe calls each operator: dtypes, shapes, arguments",
-    "variants": "the calls of operator suites: those calls, and the same with other sizes and numbers",
-    "trial onnx": "which ONNX types each operator becomes, or why torch's exporter refuses it",
-    "trial openvino": "graphs of one operator, called as models call it, run and held against torch; also qnn",
-    "runs openvino": "what kept evidence shows of models that passed and failed; also qnn, webgpu and webnn",
-    "nodes qnn": "dtypes and shapes of the nodes that QNN refused in models",
-}
-
 
 def page(recipes: Sequence[Recipe]) -> str:
     """Return the page as Markdown."""
-    commands = [f"| `python -m benchmarks.operators {name}` | {what} |" for name, what in _COMMANDS.items()]
-    table = ["| command | what it writes |\n|---|---|", *commands]
-    return "\n".join([_HEAD.format(result=_result(recipes)), *table, *_counts(recipes), *_sources()]) + "\n"
+    return "\n".join([_HEAD.format(result=_result(recipes)), *_counts(recipes), *_sources()]) + "\n"
 
 
 def _result(recipes: Sequence[Recipe]) -> str:
