@@ -15,7 +15,8 @@ import json
 import random
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,6 @@ from hwcompat.plugins.triage.localization.onnx_nodes import OnnxRuns, compute_on
 from hwcompat.plugins.triage.localization.tensor_errors import padding_of
 from hwcompat.plugins.triage.localization.torch_modules import localize_modules
 
-from .localization_page import Row, page
-
 PAGE = Path(__file__).parents[1] / "docs" / "measured" / "localization.md"
 TOLERANCE = 2e-5
 MODULE_MODELS = ("bert", "gpt2", "t5", "convnext", "roberta", "llama", "mamba", "opt", "vit", "mixtral")
@@ -46,6 +45,55 @@ _MOST_DRAWS = 30
 
 
 # Torch modules
+
+
+PLANNED = 60
+_TEXT = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One fault: its place, the place that was named, and the place with the largest error in the run."""
+
+    where: str
+    model: str
+    fault: str
+    broken: str
+    named: str
+    right: bool
+    module_right: bool
+    baseline: bool | None
+    unheard: int
+    finding: str
+
+
+def page(rows: list[Row], stamp: str) -> str:
+    """Return the page: the share of right places, compared with the place of largest error, and every fault."""
+    versions = ", ".join(
+        f"{one} {metadata.version(one)}" for one in ("torch", "transformers", "openvino", "onnxruntime")
+    )
+    groups = sorted({row.where for row in rows})
+    lines = ["| where | faults | right place | right module | baseline |", "|---|---|---|---|---|"]
+    for group in [*groups, ""]:
+        own = [row for row in rows if group in ("", row.where)]
+        based = [row for row in own if row.baseline is not None]
+        baseline = f"{sum(bool(row.baseline) for row in based)} of {len(based)}" if based else "-"
+        right, module = sum(row.right for row in own), sum(row.module_right for row in own)
+        lines.append(f"| {group or 'all'} | {len(own)} | {right} | {module} | {baseline} |")
+    lines += ["", "| where | model | fault | broken | named | right |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        verdict = "yes" if row.right else "module" if row.module_right else "**no**"
+        named = "the same" if row.right else f"`{row.named}` ({row.finding})"
+        lines.append(f"| {row.where} | {row.model} | {row.fault} | `{row.broken}` | {named} | {verdict} |")
+    return _TEXT.format(
+        right=sum(row.right for row in rows),
+        count=len(rows),
+        partly=f"{len(rows)} of the {PLANNED} faults are measured. " * (len(rows) < PLANNED),
+        date=stamp[:10],
+        versions=versions,
+        unheard=sum(row.unheard for row in rows),
+        tables="\n".join(lines),
+    )
 
 
 def _scaled(output: Any, random: random.Random) -> Any:
