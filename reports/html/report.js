@@ -116,6 +116,7 @@
       matches.sort((one, other) => (index.quiet?.[one] ?? 0) - (index.quiet?.[other] ?? 0) || order(one, other));
       show(0);
     };
+    button.addEventListener("click", () => show(shown));
     const fold = folded ? Object.assign(document.createElement("button"), { type: "button", className: "toggle fold" }) : null;
     if (fold) {
       below.after(fold);

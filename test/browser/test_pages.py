@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import html
+import json
+import os
 import re
+import select
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_runs import a_run, lines_of
@@ -34,23 +39,92 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 Browse = Callable[..., str]
 
 
-@pytest.fixture
-def browse(tmp_path: Path) -> Browse:
-    """Opens a page and returns its document after its scripts ran; a message on the console is an error."""
+class Browser:
+    """A Chromium that is driven by the DevTools protocol over pipes; `said` are the messages of its consoles."""
+
+    def __init__(self, program: str, profile: Path):
+        (theirs, self.out), (self.back, written) = os.pipe(), os.pipe()
+        # The protocol's files are 3 and 4 in the browser: they may not be those that are put there.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 20) for fd in (theirs, written)]
+        start = f'exec "$@" 3<&{high[0]} 4>&{high[1]}'
+        flags = (
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={profile}",
+        )
+        command = ["bash", "-c", start, "-", program, *flags, *QUIET]
+        self.process = subprocess.Popen(command, pass_fds=high, stderr=subprocess.DEVNULL)
+        for fd in (theirs, written, *high):
+            os.close(fd)
+        self.number, self.read, self.said = 0, b"", list[str]()
+
+    def send(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
+        """Return the answer to a command of the protocol, to a page if `session` names one."""
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        os.write(self.out, json.dumps({**message, **({"sessionId": session} if session else {})}).encode() + b"\0")
+        while True:
+            while b"\0" not in self.read:
+                assert select.select([self.back], [], [], 120)[0], f"{method} wasn't answered"
+                self.read += os.read(self.back, 1 << 20)
+            text, _, self.read = self.read.partition(b"\0")
+            got = json.loads(text)
+            if got.get("method") in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
+                self.said.append(json.dumps(got["params"]))
+            if got.get("id") == self.number:
+                assert "error" not in got, got
+                return dict(got["result"])
+
+    def close(self) -> None:
+        self.send("Browser.close")
+        self.process.wait(30)
+        os.close(self.out)
+        os.close(self.back)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(f"no browser was found; looked for {', '.join(NAMES)}")
+    found = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
 
-    def document(text: str, fragment: str = "") -> str:
+
+_WHEN = """new Promise((done) => {
+    const end = Date.now() + 20000;
+    const look = () =>
+        (%s) ? done(document.documentElement.outerHTML) : Date.now() > end ? done("") : setTimeout(look, 20);
+    if (document.readyState === "complete") look();
+    else addEventListener("load", () => setTimeout(look));
+})"""
+
+
+@pytest.fixture
+def browse(tmp_path: Path, browser: Browser) -> Browse:
+    """Opens a page and returns its document when all `steps` are true, one after the other, each tried for 20 s.
+
+    A message on the console is an error."""
+
+    def document(text: str, fragment: str = "", *steps: str) -> str:
         page = tmp_path / "page.html"
         page.write_text(text, encoding="utf-8")
-        command = [
-            *(program, "--headless", "--no-sandbox", "--disable-gpu", *QUIET, "--enable-logging=stderr", "--v=0"),
-            *(f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{page.as_uri()}{fragment}"),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-        assert "CONSOLE" not in done.stderr, done.stderr
-        return done.stdout
+        target = browser.send("Target.createTarget", url="about:blank")["targetId"]
+        session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for method in ("Page.enable", "Runtime.enable", "Log.enable"):
+            browser.send(method, session)
+        browser.send("Page.navigate", session, url=f"{page.as_uri()}{fragment}")
+        for step in steps or ("true",):
+            asked = {"expression": _WHEN % step, "awaitPromise": True, "returnByValue": True}
+            found = str(browser.send("Runtime.evaluate", session, **asked)["result"]["value"])
+            assert found, f"it never was true: {step}"
+        browser.send("Target.closeTarget", targetId=target)
+        said, browser.said = browser.said, []
+        assert not said
+        return found
 
     return document
 
@@ -186,19 +260,26 @@ def test_reset_shows_everything_again(browse: Browse):
     assert "2 of 2 rows" in document
 
 
-def report_page(runs: tuple[RunLine, ...] = ()) -> str:
-    cells = [f"bert/fill-mask/{target}/float32" for target in ("cpu", "cuda", "mps", "xpu", "rocm")]
-    made = a_run("r1", 1, *cells, plan={"checks": ("builds",)})
+TARGETS = ("cpu", "cuda", "mps", "xpu", "rocm")
+
+
+def report_page(runs: tuple[RunLine, ...] = (), targets: Sequence[str] = TARGETS, number: int = 1) -> str:
+    cells = [f"bert/fill-mask/{target}/float32" for target in targets]
+    made = a_run("r1", 1, *cells, plan={"checks": ("builds", "backward")[:number]})
     plain, failed = lines_of(made, accelerator=HOSTILE), lines_of(made, ["builds"], accelerator=HOSTILE)
-    lines = (plain[0], replace(failed[1], error_message=HOSTILE), *plain[2:])
+    lines = [
+        replace(bad, error_message=HOSTILE) if good.requested_target == "cuda" else good
+        for good, bad in zip(plain, failed, strict=True)
+    ]
     reports = tuple(
         CellReport(
-            verdict=Verdict(cell=one.cell_id, level=Level.HIGH, basis=Basis.MEASURED, evidence_ids=("e",)),
-            lines=(one,),
+            verdict=Verdict(cell=cell, level=Level.HIGH, basis=Basis.MEASURED, evidence_ids=("e",)),
+            lines=tuple(line for line in lines if line.cell_id == cell),
         )
-        for one in lines
+        for cell in cells
     )
-    return report_text(Report(timestamp="2026-01-02", findings=(), checks=lines, cells=reports, runs=runs), "html")
+    made_report = Report(timestamp="2026-01-02", findings=(), checks=tuple(lines), cells=reports, runs=runs)
+    return report_text(made_report, "html")
 
 
 def cell_rows(document: str) -> list[tuple[str, str, str]]:
@@ -291,6 +372,33 @@ def test_cells_that_work_are_folded_links_open_their_cell_and_filters_choose_cel
     document = browse(acting(report_page(), "document.querySelector('.fold').click()"))
     assert in_list(document)[0] == "cuda"
     assert len(in_list(document)) == 5
+
+
+def click(selector: str) -> str:
+    """A step that clicks an element when it is there."""
+    return f"((one) => one && (one.click() ?? true))(document.querySelector({json.dumps(selector)}))"
+
+
+def details_of(document: str, cell: str) -> str:
+    """The row of a cell after its first tag, and the row of its details."""
+    return document.partition(f' id="{cell}"')[2].partition(">")[2].partition("</table>")[0]
+
+
+@pytest.mark.parametrize("by", ["link", "click"])
+def test_packed_cells_open_with_what_a_report_of_their_own_shows(browse: Browse, by: str):
+    targets = [f"cuda:{number}" for number in range(150)]
+    page, place = report_page(targets=targets, number=2), 137
+    cell = f"bert/fill-mask/cuda:{place}/float32"
+    assert f' id="{cell}"' not in page, "it is packed, in the second chunk"
+    alone = browse(report_page(targets=[targets[place]], number=2))
+    more = click('[data-more="cells"]:not([hidden]) button')
+    wide = "document.querySelectorAll('tr.cell').length === 120"
+    steps = [] if by == "link" else [more, wide, more, click(f'[id="{cell}"] .toggle')]
+    opened_row = f"document.querySelector('[id=\"{cell}\"] + .more:not([hidden])')"
+    document = browse(page, f"#{cell}" if by == "link" else "", *steps, opened_row)
+    shown = details_of(document, cell)
+    assert f"r1/{cell}/backward" in shown, "its evidence, in the details of its second check"
+    assert shown == details_of(alone, cell)
 
 
 def test_a_column_sorts_the_cells_and_broken_ones_stay_first(browse: Browse):
