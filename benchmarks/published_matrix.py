@@ -17,9 +17,10 @@ from benchmarks.calibration import TARGETS, kept_places
 from benchmarks.evidence_table import Gathered, dates_said, gathered, versions_said
 from generators.compatibility.matrix import Matrix, current_matrix
 from generators.compatibility.verdict import Basis, Level
-from generators.compatibility.verdict_cache import judged_in
+from generators.compatibility.verdict_cache import judged_of
 from hardware.basic_detection import inventory_here
 from hardware.detection import HardwareInfo
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import to_dict
 from hardware.evidence.versions import versions_of
 from reports.html.matrix_html import matrix_html
@@ -34,15 +35,15 @@ _PACKAGES = ("transformers", "torch", "openvino", "optimum-intel", "onnxruntime"
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
-def published(inventory: HardwareInfo) -> tuple[Gathered, Matrix]:
-    """Return the stored evidence, and its matrix with today's rules and the versions installed here."""
+def published(inventory: HardwareInfo) -> tuple[Gathered, Latest, Matrix]:
+    """Return the stored evidence, its latest results, and their matrix with this machine's rules and versions."""
     found = gathered(kept_places())
     with tempfile.TemporaryDirectory() as folder:
         lines = (json.dumps(to_dict(line)) + "\n" for line in (*found.runs, *found.checks))
         (Path(folder) / "kept.jsonl").write_text("".join(lines), encoding="utf-8")
-        concluded = judged_in(Path(folder), inventory)
-    latest = max(line.started_at for line in found.runs)
-    return found, current_matrix(concluded, inventory, timestamp=latest)
+        latest = read_latest(Path(folder))
+    last = max(line.started_at for line in found.runs)
+    return found, latest, current_matrix(judged_of(latest, inventory), inventory, timestamp=last)
 
 
 def counted(matrix: Matrix) -> str:
@@ -85,7 +86,7 @@ def main() -> None:
 @main.command()
 def page() -> None:
     """Print docs/measured/compatibility.md."""
-    found, matrix = published(inventory_here())
+    found, _, matrix = published(inventory_here())
     measured = {"dates": dates_said(found.runs), "versions": versions_said(found.runs, _PACKAGES)}
     click.echo(_HEAD.format(**measured, result=result_of(matrix)), nl=False)
     click.echo(f"## Cells that ran\n\n{counted(matrix)}\n")
@@ -98,8 +99,8 @@ def page() -> None:
 def html() -> None:
     """Print the page with every cell."""
     inventory = inventory_here()
-    _, matrix = published(inventory)
-    click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory)), nl=False)
+    _, latest, matrix = published(inventory)
+    click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory), evidence=latest), nl=False)
 
 
 if __name__ == "__main__":

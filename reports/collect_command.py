@@ -199,7 +199,11 @@ def _products(
         versions = versions_of(reporter.inventory())
         if not (request.wants_report or answers):
             whole = request.format == "html"  # a document with the matrix only
-            text = matrix_html(matrix.to_dict(), versions=versions) if whole else matrix_text(matrix, request.format)
+            text = (
+                matrix_html(matrix.to_dict(), versions=versions, evidence=reporter.latest)
+                if whole
+                else matrix_text(matrix, request.format)
+            )
             return [(f"compatibility_matrix.{suffix_of(request.format)}", text)]
         return [(name, report_text(replace(report, matrix=matrix.to_dict(), versions=versions), request.format))]
     products = []

@@ -7,13 +7,14 @@ import sys
 import click
 
 from hwcompat.generators.compatibility.matrix import current_matrix
-from hwcompat.generators.compatibility.verdict_cache import Judged, judged_in
+from hwcompat.generators.compatibility.verdict_cache import Judged, judged_in, judged_of
 from hwcompat.generators.model_profile import checkpoint_slug
 from hwcompat.generators.options import Options
 from hwcompat.generators.project.project_reader import read_project
 from hwcompat.hardware.basic_detection import inventory_here
 from hwcompat.hardware.command_line import note, terminal_width
 from hwcompat.hardware.errors import UsageError
+from hwcompat.hardware.evidence.latest import Latest, read_latest
 from hwcompat.hardware.evidence.writer import now
 from hwcompat.hardware.gc_control import not_collecting
 from hwcompat.hardware.plain_text import one_line
@@ -33,11 +34,16 @@ def report_matrix(asked: Options) -> int:
         raise UsageError("--baseline compares all cells of all models", fix="Leave out --by.")
     if asked.models and asked.by not in (None, "model"):
         raise UsageError(f"--model selects rows of models, but --by {asked.by} shows groups", fix="Leave one out.")
+    latest: Latest | None = None
     before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = inventory_here()
     with not_collecting(), working_on("judging the evidence"):
         limits = read_project(asked.config).limits_of if asked.config else None
-        concluded = judged_in(asked.evidence, inventory, limits) if asked.has_evidence else None
+        if asked.has_evidence and asked.format_ == "html":  # the page shows results too
+            latest = read_latest(asked.evidence)
+            concluded = judged_of(latest, inventory, limits(latest.cells) if limits else {})
+        else:
+            concluded = judged_in(asked.evidence, inventory, limits) if asked.has_evidence else None
         matrix = current_matrix(
             concluded, inventory, timestamp=now(), precision=asked.precision, targets=asked.targets
         )
@@ -65,7 +71,8 @@ def report_matrix(asked: Options) -> int:
         from .html.matrix_html import matrix_html
 
         views = [by] if by else ALL
-        click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory), views=views), nl=False)
+        page = matrix_html(matrix.to_dict(), versions=versions_of(inventory), views=views, evidence=latest)
+        click.echo(page, nl=False)
         return 0
     views = [by] if by else ["family"] if one_view else ["family", "model"]
     width = terminal_width(most=1000)

@@ -67,16 +67,25 @@
       const item = element("dd");
       const rule = label === "Rules" && document.getElementById(`rule-${text}`);
       if (rule) {
-        const link = element("a", text);
-        link.href = `#rule-${text}`;
-        link.addEventListener("click", () => dialog.close());
-        item.append(link, ": ", ...rule.querySelector(".reason").cloneNode(true).childNodes, element("br"), "Source: ", ...rule.querySelector(".source").cloneNode(true).childNodes);
+        item.append(leaving(text, `rule-${text}`), ": ", ...rule.querySelector(".reason").cloneNode(true).childNodes, element("br"), "Source: ", ...rule.querySelector(".source").cloneNode(true).childNodes);
       } else {
         item.textContent = text;
       }
       term.append(item);
     }
     return term;
+  };
+
+  // A link to another place of this page: the dialog ends first, and then doesn't change the address.
+  const leaving = (text, id) => {
+    const link = element("a", text);
+    link.href = `#${id}`;
+    link.addEventListener("click", () => {
+      opened = "";
+      remember();
+      dialog.close();
+    });
+    return link;
   };
 
   const open = (td) => {
@@ -99,6 +108,11 @@
       for (const [label, texts] of facts)
         detail.append(element("dt", label), ...texts.filter(Boolean).map((text) => element("dd", text)));
       detail.lastElementChild.replaceChildren(element("code", command));
+      if (globalThis.isReported?.(cellName(at))) {
+        const item = element("dd");
+        item.append(leaving("Its checks", cellName(at)));
+        detail.append(element("dt", "In this report"), item);
+      }
     }
     const showModels = document.getElementById("cell-show");
     showModels.hidden = !(FILTER_OF[at.table] && form);
@@ -169,6 +183,7 @@
   }
 
   dialog.addEventListener("close", () => {
+    if (!opened) return;
     opened = "";
     remember();
   });
@@ -179,13 +194,15 @@
 
   // A cell that fails alone: on the CPU and on all other targets that are known the model works.
   const has = (td, ...levels) => levels.some((level) => td.classList.contains(level));
+  document.getElementById("models")?.classList.add("cards");
   for (const { cells } of document.getElementById("models")?.tBodies[0].rows ?? []) {
+    data.targets.forEach((target, column) => (cells[column + 1].dataset.target = target));
     const failing = [...cells].filter((td) => has(td, "low", "unsupported", "model"));
     const cpu = cells[data.targets.indexOf("cpu") + 1];
     if (failing.length === 1 && has(cpu, "high", "medium")) failing[0].classList.add("here");
   }
 
-  const FILTERS = ["q", "target", "level", "fails", "basis", "family", "architecture"];
+  const FILTERS = ["q", "target", "against", "level", "fails", "basis", "family", "architecture"];
   const setFilters = (values) => {
     for (const name of FILTERS) form.elements[name].value = values[name] ?? "";
     remember();
@@ -202,11 +219,11 @@
   };
 
   const apply = () => {
-    const [q, target, level, fails, basis, family, architecture] = FILTERS.map((name) => form.elements[name].value);
+    const [q, target, against, level, fails, basis, family, architecture] = FILTERS.map((name) => form.elements[name].value);
     const words = q.toLowerCase().split(/\s+/).filter(Boolean);
     const table = document.getElementById("models");
-    const only = data.targets.indexOf(target);
-    const inColumn = (cell) => only < 0 || cell.cellIndex === 0 || cell.cellIndex === only + 1;
+    const only = [target, against].filter(Boolean).map((name) => data.targets.indexOf(name) + 1);
+    const inColumn = (cell) => !only.length || cell.cellIndex === 0 || only.includes(cell.cellIndex);
     let kept = 0;
     for (const cell of table.tHead.rows[0].cells) cell.hidden = !inColumn(cell);
     for (const row of table.tBodies[0].rows) {
@@ -214,8 +231,11 @@
       const text = `${id} ${own} ${shape}`.toLowerCase();
       const wanted = [level, fails, basis].filter(Boolean);
       let fits = !wanted.length;
+      const pair = only.map((column) => LEVELS.find((name) => has(row.cells[column], name)));
+      const differ = pair.length === 2 && pair[0] !== pair[1] && !pair.includes("unknown");
       for (const cell of row.cells) {
         cell.hidden = !inColumn(cell);
+        cell.classList.toggle("differs", differ && only.includes(cell.cellIndex));
         if (cell.cellIndex === 0 || cell.hidden) continue;
         const met = wanted.every((name) => has(cell, name));
         cell.classList.toggle("faint", !met);
@@ -242,7 +262,8 @@
       const { cell, ...filters } = Object.fromEntries(new URLSearchParams(hash.slice(1)));
       if (form) setFilters(filters);
       if (cell) openNamed(cell);
-    } else if (hash.split("/").length === 4 && !document.getElementById(hash)) {
+      else form?.scrollIntoView();
+    } else if (hash.split("/").length === 4 && !globalThis.isReported?.(hash)) {
       openNamed(hash);
     }
   };

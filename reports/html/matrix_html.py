@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from hwcompat.generators.compatibility.matrix import PLURALS
@@ -12,8 +13,13 @@ from hwcompat.generators.compatibility.rules import RuleSet, load_rules
 from hwcompat.generators.compatibility.selection import recommended_lists
 from hwcompat.generators.compatibility.verdict import Basis, Level, is_fault_of_model
 from hwcompat.hardware.command_names import as_runnable
+from hwcompat.hardware.evidence.latest import Latest
+from hwcompat.hardware.evidence.store import lines_by_cell
+from hwcompat.hardware.evidence.versions import library_versions
 
+from ..fact_labels import error_text
 from ..reason_text import AT_FAULT, fault_of_model, texts_of
+from .charts import share_words, shares
 from .page import render_page
 
 VIEWS = ("family", "architecture", "accelerator", "machine", "model")
@@ -22,6 +28,7 @@ SCRIPTS = ("matrix.js",)
 _AT_FAULT = "{} fail by their own code, on the CPU too, and don't count against this target."
 
 _JSON = Mapping[str, Any]
+_Sections = Sequence[tuple[str, Sequence[str]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +55,42 @@ class MatrixRow:
     fault: str = ""
 
 
-def matrix_html(matrix: _JSON, *, versions: Mapping[str, str], views: Sequence[str] = VIEWS) -> str:
+def matrix_html(
+    matrix: _JSON, *, versions: Mapping[str, str], views: Sequence[str] = VIEWS, evidence: Latest | None = None
+) -> str:
     """Return the page of a matrix, given as the JSON object that `schemas/matrix.json` describes.
 
-    `versions` are those that decide what is measured and what has expired; `views` are some of `VIEWS`.
+    `versions` are those that decide what is measured and what has expired; `views` are some of `VIEWS`. A cell that
+    opens shows its measurement in the `evidence`.
     """
-    view = matrix_view(matrix, load_rules())
+    view = matrix_view(matrix, load_rules(), _measurements(evidence) if evidence else {})
     return render_page("matrix.html.j2", SCRIPTS, matrix=view, versions=versions, views=views)
 
 
-def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
+def _measurements(evidence: Latest) -> Mapping[str, _Sections]:
+    """Return by cell when, where, with what and how near to its tolerance it was measured."""
+    found = {}
+    for cell, lines in lines_by_cell([*evidence.imported, *evidence.checks]).items():
+        last = max(lines, key=lambda line: line.started_at)
+        worst = max(lines, key=lambda line: max(shares([line]), default=-1.0))
+        errors = [f"{worst.check_name}: {error_text(worst)}: {share_words(one)}" for one in shares([worst])]
+        versions = library_versions(evidence.versions.get(last.run_id, {}))
+        machine = evidence.machines.get(last.run_id)
+        found[cell] = (
+            ("Measured", [f"{last.started_at[:10]}{f' on {machine}' if machine else ''}, by {last.origin}"]),
+            ("Device", list(dict.fromkeys(line.accelerator for line in lines if line.accelerator))),
+            ("Weights", list(dict.fromkeys(line.subject for line in lines))),
+            ("Largest error / tolerance", errors),
+            ("Versions", [", ".join(f"{name} {one}" for name, one in sorted(versions.items()))] if versions else []),
+            ("Suite", [evidence.plans[cell].suite] if cell in evidence.plans else []),
+        )
+    return found
+
+
+def matrix_view(matrix: _JSON, rules: RuleSet, measurements: Mapping[str, _Sections] = MappingProxyType({})) -> _JSON:
     """Return the values of a matrix's templates; `data` is for the page's script: each text once, details by number.
 
-    Levels and bases are the matrix's own.
+    Levels and bases are the matrix's own; `measurements` are sections of the details of cells, by id.
     """
     packed = _Packed()
     targets = tuple(matrix["hardware_types"])
@@ -70,7 +100,7 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> _JSON:
         MatrixRow(
             id=id_,
             parts=tuple(id_.split("/")),
-            cells=tuple(_model_cell(row["compatibility"][target], packed) for target in targets),
+            cells=tuple(_model_cell(row["compatibility"][target], packed, measurements) for target in targets),
             family=row["family"],
             architecture=row["architecture"],
             fault=fault_of_model(row["compatibility"].values()),
@@ -148,12 +178,13 @@ def _counted(counts: _JSON) -> str:
     return head if counts["models"] is None else f"{head} There are {counts['models']} models in all."
 
 
-def _model_cell(verdict: _JSON, packed: _Packed) -> MatrixCell:
+def _model_cell(verdict: _JSON, packed: _Packed, measurements: Mapping[str, _Sections]) -> MatrixCell:
     detail = packed.detail(
         (
             ("Why", _texts(verdict, "reasons")),
             ("Conditions", _texts(verdict, "conditions")),
             ("Rules", verdict.get("rule_ids", ())),
+            *measurements.get(verdict["cell"], ()),
             ("Evidence", list(_by_run(verdict.get("evidence_ids", ()), verdict["cell"]))),
         )
     )
@@ -186,7 +217,7 @@ class _Packed:
     details: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = field(default_factory=dict)
     rule_ids: set[str] = field(default_factory=set)
 
-    def detail(self, sections: Sequence[tuple[str, Sequence[str]]]) -> int:
+    def detail(self, sections: _Sections) -> int:
         """Return the number of a detail with these sections; those without texts are left out."""
         key = []
         for label, texts in sections:

@@ -179,6 +179,7 @@
 
   // A cell that isn't shown is put first.
   const places = new Map((packed.cells?.index.text ?? []).map((id, place) => [id, place]));
+  globalThis.isReported = (id) => places.has(decoded(id)); // the matrix asks
   const openCell = async (id) => {
     const { holder, wanted } = lists.cells;
     const row = document.getElementById(id) ?? (await wanted(places.get(id)).catch(() => null));
@@ -190,8 +191,7 @@
     row.querySelector("button").focus({ preventScroll: true });
   };
 
-  const named = () => {
-    const hash = location.hash.slice(1);
+  const decoded = (hash) => {
     try {
       return decodeURIComponent(hash);
     } catch {
@@ -210,7 +210,7 @@
     }
   };
   const follow = () => {
-    const id = named();
+    const id = decoded(location.hash.slice(1));
     const there = document.getElementById(id);
     if (places.has(id)) openCell(id);
     else if (there?.matches("details.cell, .finding")) reveal(there);

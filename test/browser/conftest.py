@@ -91,13 +91,15 @@ def browse(tmp_path: Path, browser: Browser) -> Browse:
 
     A message on the console is an error."""
 
-    def document(text: str, fragment: str = "", *steps: str) -> str:
+    def document(text: str, fragment: str = "", *steps: str, width: int = 1400) -> str:
         page = tmp_path / "page.html"
         page.write_text(text, encoding="utf-8")
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
         session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for method in ("Page.enable", "Runtime.enable", "Log.enable"):
             browser.send(method, session)
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.send("Emulation.setDeviceMetricsOverride", session, **screen)
         browser.send("Page.navigate", session, url=f"{page.as_uri()}{fragment}")
         for step in steps or ("true",):
             asked = {"expression": _WHEN % step, "awaitPromise": True, "returnByValue": True}

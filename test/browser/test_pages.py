@@ -72,13 +72,29 @@ def test_filters_of_the_matrix(browse: Browse):
         ("#?family=vision", ["vit"]),
         ("#?architecture=encoder-only&q=fill", ["bert"]),
         ("#?fails=here&target=mps", ["bert"]),
+        ("#?fails=differs&target=cpu&against=mps", ["bert"]),
+        ("#?fails=differs&target=cpu&against=cuda", []),
         ("#?q=nothing", []),
     ):
         document = browse(matrix_page(), fragment)
         assert shown_models(document) == models, fragment
         assert f"{len(models)} of 2 rows" in document, fragment
-    head = browse(matrix_page(), "#?target=cuda").partition('id="models"')[2].partition("</thead>")[0]
-    assert re.findall(r'<th scope="col">([^<]*)<', head) == ["Model, task, precision", "cuda"]
+    for fragment, columns in (("#?target=cuda", ["cuda"]), ("#?target=mps&against=cuda", ["cuda", "mps"])):
+        models = browse(matrix_page(), fragment).partition('id="models"')[2].partition("</table>")[0]
+        assert re.findall(r'<th scope="col">([^<]*)<', models) == ["Model, task, precision", *columns]
+        differing = re.findall(r'<td class="[^"]*differs[^"]*" data-target="(\w+)"', models)
+        assert differing == (columns * 2 if columns[1:] else []), "bert and vit differ"
+
+
+def test_links_show_their_row_and_narrow_screens_cards(browse: Browse):
+    visible = (
+        "(box => box.top >= 0 && box.bottom <= innerHeight)(document.querySelector('%s').getBoundingClientRect())"
+    )
+    browse(matrix_page(), "#?q=vit", visible % "#matrix-filters")
+    browse(matrix_page(), "#vit/fill-mask/cuda/float32", visible % "#models tr:nth-child(2) td:nth-child(3)")
+    card = "getComputedStyle(document.querySelector('#models td:nth-child(3)'), '::before').content === '\"cuda\"'"
+    browse(matrix_page(), "", card, width=400)
+    browse(matrix_page(), "", f"!({card})")
 
 
 def dialog_of(document: str) -> str:

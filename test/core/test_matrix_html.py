@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
+from made_runs import a_run, lines_of
 from report_parts import because
 
 from generators.compatibility.matrix import build_matrix
@@ -12,6 +14,8 @@ from generators.compatibility.rules import load_rules
 from generators.compatibility.selection import recommended_lists
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.compatibility.vocabulary import vocabulary
+from hardware.evidence.latest import read_latest
+from hardware.evidence.store import Evidence
 from reports.html.matrix_html import matrix_html
 
 HOSTILE = "</script><script>document.title='owned'</script> <!-- \"'& \u2028\u2029\x9b\u202e"
@@ -63,6 +67,23 @@ def test_a_cell_opens_to_reasons_conditions_rules_and_evidence():
     assert 'id="rule-prior.embedding.medium"' in text
     assert data["command"].endswith("run --model")  # the script completes it
     assert "docs/DECISIONS.md#declared-priors" in text
+
+
+def test_a_cell_opens_to_its_measurement() -> None:
+    run = a_run("r1", 3, CUDA, versions={"checker/checks": "1"})
+    lines = [
+        replace(line, max_rel_error=3e-6 if line.check_name == "backward" else 1e-6, accelerator="H100 80GB")
+        for line in lines_of(run)
+    ]
+    found = read_latest(Evidence(runs=(run,), checks=tuple(lines)))
+    matrix = build_matrix(load_rules(), [measured()], {"bert": "embedding"}, timestamp="2026-01-02T00:00:00+00:00")
+    data = data_of(matrix_html(matrix.to_dict(), versions={}, evidence=found))
+    shown = detail(data, "models", "bert/fill-mask/float32", "cuda")
+    assert shown["Measured"] == ["2026-01-03 on desk, by hwcompat"]
+    assert (shown["Device"], shown["Weights"], shown["Suite"]) == (["H100 80GB"], ["tiny"], ["s.py"])
+    assert shown["Largest error / tolerance"] == ["backward: 3.0e-06 / 2e-05: 15 %"]
+    assert shown["Versions"] == ["hwcompat 0.1.0+a, numpy 2.4.6, torch 2.13.0, transformers 5.5.4"]
+    assert "Measured" not in detail(data, "models", "bert/fill-mask/float32", "openvino")
 
 
 def test_a_family_shows_its_counts_and_the_size_that_it_has():

@@ -114,7 +114,7 @@ def test_a_profile_counts_a_sample_once_and_the_page_shows_what_was_kept() -> No
 
 def test_the_published_matrix_has_each_cell_that_ran_once_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published_matrix, "kept_places", lambda: [KEPT / "qnn.jsonl.gz"])
-    evidence, matrix = published_matrix.published(inventory_here())
+    evidence, _, matrix = published_matrix.published(inventory_here())
     cells = {line.cell_id for line in evidence.checks}
     _, _, *lines = published_matrix.counted(matrix).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
