@@ -91,7 +91,7 @@ def browse(tmp_path: Path, browser: Browser) -> Browse:
 
     A message on the console is an error."""
 
-    def document(text: str, fragment: str = "", *steps: str, width: int = 1400) -> str:
+    def document(text: str, fragment: str = "", *steps: str, width: int = 1400, **media: str) -> str:
         page = tmp_path / "page.html"
         page.write_text(text, encoding="utf-8")
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
@@ -100,6 +100,8 @@ def browse(tmp_path: Path, browser: Browser) -> Browse:
             browser.send(method, session)
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.send("Emulation.setDeviceMetricsOverride", session, **screen)
+        features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
+        browser.send("Emulation.setEmulatedMedia", session, features=features)
         browser.send("Page.navigate", session, url=f"{page.as_uri()}{fragment}")
         for step in steps or ("true",):
             asked = {"expression": _WHEN % step, "awaitPromise": True, "returnByValue": True}

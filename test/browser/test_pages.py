@@ -317,6 +317,13 @@ def test_packed_cells_open_with_what_a_report_of_their_own_shows(browse: Browse,
     assert shown == details_of(alone, cell)
 
 
+def test_shapes_take_the_colors_of_a_forced_theme(browse: Browse):
+    themed = """getComputedStyle(document.querySelector(".rail")).stroke ===
+        getComputedStyle(Object.assign(document.body, { style: "color: GrayText" })).color"""
+    browse(report_page(), "", themed, forced_colors="active")
+    browse(report_page(), "", f"!({themed})")
+
+
 def test_a_column_sorts_the_cells_and_broken_ones_stay_first(browse: Browse):
     unfold = "document.querySelector('.fold').click(); const sort = document.querySelector('#cell-table .sort');"
     up = browse(acting(report_page(), f"{unfold} sort.click();"))
