@@ -201,7 +201,7 @@ docs: .venv-docs/.ready $(VENV)/.ready .types
 	$(OWN) -m benchmarks.pictures # after commands that made pages anew
 	$(OWN) -m benchmarks.documentation links
 	@mkdir -p hwcompat-out
-	$(OWN) -m benchmarks.published_matrix html > hwcompat-out/matrix.html
+	$(OWN) -m benchmarks.published_matrix html hwcompat-out
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build # not --quiet, which would hide warnings from strict
 
 # All code in the documentation, run: does it print what the pages say? ARGS="docs/tutorial.md" asks one page.

@@ -1,14 +1,17 @@
 """The published compatibility matrix, made from the evidence in docs/evidence.
 
 `python -m benchmarks.published_matrix page > docs/measured/compatibility.md` makes the page in the repository,
-`python -m benchmarks.published_matrix html > matrix.html` a page of all cells that `make docs` adds to the site.
+`python -m benchmarks.published_matrix html DIR` writes two pages that `make docs` adds to the site: matrix.html with
+all cells, and models.md with a section for each model. The site's search skips tables, but finds sections.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -96,11 +99,26 @@ def page() -> None:
 
 
 @main.command()
-def html() -> None:
-    """Print the page with every cell."""
+@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+def html(folder: Path) -> None:
+    """Write the page with every cell, and the page of models."""
     inventory = inventory_here()
     _, latest, matrix = published(inventory)
-    click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory), evidence=latest), nl=False)
+    page = matrix_html(matrix.to_dict(), versions=versions_of(inventory), evidence=latest)
+    (folder / "matrix.html").write_text(page, encoding="utf-8")
+    (folder / "models.md").write_text("\n\n".join(models_page(matrix)) + "\n", encoding="utf-8")
+
+
+def models_page(matrix: Matrix) -> Iterator[str]:
+    """Yield the paragraphs of a page that tells by model on which targets it ran, and its level there."""
+    yield "---\nhide: [toc]\n---"
+    yield "# Does a model work on a target?"
+    for model, rows in itertools.groupby(matrix.rows, key=lambda row: row.model):
+        ran = [one for row in rows for one in row.verdicts.values() if one.basis in _RAN]
+        targets = dict.fromkeys(one.cell.split("/")[2] for one in ran)
+        if ran:
+            yield f"## Does {model} work on {', '.join(targets)}?"
+            yield "\n".join(f"- [{one.cell}](matrix.html#{one.cell}): {one.level}, {one.basis}" for one in ran)
 
 
 if __name__ == "__main__":

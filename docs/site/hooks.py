@@ -13,8 +13,8 @@ ABOVE = {"README.md": "OVERVIEW.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTI
          "SECURITY.md": "SECURITY_REPORTING.md"}  # fmt: skip
 """Pages above docs/, and what they are called on the site."""
 
-MATRIX = ROOT / "hwcompat-out" / "matrix.html"
-"""The page with every cell; `make docs` has it made."""
+MATRIX, MODELS = (ROOT / "hwcompat-out" / name for name in ("matrix.html", "models.md"))
+"""The pages with every cell and every model; `make docs` has them made."""
 _ABOUT = "measured/compatibility.md"
 
 _LINK = re.compile(r"(?P<before>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^()\s#]*)(?P<anchor>#[^()\s]*)?\)")
@@ -22,9 +22,12 @@ _LINK = re.compile(r"(?P<before>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^()\s#]*)(?P<an
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages above docs/, with their links made from there."""
+    made = {MODELS.name: MODELS.read_text(encoding="utf-8")}
     for name, called in ABOVE.items():
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
-        file = File.generated(config, called, content=_linked(text, ROOT, Path(called), above=True))
+        made[called] = _linked(text, ROOT, Path(called), above=True)
+    for called, content in made.items():
+        file = File.generated(config, called, content=content)
         file.inclusion = file.inclusion.NOT_IN_NAV
         files.append(file)
     files.append(File.generated(config, MATRIX.name, content=MATRIX.read_text(encoding="utf-8")))
@@ -35,11 +38,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Links out of docs/ go to the pages that came along, or become the names of files; the matrix has its page."""
     del config, files
     uri = Path(page.file.src_uri)
-    if uri.as_posix() in ABOVE.values():
+    if uri.as_posix() in (MODELS.name, *ABOVE.values()):
         return markdown
     linked = _linked(markdown, ROOT / "docs" / uri.parent, uri, above=False)
     if uri.as_posix() == _ABOUT:
-        link = f"[Every cell, to be searched](../{MATRIX.name}){{ .md-button }}"
+        link = f"[Every cell](../{MATRIX.name}){{ .md-button }} [By model](../{MODELS.name}){{ .md-button }}"
         return linked.replace("\n## ", f"\n{link}\n\n## ", 1)
     return linked
 
