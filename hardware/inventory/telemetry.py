@@ -27,7 +27,8 @@ _LONGEST_WAIT_S = 0.8
 class DeviceSample:
     """One sample of an accelerator in °C, percent, bytes and W; None for unknown values.
 
-    `reason` is why no value is available; `throttle_reasons` is empty for a device that isn't throttled.
+    `reason` is why no value is available; `throttle_reasons` is empty for a device that isn't throttled. `processes`
+    are the ids of processes that compute on it, where the driver lists them, each with its memory.
     """
 
     vendor: str
@@ -41,6 +42,7 @@ class DeviceSample:
     memory_total_bytes: int | None = None
     power_w: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    processes: tuple[tuple[int, int | None], ...] | None = None
     reason: str = ""
     simulated: bool = False
 
@@ -225,6 +227,7 @@ def _metrics(backend: AcceleratorBackend, device: AcceleratorInfo) -> DeviceSamp
         memory_total_bytes=memory.get("total"),
         power_w=backend.get_power_usage(index),
         throttle_reasons=backend.get_throttle_reasons(index),
+        processes=backend.reading(index, "processes").value,
     )
 
 

@@ -5,8 +5,14 @@ The table of the monitor: every metric, in the width and height of the terminal.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +31,7 @@ from hardware.inventory.telemetry import DeviceSample, HostSample, Sample, Sampl
 from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo
 from hardware.machine import LiveMachine, SourceReading
 from hardware.registry import Registered
-from hwcompat.plugins.stress.monitor import View, monitor, samples, sparkline
+from hwcompat.plugins.stress.monitor import View, graph, monitor, samples, sparkline
 
 
 class Chip(AcceleratorBackend):
@@ -213,6 +219,45 @@ def test_devices_beyond_the_height_are_counted_and_unknown_figures_are_dashes():
     assert row.count("–") == 4
     assert "0 W" not in row
     assert sparkline([0.0, None, 100.0, 250.0]) == "▁ ██"
+
+
+@pytest.mark.parametrize("width", [60, 99, 200])
+def test_free_rows_have_processes_and_history_and_never_too_many_lines(width: int) -> None:
+    view = View()
+    for percent in (0.0, 50.0, 100.0):
+        busy = BUSY | {"compute_percent": percent, "processes": ((os.getpid(), 60 * 2**30), (2**22 + 1, None))}
+        view.add(sample(device(0, **busy)))
+    for height in range(10, 40):
+        lines = shown(view, width, height)
+        assert len(lines) <= height
+        assert all(len(line) <= width for line in lines)
+    text = "\n".join(lines)
+    assert f"NVIDIA 0: process {os.getpid()}, " in text
+    assert "60.0 GiB" in text
+    assert "process 4194305, unknown program, memory unknown" in text
+    assert "NVIDIA 0, NVIDIA H100 80GB HBM3: use in the last 3 samples" in text
+    assert "100 % │  █" in text
+    assert graph([0.0, 50.0, 100.0, None], 2) == ["  █ ", " ██ "]
+    view.help = True
+    assert "q  stop" in "\n".join(shown(view, width, 40))
+
+
+def test_q_ends_the_monitor_and_a_question_mark_explains_it() -> None:
+    parent, child = pty.openpty()
+    script = "import sys; from hwcompat.cli.main_program import main; sys.argv[1:] = ['devices', 'monitor']; main()"
+    program = subprocess.Popen([sys.executable, "-c", script], stdin=child, stdout=child, stderr=child)
+    os.close(child)
+    seen = b""
+    for key, words in ((b"?", b"Temp."), (b"q", b"hide this help")):
+        while words not in seen:
+            assert select.select([parent], [], [], 60)[0], seen
+            seen += os.read(parent, 65536)
+        os.write(parent, key)
+    while program.poll() is None:
+        with contextlib.suppress(OSError):
+            os.read(parent, 65536)
+    assert program.returncode == 0
+    os.close(parent)
 
 
 class FakeSampler:

@@ -25,6 +25,9 @@ _FIRST_ARCHITECTURE_WITHOUT_DDR = 5  # Volta; older cards may have plain DDR mem
 _SLICES = "mig_slices"
 """A pseudo-function: name, UUID and memory of each MIG slice of a device."""
 
+_PROCESSES = "compute_processes"
+"""A pseudo-function: process id and bytes of each process that computes on a device."""
+
 _OF_NO_DEVICE = ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
 
 _EXTRA = {
@@ -78,11 +81,12 @@ class Nvml(LazyLibrary):
     def _answer(self, function: str, *arguments: Any) -> SourceReading[Any]:
         import pynvml
 
-        call = _slices if function == _SLICES else getattr(pynvml, function, None)
+        own = {_SLICES: _slices, _PROCESSES: _processes}
+        call = own.get(function) or getattr(pynvml, function, None)
         if call is None:
             return SourceReading(value=None, reason=f"this version of nvidia-ml-py has no {function}")
         try:
-            if function == _SLICES or (function.startswith("nvmlDevice") and function not in _OF_NO_DEVICE):
+            if function in own or (function.startswith("nvmlDevice") and function not in _OF_NO_DEVICE):
                 arguments = (pynvml.nvmlDeviceGetHandleByIndex(arguments[0]), *arguments[1:])
             return SourceReading(value=plain(call(*arguments)))
         except pynvml.NVMLError as error:
@@ -110,6 +114,17 @@ def _slices(card: Any) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _processes(card: Any) -> list[dict[str, Any]]:
+    """Return the processes that compute on a card, with None for memory that isn't known."""
+    import pynvml
+
+    try:
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(card)
+    except pynvml.NVMLError_FunctionNotFound:  # of older drivers
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(card)
+    return [{"pid": int(one.pid), "bytes": one.usedGpuMemory} for one in found]
 
 
 def _refused(pynvml: Any, error: Any) -> StartResult:
@@ -166,6 +181,12 @@ class NvmlSource(LibrarySource):
     def power(self, index: int) -> SourceReading[float]:
         reading = self.read(index, "nvmlDeviceGetPowerUsage")
         return given(watts(reading.value, per=1000), reading.reason or "NVML reports no plausible power")
+
+    def processes(self, index: int) -> SourceReading[tuple[tuple[int, int | None], ...]]:
+        reading = self.read(index, _PROCESSES)
+        if reading.value is None:
+            return reading
+        return SourceReading(value=tuple((one["pid"], one["bytes"]) for one in reading.value))
 
     def throttle(self, index: int) -> SourceReading[tuple[str, ...]]:
         reading = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")

@@ -246,7 +246,8 @@ class AcceleratorBackend(ABC):
 
     def reading(self, index: int, what: str) -> SourceReading[Any]:
         """Return one metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`,
-        `throttle`), or the reason if there is none. Raises `NoSuchIndex` (an `IndexError`) out of range."""
+        `throttle`, `processes`), or the reason if there is none. Raises `NoSuchIndex` (an `IndexError`) out of range.
+        """
         return SourceReading(value=None, reason=f"reading the {what} of {self.VENDOR_NAME} devices isn't supported")
 
     def get_temperature(self, index: int) -> float | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import signal
 import sys
+import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +33,8 @@ _WIDE_ALONE = (1, 4)
 """Columns that don't fit a narrow terminal: the model, and earlier samples."""
 
 _HISTORY = 16
+_KEPT = 400
+_GRAPH_ROWS = 8
 _BARS = "▁▂▃▄▅▆▇█"
 _HOT_C = 85.0
 _BUSY_PERCENT, _FULL_PERCENT = 60.0, 90.0
@@ -69,22 +76,72 @@ def _live(taken: Iterator[Sample]) -> None:
     view = View()
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            for sample in taken:
-                view.add(sample)
+
+            def draw() -> None:
                 live.update(view.render(console.width, console.height), refresh=True)
+
+            def press(key: str) -> None:
+                if key == "q":  # as Ctrl-C does, also while the next sample is waited for
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                elif key == "?":
+                    view.help = not view.help
+                    draw()
+
+            with _keys(press):
+                for sample in taken:
+                    view.add(sample)
+                    draw()
     finally:
         if view.last is not None:  # the last sample stays on the terminal
             console.print(view.render(console.width))
 
 
+@contextlib.contextmanager
+def _keys(press: Callable[[str], None]) -> Iterator[None]:
+    """Call `press` with each key while the terminal is a POSIX one; otherwise only Ctrl-C is heard."""
+    if os.name != "posix" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    terminal, over = sys.stdin.fileno(), threading.Event()
+    before = termios.tcgetattr(terminal)
+
+    def listen() -> None:
+        while not over.is_set():
+            if select.select([terminal], [], [], 0.1)[0] and not over.is_set():
+                press(os.read(terminal, 1).decode(errors="replace"))
+
+    listener = threading.Thread(target=listen, name="keys of the monitor", daemon=True)
+    try:
+        tty.setcbreak(terminal)
+        listener.start()
+        yield
+    finally:
+        over.set()
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+_HELP = """q  stop    ?  hide this help
+
+Temp.         red from 85 °C
+Use           time in which the device computed; yellow from 60 %, red from 90 %
+Memory        used and total; of the processor, what isn't available to programs
+Throttled by  why the clocks are lower than they could be; "no" if they aren't
+–             the driver doesn't report it"""
+
+
 @dataclass
 class View:
-    """The table of the last sample, with earlier values of each device."""
+    """The table of the last sample, with earlier values of each device. `help` says whether the keys and columns are
+    explained."""
 
     history: dict[tuple[str, int], deque[float | None]] = field(
-        default_factory=lambda: defaultdict(lambda: deque(maxlen=_HISTORY))
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_KEPT))
     )
     last: Sample | None = None
+    help: bool = False
 
     def add(self, sample: Sample) -> None:
         """Add the next sample."""
@@ -111,7 +168,7 @@ class View:
             if number == 2:  # after processor and memory
                 table.add_section()
             table.add_row(*(_cell(cell) for place, cell in enumerate(cells) if wide or place not in _WIDE_ALONE))
-        heading = f"{sample.time[11:19]} UTC, running for {sample.elapsed_s:.0f} s. Ctrl-C stops it."
+        heading = f"{sample.time[11:19]} UTC, running for {sample.elapsed_s:.0f} s. Keys: q stops it, ? explains it."
         lines: list[Any] = [Text(heading, style="bold", overflow="ellipsis", no_wrap=True), table]
         if len(devices) > room:
             lines.append(Text(f"{len(devices) - room} more devices don't fit this terminal"))
@@ -120,7 +177,38 @@ class View:
         without_data = [one for one in devices[:room] if one.reason]
         lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in without_data]
         lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
+        if self.help:
+            lines.append(Text(_HELP))
+        elif height is not None:
+            used = len(rows) + 6 + len(lines) - 1  # the table has a head, three rules and a blank line
+            lines += self._free_rows(sample, devices[:room], width, height - used)
         return Group(*lines)
+
+    def _free_rows(self, sample: Sample, devices: Sequence[DeviceSample], width: int, free: int) -> Iterator[Any]:
+        """Yield at most `free` lines: processes of devices in up to half of them, then graphs of what is used."""
+        from rich.text import Text
+
+        named = {_CPU: f"cpu, {sample.host.cpu_model}"}
+        named |= {(one.vendor, one.index): f"{one.vendor} {one.index}, {one.model}" for one in devices}
+        running = [(one, *process) for one in devices for process in one.processes or ()]
+        running.sort(key=lambda process: -(process[2] or 0))
+        shown = running[: max(free // 2 - 1, 0)]
+        for one, pid, used in shown:
+            memory = "memory unknown" if used is None else f"{used / 2**30:.1f} GiB"
+            line = f"{one.vendor} {one.index}: process {pid}, {_program(pid)}, {memory}"
+            yield Text(_plain(line), overflow="ellipsis", no_wrap=True)
+        if len(running) > len(shown) and free > 0:
+            yield Text(f"{len(running) - len(shown)} more processes", style="dim")
+            free -= 1
+        free -= len(shown)
+        rows = min(_GRAPH_ROWS, free // len(named) - 1)
+        for key, name in named.items() if rows > 0 else ():
+            values = list(self.history[key])[-(width - 8) :]
+            title = f"{name}: use in the last {len(values)} samples"
+            yield Text(_plain(title), style="bold", overflow="ellipsis", no_wrap=True)
+            for number, line in enumerate(graph(values, rows)):
+                label = "100 %" if number == 0 else "  0 %" if number == rows - 1 else ""
+                yield Text(f"{label:>5} │{line}", no_wrap=True)
 
     def _host(self, host: HostSample, bar: int) -> list[list[Any]]:
         clock = "" if host.cpu.frequency_mhz is None else f"{host.cpu.frequency_mhz / 1000:.2f} GHz"
@@ -145,7 +233,7 @@ class View:
         return [
             _temperature(now.temperature_c),
             _percent(now.compute_percent, bar),
-            sparkline(self.history[key]),
+            sparkline(list(self.history[key])[-_HISTORY:]),
             memory,
             "–" if now.power_w is None else f"{now.power_w:.0f} W",
             _throttling(now.throttle_reasons),
@@ -156,6 +244,25 @@ def sparkline(values: Iterable[float | None]) -> str:
     """Return percentages as bars of a character each; a gap for an unknown value."""
     last = len(_BARS) - 1
     return "".join(" " if one is None else _BARS[min(last, max(0, round(one / 100 * last)))] for one in values)
+
+
+def graph(values: Sequence[float | None], rows: int) -> list[str]:
+    """Return percentages as lines from the top: a column for each value, empty for an unknown one."""
+    heights = [round((one or 0) / 100 * rows * len(_BARS)) for one in values]
+    steps = f" {_BARS}"
+    return [
+        "".join(steps[min(max(height - row * len(_BARS), 0), len(_BARS))] for height in heights)
+        for row in reversed(range(rows))
+    ]
+
+
+def _program(pid: int) -> str:
+    import psutil
+
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:  # it ended, or is in another container
+        return "unknown program"
 
 
 def _table(wide: bool, padding: int) -> Table:
