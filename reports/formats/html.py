@@ -80,6 +80,10 @@ def html_report(report: Report) -> str:
         "subjects": sorted({line.subject for line in report.checks}),
         "runs": report.runs,
         "run_facts": run_facts,
+        "run_times": {
+            run.run_id: charts.run_times((one for one in report.checks if one.run_id == run.run_id), SHOWN)
+            for run in report.runs
+        },
         "machine_facts": machine_facts,
         "machines": machines,
         "past": past[-charts.LAST_RUNS :],

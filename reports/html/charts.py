@@ -11,13 +11,14 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 
 from hwcompat.generators.compatibility.verdict import Level
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
 from hwcompat.hardware.evidence.runs import History, PastRun
 
 from ..cell_report import CellReport
-from ..text import listed
+from ..text import listed, moment_in_utc
 from .page import moment
 
 LAST_RUNS = 60
@@ -234,6 +235,52 @@ _WORST_FIRST = (
     "passed",
     "skipped",
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTimes:
+    """When the cells of a run ran. `shapes` has a path for each outcome, 100 wide and `workers` high. `longest` are
+    cell, worker, seconds after the first check, seconds that it took, and outcome."""
+
+    seconds: float
+    workers: int
+    shapes: Mapping[str, str]
+    longest: Sequence[tuple[str, int, float, float, str]]
+
+
+def run_times(checks: Iterable[CheckLine], most: int) -> RunTimes | None:
+    """Return when the cells of a run ran, with the `most` longest ones; None if fewer than two have times.
+
+    Evidence doesn't name workers: a cell is drawn at the first one that is free when it starts.
+    """
+    times: dict[str, list[tuple[float, float, str]]] = {}
+    for line in checks:
+        if (began := moment_in_utc(line.started_at)) is not None:
+            start = began.replace(tzinfo=began.tzinfo or UTC).timestamp()
+            times.setdefault(line.cell_id, []).append((start, start + line.duration_s, str(line.outcome)))
+    if len(times) < 2:
+        return None
+    first = min(start for own in times.values() for start, _, _ in own)
+    seconds = max(max(end for own in times.values() for _, end, _ in own) - first, 1e-3)
+    free: list[float] = []
+    shapes: dict[str, list[str]] = {}
+    cells = []
+    for cell, own in sorted(times.items(), key=lambda pair: min(pair[1])):
+        start, end = min(own)[0], max(end for _, end, _ in own)
+        worker = next((place for place, until in enumerate(free) if until <= start), len(free))
+        free[worker : worker + 1] = [end]
+        outcome = min((name for _, _, name in own), key=_WORST_FIRST.index)
+        width = max(_STRIP * (end - start) / seconds, 0.1)
+        height = 0.5 if outcome in _WORST_FIRST[-2:] else 0.8  # color alone doesn't tell passes from the others
+        at = f"M{_STRIP * (start - first) / seconds:.2f} {worker + 0.9 - height:g}"
+        shapes.setdefault(outcome, []).append(f"{at}h{width:.2f}v{height}h-{width:.2f}z")
+        cells.append((cell, worker + 1, start - first, end - start, outcome))
+    return RunTimes(
+        seconds=seconds,
+        workers=len(free),
+        shapes={name: "".join(own) for name, own in shapes.items()},
+        longest=sorted(cells, key=lambda one: -one[3])[:most],
+    )
 
 
 def past_of(history: History) -> Callable[[str], list[Fared]]:

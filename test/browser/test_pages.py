@@ -317,6 +317,29 @@ def test_packed_cells_open_with_what_a_report_of_their_own_shows(browse: Browse,
     assert shown == details_of(alone, cell)
 
 
+def test_a_run_has_a_time_line_whose_bars_are_its_cells(browse: Browse):
+    """Two cells overlap and take two workers; the third starts when the first worker is free."""
+    run = a_run(
+        "r1", 1, *(f"bert/fill-mask/{target}/float32" for target in TARGETS[:3]), plan={"checks": ("builds",)}
+    )
+    times = (("00:00", 4.0), ("00:01", 9.0), ("00:05", 5.0))
+    lines = [
+        replace(line, started_at=f"2026-01-01T00:{when}+00:00", duration_s=took)
+        for line, (when, took) in zip(lines_of(run, ["builds"])[:1] + lines_of(run)[1:], times, strict=True)
+    ]
+    document = browse(
+        report_text(Report(timestamp="2026-01-02", findings=(), checks=tuple(lines), runs=(run,)), "html")
+    )
+    drawing = document.partition('<svg class="workers"')[2].partition("</figure>")[0]
+    assert dict(re.findall(r'class="bar (\w+)" d="([^"]*)"', drawing)) == {
+        "failed": "M0.00 0.1h40.00v0.8h-40.00z",
+        "passed": "M10.00 1.4h90.00v0.5h-90.00zM50.00 0.4h50.00v0.5h-50.00z",
+    }
+    assert re.findall(r"<span>([^<]*)</span>", drawing) == ["0 s", "2.5 s", "5 s", "7.5 s", "10 s"]
+    rows = re.findall(r'<a href="#[^"]*">[^<]*/(\w+)/float32</a></th><td class="number">(\d)</td>', document)
+    assert rows == [("cuda", "2"), ("mps", "1"), ("cpu", "1")], "the longest first, each with its worker"
+
+
 def test_shapes_take_the_colors_of_a_forced_theme(browse: Browse):
     themed = """getComputedStyle(document.querySelector(".rail")).stroke ===
         getComputedStyle(Object.assign(document.body, { style: "color: GrayText" })).color"""
