@@ -39,6 +39,7 @@ def report_matrix(asked: Options) -> int:
     inventory = inventory_here()
     with not_collecting(), working_on("judging the evidence"):
         limits = read_project(asked.config).limits_of if asked.config else None
+        concluded: Judged | None
         if asked.has_evidence and asked.format_ == "html":  # the page shows results too
             latest = read_latest(asked.evidence)
             concluded = judged_of(latest, inventory, limits(latest.cells) if limits else {})
