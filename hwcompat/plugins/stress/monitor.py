@@ -168,7 +168,7 @@ class View:
             if number == 2:  # after processor and memory
                 table.add_section()
             table.add_row(*(_cell(cell) for place, cell in enumerate(cells) if wide or place not in _WIDE_ALONE))
-        heading = f"{sample.time[11:19]} UTC, running for {sample.elapsed_s:.0f} s. Keys: q stops it, ? explains it."
+        heading = f"{sample.time[11:19]} UTC, running for {sample.elapsed_s:.0f} s. Keys: q stop, ? help"
         lines: list[Any] = [Text(heading, style="bold", overflow="ellipsis", no_wrap=True), table]
         if len(devices) > room:
             lines.append(Text(f"{len(devices) - room} more devices don't fit this terminal"))
