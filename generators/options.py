@@ -41,6 +41,7 @@ class Options:
     jobs: int | None = None
     resume: bool = False
     durable: bool = False
+    measure: bool = False
     dry_run: bool = False
     distributed: str | None = None
     address: str | None = None

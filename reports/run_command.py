@@ -156,7 +156,7 @@ def _run(
             command=command,
             machine=asked.machine,
             limits=limits,
-            jobs=asked.jobs,
+            jobs=1 if asked.measure else asked.jobs,
             resume=asked.resume,
             pytest_arguments=asked.pytest_arguments,
             on_note=lambda text: click.echo(f"note: {one_line(as_runnable(text))}", file=stream),

@@ -22,13 +22,14 @@ from hwcompat.hardware.testing.progress import counted
 
 from .finding import Finding, Severity
 from .reason_text import FAULT_WORDS, explained, reason_text
+from .speed import latency_text
 from .suites_text import selection_texts
 from .text import listed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_HEADINGS = ("cell", "weights", "verdict", "checks", "branches", "error / tolerance", "time")
+_HEADINGS = ("cell", "weights", "verdict", "checks", "branches", "error / tolerance", "latency", "time")
 _STYLES = {Level.HIGH: "green", Level.MEDIUM: "green", Level.UNSUPPORTED: "red"}
 _OTHER_STYLE = "yellow"
 _WORKS = (Level.HIGH, Level.MEDIUM)
@@ -114,7 +115,8 @@ def _print_table(console: Console, cells: Sequence[CellResult]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     rows = [[printable(word) for word in _row(cell)] for cell in cells]
-    shown = [place for place, name in enumerate(_HEADINGS) if name != "branches" or any(row[place] for row in rows)]
+    extra = ("branches", "latency")
+    shown = [place for place, name in enumerate(_HEADINGS) if name not in extra or any(row[place] for row in rows)]
     for place in shown:
         table.add_column(_HEADINGS[place], no_wrap=_HEADINGS[place] == "cell", overflow="fold")
     for cell, row in zip(cells, rows, strict=True):
@@ -136,7 +138,8 @@ def _row(cell: CellResult) -> tuple[str, ...]:
     counts = counted(Counter(line.outcome for line in cell.lines))
     seconds = sum(line.duration_s for line in cell.lines)
     level = f"{cell.verdict.level}{'' if _ran(cell) else ' (earlier)'}"
-    return planned.cell.id, weights, level, counts, _share(cell.verdict), _error(worst), f"{seconds:.1f} s"
+    speed = latency_text(cell.lines)
+    return planned.cell.id, weights, level, counts, _share(cell.verdict), _error(worst), speed, f"{seconds:.1f} s"
 
 
 def _share(verdict: Verdict) -> str:

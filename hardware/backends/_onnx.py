@@ -14,6 +14,7 @@ import numpy as np
 from ..command_names import as_runnable
 from ..evidence.record import Stage
 from ..model.outputs import numbers_of
+from ..step_times import timed_step
 from .base import BaseBackend, Execution, FileInput, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class OnnxRunnable(Runnable):
         if "optimized_model_filepath" in settings:  # else it names files of weights that stay where they are
             options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
         try:
-            return onnxruntime.InferenceSession(str(file), options, providers=[_PROVIDER])
+            with timed_step("compile"):
+                return onnxruntime.InferenceSession(str(file), options, providers=[_PROVIDER])
         except Exception as error:  # onnxruntime has an error class for each of its statuses
             text = " ".join(str(error).split())
             is_newer = "Unsupported model IR version" in text

@@ -19,6 +19,7 @@ from ..export.exported import ENCODER, EXPORTER, FORWARD, PROMPT, RESULT, STEP
 from ..export.optimum_exporter import openvino_names
 from ..model.outputs import numbers_of, ruled_out
 from ..model.positions import host_positions
+from ..step_times import timed_step
 from ._trace import host_products
 from .base import Generation, ModelInput, Unsupported
 
@@ -48,7 +49,8 @@ def open_file(file: Path, device: str, options: Options) -> FileModel:
 @contextlib.contextmanager
 def _compile_errors(what: str, device: str) -> Iterator[None]:
     try:
-        yield
+        with timed_step("compile"):
+            yield
     except RuntimeError as error:
         reason = f"OpenVINO can't compile {what} for {device}: {str(error)[:2000]}"
         raise Unsupported(reason, error_type="unknown", stage=Stage.COMPILE) from error

@@ -160,7 +160,8 @@ class CheckLine:
     """The result of one check of one cell.
 
     Errors are relative to the output's scale (`max_rel_error`, compared with `tolerance`) or absolute; times are in
-    the unit in their name, memory in bytes. `None` means not measured.
+    the unit in their name, memory in bytes. `None` means not measured. `speed` is the cell's, on its last check, if
+    measured (`hardware/testing/speed.py`).
     """
 
     run_id: str
@@ -197,6 +198,7 @@ class CheckLine:
     unseen: str = ""
     latency_ms: float | None = None
     peak_memory_bytes: int | None = None
+    speed: Mapping[str, Any] = field(default_factory=dict)
     origin: Origin = Origin.HWCOMPAT
     schema_version: int = SCHEMA_VERSION
     kind: str = "check"

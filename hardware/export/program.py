@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
 from ..model.model_types import Unsupported
+from ..step_times import timed_step
 from .convert_model import Compute, Tensors, by_position
 from .decoding_graphs import compute_call, decoder_of, grown_axes, recorded_calls, tensors_in
 from .exported import PROMPT, STEP
@@ -95,7 +96,11 @@ def export_function(
         try:
             # Tracing warns of what it specializes; the result is compared with torch. A length that is 1 in the
             # example stays dynamic: a decoder's first states have it.
-            with warnings.catch_warnings(action="ignore"), _config.patch(backed_size_oblivious=True):
+            with (
+                timed_step("export"),
+                warnings.catch_warnings(action="ignore"),
+                _config.patch(backed_size_oblivious=True),
+            ):
                 made = torch.export.export(
                     by_position(part, compute, names), tuple(tensors.values()), dynamic_shapes=shapes, strict=False
                 )

@@ -4,6 +4,7 @@ keeps what each check measured."""
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from ..errors import BackendUnavailable
 from ..evidence.record import Stage, WeightsKind
 from ..files import cache_folder
 from ..output_masks import masks_of
+from ..step_times import take_steps
 from ..target import Target
 from . import measurement, reference
 from .changed_model import load, with_attention
@@ -101,6 +103,7 @@ class ModelTest(VariantChecks):
         self._choices_of_tokens: Sequence[RouterChoice] = ()
         self._gradient_count = 0
         self._gradient_norm = 0.0
+        self.step_ms: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -194,8 +197,17 @@ class ModelTest(VariantChecks):
             trains_only=self.trains_only,
             rebuild=self._changed,
         )
+        take_steps()
+        started = time.perf_counter()
         with self._at(Stage.LOAD):
-            return load(self.backend, model_input, self.inputs, self.cell.precision)
+            loaded = load(self.backend, model_input, self.inputs, self.cell.precision)
+        self.step_ms = {"load": 1e3 * (time.perf_counter() - started), **take_steps()}
+        return loaded
+
+    def eager(self) -> Runnable:
+        """Return the model in float32 on the CPU, called as it is: what its speed is compared with."""
+        plain = ModelInput(model=self._build(), task=self.cell.task, identity=self._identity)
+        return get_backend("cpu").load(plain, self.inputs, "float32")
 
     @contextmanager
     def _at(self, stage: Stage) -> Iterator[None]:

@@ -153,6 +153,11 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
             is_flag=True,
             help="Wait after each result until the disk has it, so that a loss of power loses none.",
         ),
+        "measure": option(
+            "--measure",
+            is_flag=True,
+            help="Measure the speed of each cell that passes: latency, throughput, decoding, loading and memory.",
+        ),
         "dry_run": option(
             "--dry-run", is_flag=True, help="Show what has expired and how long it takes; run nothing."
         ),
@@ -313,7 +318,7 @@ WRITING = ("force", "output_dir", "template_dir")
 REFRESHING = ("timeout", "jobs", "resume", "allow_fallback", "no_redact", "machine", "evidence", "report_dir")
 RUNNING = (
     *REFRESHING,
-    *("durable", "baseline", "fail_severity", "update_expected", "expected", "distributed", "address"),
+    *("durable", "measure", "baseline", "fail_severity", "update_expected", "expected", "distributed", "address"),
     *("host", "host_python", "host_checkpoints", "host_patience"),
 )
 
@@ -322,16 +327,8 @@ PANELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "Models and devices": (*CELLS, *PATTERNS, "precision", "list_cells"),
         "Run": (
-            "timeout",
-            "jobs",
-            "resume",
-            "durable",
-            "dry_run",
-            "allow_fallback",
-            "update_expected",
-            "expected",
-            "baseline",
-            "fail_severity",
+            *("timeout", "jobs", "resume", "durable", "measure", "dry_run", "allow_fallback", "update_expected"),
+            *("expected", "baseline", "fail_severity"),
         ),
         "Other machines": ("distributed", "address", "host", "host_python", "host_checkpoints", "host_patience"),
         "Files": ("force", "output_dir", "template_dir", "evidence", "report_dir", "no_redact", "machine"),

@@ -16,6 +16,7 @@ from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch
 from hwcompat.hardware.evidence.writer import make_durable
 from hwcompat.hardware.files import DEFAULT_EVIDENCE, DEFAULT_SUITES
 from hwcompat.hardware.redaction import LEFT_IN, turn_off
+from hwcompat.hardware.step_times import measure_speed
 from hwcompat.reports.report_request import request_of
 
 from .option_table import OPTIONS, SEVERITIES, option, rules_of
@@ -101,6 +102,8 @@ def apply_evidence_options(asked: Options) -> None:
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you share them")
     if asked.durable:
         make_durable()
+    if asked.measure:
+        measure_speed()
 
 
 def requests(

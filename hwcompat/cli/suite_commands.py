@@ -265,11 +265,12 @@ def web_page_command(asked: Options, path: Path) -> int:
     return selection.finish(job(asked, path, selection.planned, selection.inventory, own_command()))
 
 
+_HERE = ("durable", "measure")
 _EXCLUDED = (
     ("distributed", "jobs", "the resources of a node set how many suites run at a time"),
     ("distributed", "machine", "each node names its own machine"),
-    ("distributed", "durable", "the nodes write first, and the command copies what they send"),
-    ("host", "durable", "results are written on that machine"),
+    *((where, one, "other machines write the results") for where in ("distributed", "host") for one in _HERE),
+    ("measure", "jobs", "suites beside each other are slower"),
     ("distributed", "no_redact", "nodes redact evidence before they send it"),
     ("distributed", "host", "a host is one machine"),
     ("host", "no_redact", "evidence is redacted where it is written"),
@@ -279,7 +280,6 @@ _EXCLUDED = (
     ("expected", "update_expected", "hwcompat report --format expected writes the file"),
 )
 """Options of a run that exclude each other, and why."""
-
 _REQUIRED = (("update_expected", "config"), ("host_checkpoints", "host"), ("address", "distributed"))
 """Options of a run that need another one."""
 

@@ -16,6 +16,7 @@ from hwcompat.hardware.plain_text import json_text
 
 from ..cell_report import CellReport
 from ..report import Report
+from ..speed import speed_of
 from . import Format
 
 _TIMED = "matches_reference"
@@ -41,6 +42,8 @@ def _records(cell: CellReport, dependencies: dict[str, Any]) -> Iterator[dict[st
         "max_rel_error": ([max(errors)] if errors else [], "of the output's scale"),
         "latency": (timed, "ms"),
     }
+    if (measured := speed_of(cell.lines)) and measured.is_meaningful:  # the median, as one call is too little
+        metrics |= {f"{name} latency": ([one.median_ms], "ms") for name, one in measured.series.items()}
     for name, (values, unit) in metrics.items():
         if values:
             yield {

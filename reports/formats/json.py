@@ -13,6 +13,7 @@ from ..finding import SCHEMA, SCHEMA_VERSION
 from ..reason_text import with_texts
 from ..reference_tests import reference_test_object
 from ..report import Report
+from ..speed import speeds
 from . import Format
 
 
@@ -57,6 +58,8 @@ def report_object(report: Report) -> dict[str, Any]:
             for one in report.stack
         },
     }
+    if measured := speeds(report.cells):
+        data["speed"] = [one.to_dict() for one in measured]
     if report.model_checks:
         data["model_checks"] = list(report.model_checks)
     if report.second_opinions:

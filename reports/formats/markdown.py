@@ -15,6 +15,7 @@ from ..project import project_markdown
 from ..reason_text import explained
 from ..reference_tests import reference_test_markdown
 from ..report import Report
+from ..speed import speed_markdown
 from ..stack import STACK_COMPONENT
 from ..text import advice_markdown, code, escaped_table, fenced, listed, markdown, markdown_table
 from . import Format
@@ -45,6 +46,7 @@ def markdown_report(report: Report) -> str:
         _stack(report),
         measured_line(report),
         *([cell_section(cell) for cell in report.cells] if report.runs else [cells_table(report.cells)]),
+        speed_markdown(report.cells),
         reference_test_markdown(report.second_opinions),
         _findings_table(shown, report),
         *(finding_section(finding, report.baseline) for finding in shown),

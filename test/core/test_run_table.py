@@ -57,6 +57,7 @@ def failed(name: str, check: str = "matches_reference") -> SimpleNamespace:
         tolerance=2e-5,
         duration_s=1.0,
         error_type="x",
+        speed={},
     )
     return SimpleNamespace(**vars(found) | {"lines": (line,)})
 

@@ -127,11 +127,11 @@ TAKES_LONG = (
 """Commands that other tests run as well, under the same watch, but from a home that has been seen before."""
 
 HOW = (
-    "--shard --timeout --jobs --resume --durable --allow-fallback --force --template-dir --no-redact --machine "
-    "--baseline --fail-on --previous --fail-under --output-dir --evidence --report-dir --debug --quiet --precision "
-    "--batch --context --training --without-memory --suites --anonymise-models --anonymize-models --task --model "
-    "--check --no-check --record --replay --output --duration --warmup --interval --keep --key --tflops --vendor "
-    "--class --methods --ci --install --inputs --allow-code"
+    "--shard --timeout --jobs --resume --durable --measure --allow-fallback --force --template-dir --no-redact "
+    "--machine --baseline --fail-on --previous --fail-under --output-dir --evidence --report-dir --debug --quiet "
+    "--precision --batch --context --training --without-memory --suites --anonymise-models --anonymize-models --task "
+    "--model --check --no-check --record --replay --output --duration --warmup --interval --keep --key --tflops "
+    "--vendor --class --methods --ci --install --inputs --allow-code"
 )
 """Options that start nothing of their own."""
 

@@ -1,0 +1,50 @@
+"""Whether speed is measured (`hardware/testing/speed.py`), and how long the steps of loading a model took in this
+process: `export` and `compile`, in milliseconds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_MEASURE = "HWCOMPAT_MEASURE"
+"""The variable that makes the recorder measure if it is `1`. Child processes inherit it."""
+
+_times: dict[str, float] = {}
+_running: list[str] = []
+
+
+def measure_speed() -> None:
+    """Let suites that this process and its children run from now on be measured."""
+    os.environ[_MEASURE] = "1"
+
+
+def is_measured() -> bool:
+    """Whether suites of this process are measured."""
+    return os.environ.get(_MEASURE) == "1"
+
+
+@contextmanager
+def timed_step(step: str) -> Iterator[None]:
+    """Add the time of this block to a step. A step inside of another is part of it: exports compile to verify."""
+    _running.append(step)
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        _running.pop()
+        if not _running:
+            add_step(step, 1e3 * (time.perf_counter() - started))
+
+
+def add_step(step: str, took_ms: float) -> None:
+    """Add milliseconds to a step: those of an export from the cache are of when it was made."""
+    _times[step] = _times.get(step, 0.0) + took_ms
+
+
+def take_steps() -> dict[str, float]:
+    """Return the milliseconds of each step since the last call."""
+    taken = dict(_times)
+    _times.clear()
+    return taken

@@ -1,0 +1,174 @@
+"""Speed beside the verdict: what is timed, what tables say of it, and when a change is a regression."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from made_runs import a_run, lines_of, shown
+from report_parts import HOSTILE, report, verdict
+
+from hardware import step_times
+from hardware.evidence.record import from_dict, to_dict
+from hardware.testing import speed as measuring
+from hardware.testing.model_test import ModelTest
+from hardware.values import data_file
+from reports.cell_report import CellReport
+from reports.comparison.causes import MEASURED, Hardware, slowdown
+from reports.finding import SCHEMA
+from reports.formats import report_text
+from reports.speed import Spread, latency_text, speed_of
+
+EVIDENCE = Path(step_times.__file__).parent / "evidence" / "schemas" / "evidence.json"
+ROWS = {"input": np.arange(6.0, dtype=np.float32).reshape(2, 3)}
+
+
+def case_of(model: torch.nn.Module, inputs: dict[str, np.ndarray] = ROWS) -> ModelTest:
+    return ModelTest("bert/fill-mask/cpu/float32", lambda: model, inputs, gain=None, outputs=("output",))
+
+
+class Counting(torch.nn.Module):
+    """Counts its calls by the number of rows, and refuses four."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.rows.append(len(input))
+        if len(input) == 4:
+            raise RuntimeError("no four")
+        return input
+
+
+def test_each_batch_has_thirty_timed_calls_after_a_warm_up_and_a_failure_costs_only_itself() -> None:
+    model, alive = Counting(), []
+    found = measuring.speed_of(case_of(model), lambda: alive.append(True))
+    assert {name: len(taken) for name, taken in found["ms"].items()} == dict.fromkeys(
+        ("batch 1", "batch 2", "batch 8"), measuring.CALLS
+    )
+    warm = model.rows.index(2)
+    assert model.rows[:warm] == [1] * 3
+    assert model.rows.count(4) == 1
+    assert found["left_out"] == {"batch 4": "RuntimeError: no four"}
+    assert {"load", "first_call"} <= set(found["steps_ms"])
+    assert found["peak_bytes"]["process"] > 0
+    assert len(alive) == 3 + measuring.ROUNDS * 3
+
+
+def test_calls_that_would_take_too_long_are_left_out_but_for_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_LONGEST_S", 0.0)
+    found = measuring.speed_of(case_of(torch.nn.Identity()))
+    assert set(found["ms"]) == {"batch 1"}
+    assert "30 calls would take" in found["left_out"]["batch 2"]
+
+
+def test_a_batch_repeats_the_first_row_and_leaves_alone_what_has_no_rows() -> None:
+    inputs = {"ids": np.array([[1, 2], [3, 4]]), "patches": np.arange(8).reshape(4, 2), "scale": np.array(2.0)}
+    found = measuring.batch_of(inputs | {"shared": np.arange(3)}, 2)
+    assert found["ids"].tolist() == [[1, 2], [1, 2]]
+    assert found["patches"].tolist() == [[0, 1], [2, 3]] * 2
+    assert found["scale"] == 2.0
+    assert found["shared"].tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="no axis"):
+        measuring.batch_of({"scale": np.array(2.0)}, 2)
+
+
+def test_tokens_are_timed_if_the_model_decodes() -> None:
+    steps: list[int] = []
+    runnable = SimpleNamespace(
+        can={"generate"}, on_host=True, prepare=lambda _: None, generate=lambda _, steps: tokens(steps)
+    )
+
+    def tokens(number: int) -> None:
+        steps.append(number)
+
+    case = SimpleNamespace(runnable=runnable, inputs=ROWS, generates="causal")
+    series = dict(measuring._makers(case))
+    assert series["per token"]()() >= 0.0
+    assert steps == [1, measuring.STEPS]
+    assert "eager" in series  # this runtime isn't torch itself
+    case.generates = "none"
+    assert "per token" not in dict(measuring._makers(case))
+
+
+def test_a_step_inside_of_another_is_part_of_it() -> None:
+    step_times.take_steps()
+    with step_times.timed_step("export"), step_times.timed_step("compile"):
+        pass
+    assert set(step_times.take_steps()) == {"export"}
+    step_times.add_step("export", 2.0)
+    assert step_times.take_steps() == {"export": 2.0}
+    assert step_times.take_steps() == {}
+
+
+def speed(ms: float, *, spread: float = 0.1, **series: float) -> dict[str, object]:
+    values = {"batch 1": ms, "batch 2": 1.5 * ms, **{name.replace("_", " "): one for name, one in series.items()}}
+    return {
+        "ms": {name: [one * (1 + spread * (n - 15) / 15) for n in range(30)] for name, one in values.items()},
+        "steps_ms": {"load": 900.0, "export": 700.0},
+        "peak_bytes": {"process": 2**30},
+    }
+
+
+def line_with(found: object, subject: str = "config"):
+    return replace(lines_of(a_run("r1", 1, plan={"subject": subject}))[-1], speed=found)
+
+
+def test_reports_show_speed_and_mark_tiny_weights() -> None:
+    lines = {subject: line_with(speed(10.0, eager=20.0, per_token=5.0), subject) for subject in ("config", "tiny")}
+    assert from_dict(to_dict(lines["config"])) == lines["config"]
+    jsonschema.validate(to_dict(lines["config"]), data_file(EVIDENCE))
+    assert latency_text([lines["config"]]) == "9.97 ms, 2x eager"
+    assert latency_text([lines["tiny"]]).endswith("(tiny)")
+    cells = [CellReport(verdict=verdict(cell=line.cell_id), lines=(line,)) for line in lines.values()]
+    data = json.loads(report_text(report(cells=tuple(cells)), "json"))
+    jsonschema.validate(data, data_file(SCHEMA))
+    assert [one["meaningful"] for one in data["speed"]] == [True, False]
+    assert data["speed"][0]["times_eager"] == 2.0
+    assert data["speed"][0]["rows_per_s"] == {"1": 100.3, "2": 133.8}
+    text = report_text(report(cells=tuple(cells)), "markdown")
+    assert "## Speed" in text
+    assert "load 0.9 s, export 0.7 s" in text
+    assert "4.98 ms" in text
+    assert "speed" not in json.loads(report_text(report(), "json"))
+    assert "## Speed" not in report_text(report(), "markdown")
+
+
+def test_speed_of_another_shape_is_left_out_and_text_is_escaped() -> None:
+    shapes = ({"ms": 3}, {"ms": {"batch 1": ["x", None, True, -1, float("nan")]}}, {"steps_ms": [1]})
+    for found in shapes:
+        assert speed_of([line_with(found)]).latency is None
+        assert latency_text([line_with(found)]) == ""
+    hostile = line_with({**speed(1.0), "left_out": {HOSTILE: HOSTILE}, "peak_bytes": {HOSTILE: 1}})
+    text = report_text(report(cells=(CellReport(verdict=verdict(), lines=(hostile,)),)), "markdown")
+    assert "<script>" not in text
+    assert "\x1b" not in text
+    assert Spread.of([1.0, 2.0, 9.0]).median_ms == 2.0
+
+
+def slower(before: dict[str, object], now: dict[str, object], *, subject: str = "config", torch: str = "2.14.0"):
+    old = shown(a_run("r1", 1, plan={"subject": subject}), speed=before)
+    new = shown(a_run("r2", 2, plan={"subject": subject}, versions={"torch": torch}), speed=now)
+    return slowdown(old, new, [], Hardware())
+
+
+def test_a_change_is_a_regression_only_beyond_the_measured_spread() -> None:
+    found = slower(speed(10.0), speed(15.0))
+    assert found.of == MEASURED
+    assert found.before[0] < found.before[2] < found.now[1] < found.now[0]
+    assert "10th and 90th" in str(found)
+    assert slower(speed(10.0), speed(11.0)) is None  # within the spread, whatever the medians are
+    assert slower(speed(10.0, spread=0.9), speed(15.0, spread=0.9)) is None
+    assert slower(speed(15.0), speed(10.0)) is None  # faster is no finding
+    assert slower(speed(10.0), speed(15.0), subject="tiny") is None
+    assert slower(speed(10.0), speed(15.0), torch="2.13.0") is None  # nothing differs: that is the machine
+    assert slower(speed(10.0, eager=20.0), speed(15.0, eager=30.0)) is None  # plain torch got slower as much
+    assert slower(speed(10.0, eager=20.0), speed(15.0, eager=20.0)) is not None
+    assert slower(speed(10.0), {}) is None
