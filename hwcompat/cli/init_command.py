@@ -34,13 +34,20 @@ _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out
     metavar="REQUIREMENT",
     help="What the workflow installs with pip, such as a wheel or git+https://…. Default: hwcompat[EXTRAS].",
 )
+@click.option("--devcontainer", is_flag=True, help="Write .devcontainer/devcontainer.json too.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 def init_command(
-    models: Sequence[str], devices: Sequence[str], ci: str | None, install: str | None, force: bool
+    models: Sequence[str],
+    devices: Sequence[str],
+    ci: str | None,
+    install: str | None,
+    devcontainer: bool,
+    force: bool,
 ) -> int:
     """Write hwcompat.toml and a workflow for GitHub or GitLab, from what this folder contains.
 
-    Models are folders with a config.json and ONNX files, unless --model names them.
+    Models are folders with a config.json and ONNX files, unless --model names them. The workflow has a job for each
+    target, on a runner with the label gpu if the target needs one, and one report of all of them.
 
     \b
     Examples:
@@ -58,7 +65,10 @@ def init_command(
     server = ci or _server_here(Path())
     targets = [resolve_target(name) for name in devices]
     values = {"models": names, "targets": targets, "install": shlex.quote(install or _requirement(targets, names))}
+    values |= _runners(targets)
     texts = {PROJECT_FILE: _render("hwcompat.toml.j2", values)}
+    if devcontainer:
+        texts[Path(".devcontainer", "devcontainer.json")] = _render("devcontainer.json.j2", values)
     if server in _WORKFLOWS:
         path = _WORKFLOWS[server]
         texts[path] = _render(f"{server}.yml.j2", {**values, "path": path.as_posix()})
@@ -81,6 +91,17 @@ def _requirement(targets: Sequence[Target], models: Sequence[str]) -> str:
     if any(model.endswith(".onnx") for model in models):
         names.add("onnx")
     return f"{PROGRAM}[{','.join(['cpu', *sorted(names)])}]"
+
+
+def _runners(targets: Sequence[Target]) -> dict[str, object]:
+    """Return the values of templates about machines: a runner for each target, on a machine of your own for those
+    whose torch is built for a device, and the index of torch's CPU packages if no target is of that kind."""
+    from hwcompat.hardware.backends.factory import backend_class
+
+    gpus = {str(target) for target in targets if backend_class(target.name).NEEDS_TORCH_BUILD}
+    runners = [(str(one), "[self-hosted, gpu]" if str(one) in gpus else "ubuntu-latest") for one in targets]
+    index = "" if gpus else " --extra-index-url https://download.pytorch.org/whl/cpu"
+    return {"runners": runners, "gpu": bool(gpus), "index": index}
 
 
 def _render(name: str, values: Mapping[str, object]) -> str:

@@ -96,7 +96,7 @@ REPORT_OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 
 def apply_evidence_options(asked: Options) -> None:
     """Leave names in what this process writes if `--no-redact` was given, after a note, and let each result wait for
-    the disk with `--durable`."""
+    the disk with `--durable`, and speed be measured with `--measure`."""
     if asked.no_redact:
         turn_off()
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; check them before you share them")

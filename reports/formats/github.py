@@ -7,6 +7,8 @@ https://docs.github.com/rest/checks/runs). The mildest findings are left out, wi
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hwcompat.generators.compatibility.verdict import Level
 
 from ..finding import Finding, FindingState, Severity
@@ -47,6 +49,7 @@ def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
         f"{counts_line(report)}.",
         *([f"Against {markdown(against.name)}: {against.summary}."] if against else []),
         measured_line(report),
+        *_shares(report),
     ]
     text = "\n\n".join(part for part in head if part)
     left = room - _RESERVED - _size(text)
@@ -63,6 +66,17 @@ def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
         sections.append(section)
         left -= _size(section) + 2
     return "\n\n".join(part for part in (text, *sections, *_cells(report, left)) if part) + "\n"
+
+
+def _shares(report: Report) -> list[str]:
+    """Return how many cells of each target work, and how many findings of each cause are errors."""
+    levels: dict[str, list[Level]] = {}
+    for cell in report.cells:
+        levels.setdefault(cell.id.split("/")[2], []).append(cell.verdict.level)
+    errors = [one.error_type for one in report.findings if one.severity.rank >= Severity.ERROR.rank]
+    causes = [f"{markdown(name.replace('_', ' '))} ({number})" for name, number in Counter(errors).most_common()]
+    shares = "\n".join(f"- {markdown(target)}: {working(own)}" for target, own in sorted(levels.items()))
+    return [*filter(None, [shares, f"Causes: {', '.join(causes)}." if causes else ""])]
 
 
 def _cells(report: Report, left: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -115,13 +116,28 @@ def test_other_actions_are_pinned_by_a_tag() -> None:
 def test_init_writes_a_project_file_and_a_workflow_that_installs_what_the_targets_need(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.onnx").write_bytes(b"")
-    words = ["init", "--device", "openvino", "--device", "cuda", "--ci", "github"]
+    words = ["init", "--device", "openvino", "--device", "cuda", "--ci", "github", "--devcontainer"]
     assert run_command_line(program, words, program="hwcompat") == 0
     written = tomllib.loads((tmp_path / "hwcompat.toml").read_text())
     assert written["defaults"]["targets"] == ["openvino", "cuda"]
     assert [one["name"] for one in written["model"]] == ["./net.onnx"]
-    steps = [*scripts(read(tmp_path / ".github" / "workflows" / "hwcompat.yml"))]
+    workflow = tmp_path / ".github" / "workflows" / "hwcompat.yml"
+    steps = [*scripts(read(workflow))]
     assert "'hwcompat[cpu,onnx,openvino]'" in steps[0]
-    assert "hwcompat run --config hwcompat.toml" in steps
+    assert any(one.startswith("hwcompat run --config hwcompat.toml --device") for one in steps)
+    machines = read(workflow)["jobs"]["compatibility"]["strategy"]["matrix"]["include"]
+    assert [one["runner"] for one in machines] == ["ubuntu-latest", ["self-hosted", "gpu"]]
+    container = json.loads((tmp_path / ".devcontainer" / "devcontainer.json").read_text())
+    assert container["hostRequirements"] == {"gpu": "optional"}
+    assert "hwcompat[cpu,onnx,openvino]" in container["postCreateCommand"]
     assert run_command_line(program, words, program="hwcompat") == 4  # nothing is overwritten without --force
     assert run_command_line(program, [*words, "--force"], program="hwcompat") == 0
+    assert run_command_line(program, [*words[:5], "--ci", "gitlab", "--force"], program="hwcompat") == 0
+    jobs = read(tmp_path / ".gitlab" / "hwcompat.yml")
+    assert "tags" not in jobs["hwcompat openvino"]
+    assert jobs["hwcompat cuda"]["tags"] == ["gpu"]
+    written = [*commands("\n".join([*steps, *scripts(jobs)]))]
+    assert len(written) == 7
+    for command, given in map(command_of, written):
+        known = {name for one in command.params for name in one.opts}
+        assert {word for word in given if word.startswith("--")} <= known

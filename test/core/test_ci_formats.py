@@ -177,6 +177,8 @@ def test_a_summary_has_the_worst_first_states_what_is_cut_and_is_no_command() ->
     assert f"{shown} of 41 findings are shown here, worst first" in cut
     assert "are shown here" not in github_summary(report(*minor))
     text = github_summary(of_everything())
+    counted = github_summary(report(*many(2), cells=(CellReport(verdict=verdict()),)))
+    assert "\n- cpu: 1 cell: 1 works\n\nCauses: numerical mismatch (2).\n" in counted
     assert not [one for one in text.splitlines() if one.lstrip().startswith("::") or "##[" in one]
 
 
