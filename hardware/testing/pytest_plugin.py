@@ -207,7 +207,7 @@ class EvidenceRecorder:
         line = self._line(suite, item, call)
         self._wrong |= {suite.path} if line.outcome is not Outcome.PASSED else set()
         if is_measured() and self._is_last and suite.path not in self._wrong:
-            line = replace(line, speed=speed_of(item.funcargs["case"], lambda: self._on_start(line.check_name)))
+            line = replace(line, speed=speed_of(vars(item)["funcargs"]["case"], lambda: self._on_start("speed")))
         self._writer.write(line)
         self._counts[line.outcome] += 1
         if line.outcome in (Outcome.PASSED_ON_FALLBACK, Outcome.AMBIGUOUS, Outcome.SKIPPED):

@@ -64,7 +64,11 @@ def init_command(
         classify(name)  # refuses an unknown one
     server = ci or _server_here(Path())
     targets = [resolve_target(name) for name in devices]
-    values = {"models": names, "targets": targets, "install": shlex.quote(install or _requirement(targets, names))}
+    values: dict[str, object] = {
+        "models": names,
+        "targets": targets,
+        "install": shlex.quote(install or _requirement(targets, names)),
+    }
     values |= _runners(targets)
     texts = {PROJECT_FILE: _render("hwcompat.toml.j2", values)}
     if devcontainer:
