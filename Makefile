@@ -165,7 +165,7 @@ bench: $(VENV)/.ready-dev setup-rivals
 	$(OWN) -m benchmarks.side_by_side run $(ARGS)
 	$(OWN) -m benchmarks.side_by_side page
 
-setup-rivals: .venv-rival-warpt/.ready .venv-rival-torchbridge/.ready
+setup-rivals: .venv-rival-warpt/.ready .venv-rival-torchbridge/.ready .venv-rival-optimum-benchmark/.ready
 
 .venv-rival-warpt/.ready: pyproject.toml
 	$(NEW_VENV)
@@ -176,6 +176,13 @@ setup-rivals: .venv-rival-warpt/.ready .venv-rival-torchbridge/.ready
 	$(NEW_VENV)
 	$(ON_TOP)
 	@$(@D)/bin/python $(PIP) --no-deps --group rival-torchbridge
+	@touch $@
+
+.venv-rival-optimum-benchmark/.ready: pyproject.toml $(VENV)/.ready
+	$(NEW_VENV)
+	$(ON_TOP)
+	@$(@D)/bin/python $(PIP) --no-deps --group rival-optimum-benchmark
+	@$(@D)/bin/python $(PIP) --no-deps transformers==4.57.6 huggingface-hub==0.36.2
 	@touch $@
 
 # What the slowest commands spend their time on: docs/measured/profiles.md. Ten minutes; ARGS="--before DIR" times a checkout of an

@@ -28,6 +28,7 @@ from benchmarks.side_by_side.page import missing_scripts, page, read_scripts
 from benchmarks.side_by_side.processes import in_turns, wall_time
 from benchmarks.side_by_side.result import Comparison, Result, keep_results, read_results
 from benchmarks.side_by_side.rivals import rival, tried
+from benchmarks.side_by_side.speed import compared
 from generators.compatibility.verdict import Basis
 from hardware.basic_detection import inventory_here
 from hardware.evidence.store import read_folder
@@ -304,3 +305,11 @@ def test_no_repository_is_on_both_sides_of_the_reports() -> None:
     assert all("second" in one for one in reports("test"))
     every = [one["url"] for name in halves for one in reports(name)]
     assert len(every) == len(set(every))
+
+
+def test_two_tools_agree_if_each_median_is_within_the_others_spread() -> None:
+    wide, narrow = [[8.0, 10.0, 12.0]], [[10.4, 10.5, 10.6], [10.5, 10.4, 10.6]]
+    assert not compared("bert", wide, narrow)[0]
+    same, text = compared("bert", wide, [[9.0, 10.5, 12.5]])
+    assert same
+    assert text == "bert: 10 ms (8.4 to 11.6) and 10.5 ms (9.3 to 12.1); they agree."
