@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _PACKAGE = Path(__file__).parents[1]
 _PROGRAM = (sys.executable, str(_PACKAGE))
 _HEADING = re.compile("^#(?= )", re.MULTILINE)
 _PYTEST = (sys.executable, "-m", "pytest", "--noconftest")
-_ENDINGS = {0: "clean", 1: "findings", 5: "nothing to test"}
+_ENDINGS: Mapping[int | None, str] = {0: "clean", 1: "findings", 5: "nothing to test"}
 
 
 @dataclass(frozen=True, kw_only=True)
