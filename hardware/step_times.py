@@ -1,5 +1,5 @@
-"""Whether speed is measured (`hardware/testing/speed.py`), and how long the steps of loading a model took in this
-process: `export` and `compile`, in milliseconds."""
+"""Whether speed is measured (`hardware/testing/speed_measurement.py`), and how long the steps of loading a model
+took in this process: `export` and `compile`, in milliseconds."""
 
 from __future__ import annotations
 

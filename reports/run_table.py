@@ -22,7 +22,7 @@ from hwcompat.hardware.testing.progress import counted
 
 from .finding import Finding, Severity
 from .reason_text import FAULT_WORDS, explained, reason_text
-from .speed import latency_text
+from .speed_text import latency_text
 from .suites_text import selection_texts
 from .text import listed
 

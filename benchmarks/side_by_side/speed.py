@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.speed import Spread
+from reports.speed_text import Spread
 
 from .processes import ROOT
 from .result import Result
@@ -32,8 +32,8 @@ _MODELS: Mapping[str, tuple[str, dict[str, int], Sequence[str]]] = {
     "vit": ("image-classification", {"num_channels": 3, "height": 224, "width": 224}, ("batch 1",)),
     "gpt2": ("text-generation", {"sequence_length": 16}, ("first token", "per token")),
 }
-"""By model type: the task, the shape of a row, and the series of `hardware/testing/speed.py` that both measure. Real
-widths and two layers, random weights."""
+"""By model type: the task, the shape of a row, and the series of `hardware/testing/speed_measurement.py` that both
+measure. Real widths and two layers, random weights."""
 
 _CODE = {
     "transformers": """
@@ -67,7 +67,7 @@ import json, sys
 import numpy as np
 import transformers
 from hardware.testing import ModelTest
-from hardware.testing import speed
+from hardware.testing import speed_measurement as speed
 speed.BATCHES = (1, 4)  # others aren't compared
 folder, task, shape, batch, calls, steps = json.loads(sys.argv[1])
 config = transformers.AutoConfig.from_pretrained(folder)

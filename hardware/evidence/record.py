@@ -161,7 +161,7 @@ class CheckLine:
 
     Errors are relative to the output's scale (`max_rel_error`, compared with `tolerance`) or absolute; times are in
     the unit in their name, memory in bytes. `None` means not measured. `speed` is the cell's, on its last check, if
-    measured (`hardware/testing/speed.py`).
+    measured (`hardware/testing/speed_measurement.py`).
     """
 
     run_id: str

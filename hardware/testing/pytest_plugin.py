@@ -35,7 +35,7 @@ from .checks import reference_checks
 from .foreign_plugins import strange_conftests, unknown_plugins
 from .measurement import Ambiguous, Measurement, NotApplicable
 from .model_test import ModelTest
-from .speed import peak_memory, speed_of
+from .speed_measurement import peak_memory, speed_of
 from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"

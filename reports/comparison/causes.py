@@ -16,7 +16,7 @@ from hwcompat.hardware.inventory_diff import Difference, compare_inventories
 from hwcompat.hardware.inventory_file import inventory_problem
 from hwcompat.hardware.plain_values import json_values
 
-from ..speed import is_slower, speed_of
+from ..speed_text import is_slower, speed_of
 
 MEASUREMENTS = 5
 """Number of measurements on each side that a statement about speed needs."""

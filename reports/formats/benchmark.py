@@ -16,7 +16,7 @@ from hwcompat.hardware.plain_text import json_text
 
 from ..cell_report import CellReport
 from ..report import Report
-from ..speed import speed_of
+from ..speed_text import speed_of
 from . import Format
 
 _TIMED = "matches_reference"

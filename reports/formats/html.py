@@ -61,7 +61,6 @@ def html_report(report: Report) -> str:
     rest: dict[str, Any] = {name: one.rest for name, one in lists.items() if one.number}
     if len(cells) > SHOWN:
         rest["checks"] = packed(drawn, _CELLS_PER_CHUNK)
-    past = charts.timeline(report.history)
     values: dict[str, Any] = {
         **lists,
         **_FIXED,
@@ -80,15 +79,10 @@ def html_report(report: Report) -> str:
         "subjects": sorted({line.subject for line in report.checks}),
         "runs": report.runs,
         "run_facts": run_facts,
-        "run_times": {
-            run.run_id: charts.run_times((one for one in report.checks if one.run_id == run.run_id), SHOWN)
-            for run in report.runs
-        },
+        "run_times": _run_times(report),
         "machine_facts": machine_facts,
         "machines": machines,
-        "past": past[-charts.LAST_RUNS :],
-        "past_total": len(past),
-        "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past)],
+        **_past(report),
         "errors": charts.error_spans(report.checks),
         "durations": charts.duration_spans(report.checks),
         "by_target": charts.by_target([view.cell for view in cells]),
@@ -96,6 +90,22 @@ def html_report(report: Report) -> str:
     }
     scripts = ("filter.js", "report.js", *(MATRIX_SCRIPTS if report.matrix else ()))
     return render_page("report.html.j2", scripts, parts_of_page=list(_parts(values)), **values)
+
+
+def _run_times(report: Report) -> dict[str, Any]:
+    return {
+        run.run_id: charts.run_times((one for one in report.checks if one.run_id == run.run_id), SHOWN)
+        for run in report.runs
+    }
+
+
+def _past(report: Report) -> dict[str, Any]:
+    past = charts.timeline(report.history)
+    return {
+        "past": past[-charts.LAST_RUNS :],
+        "past_total": len(past),
+        "past_outcomes": [str(one) for one in Outcome if any(one in run.outcomes for run, _ in past)],
+    }
 
 
 def _shown_cards(

@@ -13,7 +13,7 @@ from ..finding import SCHEMA, SCHEMA_VERSION
 from ..reason_text import with_texts
 from ..reference_tests import reference_test_object
 from ..report import Report
-from ..speed import speeds
+from ..speed_text import speeds
 from . import Format
 
 

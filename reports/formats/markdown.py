@@ -15,7 +15,7 @@ from ..project import project_markdown
 from ..reason_text import explained
 from ..reference_tests import reference_test_markdown
 from ..report import Report
-from ..speed import speed_markdown
+from ..speed_text import speed_markdown
 from ..stack import STACK_COMPONENT
 from ..text import advice_markdown, code, escaped_table, fenced, listed, markdown, markdown_table
 from . import Format

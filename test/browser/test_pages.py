@@ -90,11 +90,11 @@ def test_links_show_their_row_and_narrow_screens_cards(browse: Browse):
     visible = (
         "(box => box.top >= 0 && box.bottom <= innerHeight)(document.querySelector('%s').getBoundingClientRect())"
     )
-    browse(matrix_page(), "#?q=vit", visible % "#matrix-filters")
-    browse(matrix_page(), "#vit/fill-mask/cuda/float32", visible % "#models tr:nth-child(2) td:nth-child(3)")
+    assert browse(matrix_page(), "#?q=vit", visible % "#matrix-filters")
+    assert browse(matrix_page(), "#vit/fill-mask/cuda/float32", visible % "#models tr:nth-child(2) td:nth-child(3)")
     card = "getComputedStyle(document.querySelector('#models td:nth-child(3)'), '::before').content === '\"cuda\"'"
-    browse(matrix_page(), "", card, width=400)
-    browse(matrix_page(), "", f"!({card})")
+    assert browse(matrix_page(), "", card, width=400)
+    assert browse(matrix_page(), "", f"!({card})")
 
 
 def dialog_of(document: str) -> str:
@@ -343,8 +343,8 @@ def test_a_run_has_a_time_line_whose_bars_are_its_cells(browse: Browse):
 def test_shapes_take_the_colors_of_a_forced_theme(browse: Browse):
     themed = """getComputedStyle(document.querySelector(".rail")).stroke ===
         getComputedStyle(Object.assign(document.body, { style: "color: GrayText" })).color"""
-    browse(report_page(), "", themed, forced_colors="active")
-    browse(report_page(), "", f"!({themed})")
+    assert browse(report_page(), "", themed, forced_colors="active")
+    assert browse(report_page(), "", f"!({themed})")
 
 
 def test_a_column_sorts_the_cells_and_broken_ones_stay_first(browse: Browse):

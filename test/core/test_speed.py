@@ -16,14 +16,14 @@ from report_parts import HOSTILE, report, verdict
 
 from hardware import step_times
 from hardware.evidence.record import from_dict, to_dict
-from hardware.testing import speed as measuring
+from hardware.testing import speed_measurement as measuring
 from hardware.testing.model_test import ModelTest
 from hardware.values import data_file
 from reports.cell_report import CellReport
 from reports.comparison.causes import MEASURED, Hardware, slowdown
 from reports.finding import SCHEMA
 from reports.formats import report_text
-from reports.speed import Spread, latency_text, speed_of
+from reports.speed_text import Spread, latency_text, speed_of
 
 EVIDENCE = Path(step_times.__file__).parent / "evidence" / "schemas" / "evidence.json"
 ROWS = {"input": np.arange(6.0, dtype=np.float32).reshape(2, 3)}

@@ -29,7 +29,7 @@ GENERATE = "run_test_generation.py"
 REPORT = "hardware_compatibility_reporter.py"
 INVENTORY = "-m hardware"
 PROGRAM = "-m hwcompat"
-OTHERS = {"init", "upstream", "evidence sign", "mcp"}
+OTHERS = {"init", "upstream", "evidence sign", "mcp", "enable"}
 """Commands that other tests run under the same watch."""
 RUN = "--model bert --model git --device cpu --device openvino --run --skip git/*/openvino/*"
 

@@ -14,6 +14,8 @@ MAY = {
     "what isn't a plain file, as /dev/stdout, can't be replaced": ["hardware/hardware_commands.py"],
     "GitHub's summary, which steps append to": ["reports/delivery.py"],
     "the log of library messages, which runs append to": ["reports/run_command.py"],
+    "what a command prints, while it runs": ["hwcompat/cli/enable_command.py"],
+    "a counter of the kernel": ["hardware/testing/speed_measurement.py"],
     "it runs on a machine that has none of our code, and renames": ["hwcompat/plugins/fleet/lab_remote.py"],
     RENAMED: [
         *("hardware/export/routes.py", "hardware/export/convert_model.py", "hardware/export/weight_compression.py"),

@@ -51,7 +51,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class CellSpeed:
-    """What was measured of one cell; `series` by name (`hardware/testing/speed.py`), in milliseconds."""
+    """What was measured of one cell; `series` by name (`hardware/testing/speed_measurement.py`), in milliseconds."""
 
     cell: str
     weights: str
