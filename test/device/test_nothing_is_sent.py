@@ -131,7 +131,7 @@ HOW = (
     "--machine --baseline --fail-on --previous --fail-under --output-dir --evidence --report-dir --debug --quiet "
     "--precision --batch --context --training --without-memory --suites --anonymise-models --anonymize-models --task "
     "--model --check --no-check --record --replay --output --duration --warmup --interval --keep --key --tflops "
-    "--vendor --class --methods --ci --install --inputs --allow-code"
+    "--vendor --class --methods --ci --devcontainer --install --inputs --allow-code"
 )
 """Options that start nothing of their own."""
 
