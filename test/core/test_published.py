@@ -475,7 +475,7 @@ def test_predictions_are_scored_against_others_results_and_successes_by_recall_a
     shown = {(one["target"], one["only_successes"]): one for one in scores}
     successes, openvino = shown["qnn", True], shown["openvino", False]
     assert [name for name in ("agreement", "balanced", "false_works", "always_works") if successes[name]] == []
-    assert 0 < successes["recall"] < 1
+    assert 0 < successes["recall"] <= 1
     assert openvino["cells"] > 80
     assert 0 < openvino["balanced"] < openvino["recall"]
     assert 0.7 < openvino["always_works"] < 0.9
