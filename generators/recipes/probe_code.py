@@ -231,8 +231,10 @@ def onnx_operators(model_input: ModelInput, inputs: Mapping[str, Array]) -> tupl
     """
     if missing := missing_packages():
         raise ImportError(missing)
-    made = export_onnx(model_input, inputs, hold=bool(held_inputs(inputs)))  # as a target does in the end
-    return operators_in(made.folder / ONNX)
+    if held_inputs(inputs):  # as qnn does in the end
+        with contextlib.suppress(Unsupported):
+            return operators_in(export_onnx(model_input, inputs, hold=True).folder / ONNX)
+    return operators_in(export_onnx(model_input, inputs).folder / ONNX)
 
 
 def operators_in(file: Path) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ class ExportedRunnable(Runnable):
         self.folder = Path(tempfile.mkdtemp(prefix="hwcompat-onnx-"))
         self._clean = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.files: dict[object, Path] = {}
+        self.of_numbers = False
         self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
         self.proofs: dict[Shapes, Mapping[str, Any]] = {}
         """Report of the session that ran, by shapes."""
@@ -107,9 +108,10 @@ class ExportedRunnable(Runnable):
         return {}
 
     def file_for(self, inputs: Inputs) -> Path:
-        """Return the file for these shapes and for numbers that may be constants in it, made on first use: exported,
-        or the user's with these sizes."""
-        key, source = made_for(inputs), self.model_input
+        """Return the file for these shapes, and for numbers that an export says are constants in it, made on first
+        use: exported, or the user's with these sizes."""
+        source = self.model_input
+        key = made_for(inputs) if self.of_numbers else shapes_of(inputs)
         if key not in self.files:
             if isinstance(source, FileInput):
                 made = of_sizes(source.file, dict(shapes_of(inputs)), self.folder)
@@ -118,6 +120,8 @@ class ExportedRunnable(Runnable):
             else:
                 exported = self.exported(source, inputs)
                 made, conditions = exported.folder / ONNX, self.conditions_of(exported)
+                if exported.held and not self.of_numbers:
+                    self.of_numbers, key = True, made_for(inputs)
             self.conditions = {**self.conditions, **conditions}
             self.files[key] = self.prepared(made, inputs)
         return self.files[key]

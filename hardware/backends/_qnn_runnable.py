@@ -16,7 +16,7 @@ from ..evidence.record import Stage
 from ..export.exported import ONNX
 from ..export.graph_rewrites import rewrite
 from ..export.onnx_export import OnnxModel, export_onnx, with_positions
-from ..export.verify_export import held_inputs, made_for
+from ..export.verify_export import held_inputs
 from ._exported_runnable import ExportedRunnable
 from ._worker_backend import shapes_of, write_arrays
 from .base import FileInput, ModelInput, Runnable, Unsupported
@@ -35,6 +35,8 @@ REWRITTEN = "rewritten"
 
 _OF_THE_ROUTE = ("unsupported_operator", "export_failed", "conversion_wrong")
 """Error types that another route may not have."""
+
+_OF_ROUTES = (REWRITTEN, "held", "export", "why_not_exporter")
 
 _SAME = 1e-5
 """How far the CPU's numbers of a rewritten graph may be off: sums of a product may be in another order."""
@@ -58,7 +60,7 @@ class QNNRunnable(ExportedRunnable):
         self._rewrites = self._holds = False
         self._tries_others = file is None and not isinstance(model_input, FileInput)
         if file is not None:
-            self.files[made_for(example)] = file
+            self.files[shapes_of(example)] = file
         self.actual_dtype = "int8" if precision == "int8" else backend.arithmetic()
         self.pass_of(self.example)
 
@@ -68,30 +70,26 @@ class QNNRunnable(ExportedRunnable):
         try:
             return super().pass_of(inputs)
         except Unsupported as error:
-            if not self._has_another(inputs, error):
-                raise
             refused = error
-        try:
-            return self.pass_of(inputs)
-        except Unsupported as error:
-            raise error if error.stage is Stage.COMPILE else refused from None
+        for rewrites, holds in self._other_routes(inputs, refused):
+            before = self._rewrites, self._holds, self.files, self.conditions, self.of_numbers
+            self._rewrites, self._holds, self.files = rewrites, holds, {}
+            self.conditions = {name: text for name, text in self.conditions.items() if name not in _OF_ROUTES}
+            try:
+                self.file_for(inputs)
+                if holds or REWRITTEN in self.conditions:
+                    return super().pass_of(inputs)
+            except Unsupported as error:
+                refused = error if error.stage is Stage.COMPILE else refused
+            self._rewrites, self._holds, self.files, self.conditions, self.of_numbers = before
+        raise refused
 
-    def _has_another(self, inputs: Inputs, refused: Unsupported) -> bool:
-        """Choose the next route for the model; return whether there is one."""
+    def _other_routes(self, inputs: Inputs, refused: Unsupported) -> list[tuple[bool, bool]]:
+        """Return the routes that are left: whether the graph is rewritten, and whether numbers are held."""
         if not self._tries_others or refused.error_type not in _OF_THE_ROUTE:
-            return False
-        if not self._rewrites and refused.stage is Stage.COMPILE:
-            self._rewrites = True
-            plain, self.files = self.files, {}
-            self.file_for(inputs)
-            if REWRITTEN in self.conditions:
-                return True
-            self.files = plain
-        if not self._holds and held_inputs(inputs):
-            self._holds, self.files = True, {}
-            self.conditions = {name: text for name, text in self.conditions.items() if name != REWRITTEN}
-            return True
-        return False
+            return []
+        rewritten = [(True, False)] if not self._rewrites and refused.stage is Stage.COMPILE else []
+        return [*rewritten, *([(True, True)] if not self._holds and held_inputs(inputs) else [])]
 
     def exported(self, model_input: ModelInput, inputs: Inputs) -> Exported:
         return export_onnx(model_input, inputs, hold=self._holds)

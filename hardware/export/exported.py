@@ -26,12 +26,12 @@ RESULT = "result."
 class Exported:
     """A folder with `openvino_model.xml`, `model.onnx`, or several models of a way that splits, and how it was made.
 
-    `method` is `optimum-intel`, `convert_model` or `torchscript`; `onnx` or `torch.export` if a fix is tried.
-    `why_not_exporter` says why the first wasn't used. `exporter_limit` is the newest version of transformers that the
-    exporter allows, if the export is beyond it. With `static` the model is right only for the shapes of its example:
-    tracing froze loops over the length. Inputs that are `held` (comma-separated names) are constants in it, so that
-    it is right only for their values. `decodes` says whether the model decodes with a cache; `why_no_cache` why one
-    that could doesn't, and `no_cache_error` the error type of that.
+    `method` is `optimum-intel`, `convert_model`, `torchscript` or `dynamo`; `onnx` or `torch.export` if a fix is
+    tried. `why_not_exporter` says why the first wasn't used. `exporter_limit` is the newest version of transformers
+    that the exporter allows, if the export is beyond it. With `static` the model is right only for the shapes of its
+    example: tracing froze loops over the length. Inputs that are `held` (comma-separated names) are constants in it,
+    so that it is right only for their values. `decodes` says whether the model decodes with a cache; `why_no_cache`
+    why one that could doesn't, and `no_cache_error` the error type of that.
     """
 
     folder: Path

@@ -80,7 +80,8 @@ def export_onnx(model_input: ModelInput, example: Inputs, *, hold: bool = False)
             raise
         other = replace(route, ways=_DYNAMO, packages=(*route.packages, "onnxscript"), best="")
         try:
-            return export_once(model_input, example, open_on_cpu, other)
+            made = export_once(model_input, example, open_on_cpu, other)
+            return replace(made, why_not_exporter=str(refused)[:600])
         except Unsupported:
             raise refused from None
 
@@ -155,7 +156,7 @@ def _by_torch_export(model_input: ModelInput, example: Inputs, folder: Path) -> 
     """Export by torch.export, whose rules are for newer operators; QNN refuses more of what it writes."""
     made = traced(model_input, example, folder, dynamo=True)
     _clip_constants(folder / ONNX)
-    return replace(made, method="torch.export")
+    return replace(made, method="dynamo")
 
 
 def _own_operators(model_input: ModelInput, example: Inputs, folder: Path) -> Exported:
@@ -222,7 +223,14 @@ def traced(
     file.unlink()
     drop_empty(folder / ONNX)
     _expand_added_constants(folder / ONNX)
-    return Exported(folder=folder, method=_METHOD, held=", ".join(sorted(held or ())), static=True)
+    constants = held_inputs(example) - _inputs_of(folder / ONNX)  # also those of which the trace froze each use
+    return Exported(folder=folder, method=_METHOD, held=", ".join(sorted(constants)), static=True)
+
+
+def _inputs_of(file: Path) -> set[str]:
+    import onnx
+
+    return {one.name for one in onnx.load(str(file), load_external_data=False).graph.input}
 
 
 def fold(file: Path, folded: Path) -> None:

@@ -81,8 +81,10 @@ class Proof:
 
     def of_other_values(self, opened: Opened, made: Exported) -> None:
         """Verify other values of the same shapes, if the model takes any that can be made here."""
-        if self.values is not None:
-            self._compare(opened, made, *self.values, " for other values")
+        held = frozenset(made.held.split(", "))
+        values = _other_values(self.model_input, self.example, held) if made.held else self.values
+        if values is not None:
+            self._compare(opened, made, *values, " for other values")
 
     def of_decoding(self, opened: Opened, made: Exported) -> float:
         """Return the error of the logits with the export's own cache, after verifying the tokens."""
@@ -215,8 +217,11 @@ def _other_shapes(model_input: ModelInput, example: Inputs) -> tuple[dict[str, A
     return None
 
 
-def _other_values(model_input: ModelInput, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
-    """Return other values of the same shapes, with torch's outputs; None if the model takes none of ours.
+def _other_values(
+    model_input: ModelInput, example: Inputs, held: frozenset[str] = frozenset()
+) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """Return other values of the same shapes, but for `held` inputs, with torch's outputs; None if the model takes
+    none of ours.
 
     The rows of a batch in reverse, so that tokens, masks and related inputs stay together, and floating-point values
     scaled; or one of the two, if other inputs have one place.
@@ -224,7 +229,7 @@ def _other_values(model_input: ModelInput, example: Inputs) -> tuple[dict[str, A
     for changes in ((_reversed, _moved), (_reversed,), (_moved,)):
         inputs = dict(example)
         for change in changes:
-            inputs = {name: change(array) for name, array in inputs.items()}
+            inputs = {name: array if name in held else change(array) for name, array in inputs.items()}
         if all(np.array_equal(inputs[name], example[name]) for name in example):
             continue
         if (outputs := _outputs_if_taken(model_input, inputs)) is not None:

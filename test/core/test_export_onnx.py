@@ -210,7 +210,9 @@ def test_what_the_first_exporter_lacks_the_one_by_torch_export_writes() -> None:
     pytest.importorskip("onnxscript")
     made, _, output = exported(Model(lambda values: torch.fft.fft(values).abs()), name="fft")
     assert np.abs(output - np.abs(np.fft.fft(VALUES["values"]))).max() < 1e-5
-    assert made.conditions() == {"export": "torch.export", "shapes": "static"}
+    found = made.conditions()
+    assert (found["export"], found["shapes"]) == ("dynamo", "static")
+    assert "no rule for aten::fft" in found["why_not_exporter"]
 
 
 def test_numbers_that_belong_to_no_token_can_be_constants() -> None:
@@ -225,6 +227,9 @@ def test_numbers_that_belong_to_no_token_can_be_constants() -> None:
         (output,) = OnnxModel(folder / "model.onnx", subject)(given).values()
         assert np.allclose(output, inputs["input_ids"] / divisor), "the sizes are those of the inputs"
     assert made_for(inputs) != made_for(others)
+    assert export_onnx(subject, inputs).conditions()["held"] == "sizes", "a trace that froze it says so"
+    of_rows = {**inputs, "sizes": np.array([[1, 3], [1, 5]])}
+    assert export_onnx(subject, of_rows, hold=True).held == "sizes", "rows with sizes of their own"
 
 
 def test_onnx_runtime_keeps_no_identity_of_the_machine_and_sends_nothing(tmp_path: Path) -> None:
