@@ -47,7 +47,6 @@ LINES = (
 SLOW = {
     "run",
     "verify",
-    "enable",
     "compare-devices",
     "localize",
     "fix",
