@@ -6,9 +6,11 @@ import os
 import re
 import shlex
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import rich_click as click
 
@@ -16,8 +18,8 @@ from hwcompat.hardware.command_line import INTERRUPTED, note
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.errors import BackendUnavailable
 from hwcompat.hardware.files import OUTPUT, write_whole, writing
-from hwcompat.hardware.plain_text import columns
-from hwcompat.hardware.process import run
+from hwcompat.hardware.plain_text import columns, printable
+from hwcompat.hardware.process import Ended, run
 
 from .option_table import FOLDER
 
@@ -25,7 +27,9 @@ _PACKAGE = Path(__file__).parents[1]
 _PROGRAM = (sys.executable, str(_PACKAGE))
 _HEADING = re.compile("^#(?= )", re.MULTILINE)
 _PYTEST = (sys.executable, "-m", "pytest", "--noconftest")
-_ENDINGS: Mapping[int | None, str] = {0: "clean", 1: "findings", 5: "nothing to test"}
+_DAY = 24 * 60
+_UNCOLLECTED = "the contract couldn't be collected"  # 2 of pytest; Ctrl-C on a terminal doesn't reach a step
+_ENDINGS: Mapping[int | None, str] = {0: "clean", 1: "findings", 2: _UNCOLLECTED, 5: "nothing to test"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,7 @@ class Step:
     name: str
     question: str
     words: tuple[str, ...]
+    limit_minutes: int = 60
     start: tuple[str, ...] = _PROGRAM
     name_of_start: str = PROGRAM
 
@@ -49,18 +54,21 @@ class Step:
     help="Folder for suites, evidence and reports. Default: hwcompat-out/enable/TARGET.",
 )
 def enable_command(target: str, model: str, folder: Path | None) -> int:
-    """Test a device for which a backend was written, from the backend's contract to the 49 models of high priority.
+    """Test a device for which a backend was written, from the backend's contract to the models of high priority.
 
-    Each step is a command of its own; its output is written to a file, and all of them to enable.md. Exit with 1 if
-    a step finds anything.
+    Each step is a command of its own with a time limit; its output is written to a file, and all of them to
+    enable.md after each step. Exit with 1 if a step finds anything.
 
     \b
     Examples:
       hwcompat enable mychip
       hwcompat enable simulated --model bert
     """
+    from hwcompat.generators.models.basic_classification import classify
     from hwcompat.generators.operators.run_operators import target_of, why_unavailable
 
+    if model:
+        classify(model)  # refuses an unknown one
     place = target_of(target)
     if why := why_unavailable(place):
         raise BackendUnavailable(f"{place} can't be used", why=why)
@@ -74,20 +82,43 @@ def enable_command(target: str, model: str, folder: Path | None) -> int:
         note(f"[{number}/{len(found)}] {step.name}: {step.question}")
         said = into / f"{step.name}.md"
         with writing(f"{said} can't be written"), said.open("wb") as file:
-            done = run([*step.start, *step.words], limit_s=None, stdout=file, stderr=None, environment=environment)
-        if done.returncode == INTERRUPTED:
+            done, last_line = _run_step(step, file, environment)
+        if done.returncode == INTERRUPTED and step.start is _PROGRAM:
             return INTERRUPTED
         text = _HEADING.sub("###", said.read_text(encoding="utf-8", errors="replace").strip())
-        ending = _ENDINGS.get(done.returncode, f"failed with exit code {done.returncode}")
-        rows.append([step.name, ending, f"{done.seconds:.0f} s"])
+        late = f"took longer than {step.limit_minutes} minutes" if done.timed_out else ""
+        rows.append([step.name, late or _ENDINGS.get(done.returncode, done.how), f"{done.seconds:.0f} s"])
+        if done.returncode not in (0, 1) and last_line:
+            text += f"\n\nLast on standard error:\n\n```\n{last_line}\n```"
         texts.append(
             f"## {step.name}: {step.question}\n\n`{shlex.join((step.name_of_start, *step.words))}`\n\n{text}\n"
         )
         worst = max(worst, int(done.returncode != 0))
-    table = "\n".join(columns(["step", "result", "time"], rows))
-    write_whole(into / "enable.md", "\n".join([f"# {place}\n", f"```\n{table}\n```\n", *texts]))
+        table = "\n".join(columns(["step", "result", "time"], rows))
+        write_whole(into / "enable.md", "\n".join([f"# {place}\n", f"```\n{table}\n```\n", *texts]))
     click.echo(f"{table}\n\nreport {into / 'enable.md'}")
     return worst
+
+
+def _run_step(step: Step, file: IO[bytes], environment: Mapping[str, str]) -> tuple[Ended, str]:
+    """Run a step with its output in `file`; show its standard error as it comes, and return its last line too."""
+    reader, writer = os.pipe()
+    last = ""
+
+    def show() -> None:
+        nonlocal last
+        with open(reader, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                click.echo(line, err=True, nl=False)
+                last = printable(line.strip()) or last
+
+    shown = threading.Thread(target=show, daemon=True)
+    shown.start()
+    with open(writer, "wb") as stderr:
+        command, limit_s = (*step.start, *step.words), step.limit_minutes * 60
+        done = run(command, limit_s=limit_s, stdout=file, stderr=stderr, environment=environment)
+    shown.join(timeout=2)  # a process that outlives the step may hold the pipe forever
+    return done, last
 
 
 def steps(target: str, model: str, folder: Path) -> list[Step]:
@@ -112,10 +143,16 @@ def steps(target: str, model: str, folder: Path) -> list[Step]:
         Step(
             name="operators",
             question="which operators does it have?",
+            limit_minutes=_DAY,
             words=(
                 *("ops", target, *operators, "--coverage", "--format", "markdown"),
                 *("--output-dir", str(folder / "operators")),
             ),
         ),
-        Step(name="models", question="which models work?", words=("run", *models, "--device", target, *into)),
+        Step(
+            name="models",
+            question="which models work?",
+            words=("run", *models, "--device", target, *into),
+            limit_minutes=2 * _DAY,
+        ),
     ]

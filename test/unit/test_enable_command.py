@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hwcompat.cli import enable_command
-from hwcompat.cli.enable_command import steps
+from hwcompat.cli.enable_command import Step, steps
 from hwcompat.cli.main_program import main, program
 from hwcompat.hardware.process import Ended
 
@@ -33,23 +35,67 @@ def test_a_device_that_is_not_here_is_refused(capsys: pytest.CaptureFixture[str]
     assert "cuda can't be used" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("ending", "code"), [(0, 0), (1, 1), (-11, 1), (2, 2)])
-def test_what_a_step_finds_decides_the_exit_code_and_is_in_the_report(
-    ending: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_model_that_does_not_exist_is_refused_before_the_first_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ended(command: Sequence[str], *, stdout: Any, **how: Any) -> Ended:
+    assert main(["enable", "cpu", "--model", "bertt", "--output-dir", str(tmp_path / "new")]) == 4
+    assert "bertt" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("step", "ending", "code", "shown"),
+    [
+        ("ops", 0, 0, "clean"),
+        ("ops", 1, 1, "findings"),
+        ("ops", -11, 1, "ended with signal 11"),
+        ("ops", None, 1, "took longer than 1440 minutes"),
+        ("pytest", 2, 1, "the contract couldn't be collected"),
+        ("ops", 2, 2, ""),
+        ("ops", KeyboardInterrupt, 2, ""),
+    ],
+)
+def test_what_a_step_finds_decides_the_exit_code_and_is_in_the_report(
+    step: str,
+    ending: Any,
+    code: int,
+    shown: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def ended(command: Sequence[str], *, stdout: Any, limit_s: float, **how: Any) -> Ended:
         asked = " ".join(command)
         stdout.write(f"# {asked}\n".encode())
-        return Ended(returncode=ending if " ops " in asked else 0, stdout="", stderr="", seconds=1.0, limit_s=None)
+        found = ending if f" {step} " in asked else 0
+        if found is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return Ended(returncode=found, stdout="", stderr="", seconds=1.0, limit_s=limit_s)
 
     monkeypatch.setattr(enable_command, "run", ended)
     assert main(["enable", "cpu", "--output-dir", str(tmp_path / "new")]) == code
     said = capsys.readouterr().out
-    if ending == 2:
-        assert not said, "an interrupted run tells nothing"
-        return
     report = (tmp_path / "new" / "enable.md").read_text()
-    assert [line[3:].partition(":")[0] for line in report.splitlines() if line.startswith("## ")] == [
-        *("contract", "probe", "operators", "models")
-    ]
-    assert {-11: "failed with exit code -11", 0: "clean", 1: "findings"}[ending] in said
+    names = [line[3:].partition(":")[0] for line in report.splitlines() if line.startswith("## ")]
+    assert names == (["contract", "probe", "operators", "models"] if shown else ["contract", "probe"]), (
+        "what was done"
+    )
+    assert shown in said
+    assert shown in report
+    assert said if shown else not said
+
+
+def test_what_a_failed_step_said_last_is_shown_and_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = (
+        "import sys; print('here', file=sys.stderr); print('error: the device is lost', file=sys.stderr); sys.exit(4)"
+    )
+    failing = Step(name="ops", question="does it?", words=("-c", script), start=(sys.executable,), limit_minutes=1)
+    hanging = replace(failing, words=("-c", "import time; time.sleep(60)"), limit_minutes=0)
+    monkeypatch.setattr(enable_command, "steps", lambda *_: [failing, hanging])
+    assert main(["enable", "cpu", "--output-dir", str(tmp_path)]) == 1
+    assert "here" in capfd.readouterr().err
+    report = (tmp_path / "enable.md").read_text()
+    assert "took longer than 0 minutes" in report
+    assert "error: the device is lost" in report.partition("Last on standard error")[2]
