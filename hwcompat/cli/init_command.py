@@ -19,6 +19,7 @@ from hwcompat.hardware.target import Target
 
 _TEMPLATES = Path(__file__).with_name("init")
 _WORKFLOWS = {"github": Path(".github", "workflows", "hwcompat.yml"), "gitlab": Path(".gitlab", "hwcompat.yml")}
+_CPU_INDEX = " --extra-index-url https://download.pytorch.org/whl/cpu"
 _MOST_MODELS = 20
 _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out"}
 
@@ -47,7 +48,8 @@ def init_command(
     """Write hwcompat.toml and a workflow for GitHub or GitLab, from what this folder contains.
 
     Models are folders with a config.json and ONNX files, unless --model names them. The workflow has a job for each
-    target, on a runner with the label gpu if the target needs one, and one report of all of them.
+    target, on a runner of your own with the label gpu if the target needs a device, and one report for each build of
+    torch, with which evidence expires. Files that exist are kept.
 
     \b
     Examples:
@@ -69,20 +71,23 @@ def init_command(
         "targets": targets,
         "install": shlex.quote(install or _requirement(targets, names)),
     }
-    values |= _runners(targets)
+    values |= _machines(targets)
     texts = {PROJECT_FILE: _render("hwcompat.toml.j2", values)}
     if devcontainer:
         texts[Path(".devcontainer", "devcontainer.json")] = _render("devcontainer.json.j2", values)
     if server in _WORKFLOWS:
         path = _WORKFLOWS[server]
         texts[path] = _render(f"{server}.yml.j2", {**values, "path": path.as_posix()})
-    present = [path for path in texts if path.exists()]
-    if present and not force:
-        raise OutputError(f"{present[0]} exists already", fix="Overwrite it: hwcompat init --force")
+    kept = [] if force else [path for path in texts if path.exists()]
+    if len(kept) == len(texts):
+        raise OutputError(f"{kept[0]} exists already", fix="Overwrite it: hwcompat init --force")
+    if file := next((one for path in texts for one in path.parents if one.exists() and not one.is_dir()), None):
+        raise OutputError(f"{file} is a file, and a folder of this name is needed", fix="Rename the file.")
     for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text)
-        click.echo(f"wrote {path}")
+        if path not in kept:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, text)
+        click.echo(f"{'kept' if path in kept else 'wrote'} {path}")
     note(f"models: {', '.join(names)}", "run them: hwcompat run")
     return 0
 
@@ -97,15 +102,27 @@ def _requirement(targets: Sequence[Target], models: Sequence[str]) -> str:
     return f"{PROGRAM}[{','.join(['cpu', *sorted(names)])}]"
 
 
-def _runners(targets: Sequence[Target]) -> dict[str, object]:
-    """Return the values of templates about machines: a runner for each target, on a machine of your own for those
-    whose torch is built for a device, and the index of torch's CPU packages if no target is of that kind."""
-    from hwcompat.hardware.backends.factory import backend_class
+def _machines(targets: Sequence[Target]) -> dict[str, object]:
+    """Return the values of templates about machines: a row for each target with its build of torch, runner and index
+    of packages, and `builds`, the same without targets. A hosted runner has a processor only."""
+    from hwcompat.hardware.backends.factory import class_of, known_targets
 
-    gpus = {str(target) for target in targets if backend_class(target.name).NEEDS_TORCH_BUILD}
-    runners = [(str(one), "[self-hosted, gpu]" if str(one) in gpus else "ubuntu-latest") for one in targets]
-    index = "" if gpus else " --extra-index-url https://download.pytorch.org/whl/cpu"
-    return {"runners": runners, "gpu": bool(gpus), "index": index}
+    kinds = {kind for name in known_targets() for kind in class_of(Target(name=name)).VENDOR_DEVICES}
+    rows, builds = [], {}
+    for target in targets:
+        backend = class_of(target)
+        of_vendor = backend.VENDOR and target.variant not in backend.VARIANTS_NEED
+        device = of_vendor or target.variant.lower() in kinds or not (backend.is_shared(target) or backend.SIMULATED)
+        build = target.name if backend.NEEDS_TORCH_BUILD else "device" if device else "host"
+        index = "" if backend.NEEDS_TORCH_BUILD else _CPU_INDEX
+        builds[build] = {
+            "build": build,
+            "runner": ["self-hosted", "gpu"] if device else "ubuntu-latest",
+            "index": index,
+        }
+        rows.append({"target": str(target), **builds[build]})
+    gpu = not all(row["index"] for row in rows)
+    return {"rows": rows, "builds": builds.values(), "gpu": gpu, "index": "" if gpu else _CPU_INDEX}
 
 
 def _render(name: str, values: Mapping[str, object]) -> str:

@@ -127,6 +127,11 @@ def test_init_writes_a_project_file_and_a_workflow_that_installs_what_the_target
     assert any(one.startswith("hwcompat run --config hwcompat.toml --device") for one in steps)
     machines = read(workflow)["jobs"]["compatibility"]["strategy"]["matrix"]["include"]
     assert [one["runner"] for one in machines] == ["ubuntu-latest", ["self-hosted", "gpu"]]
+    assert ["whl/cpu" in one["index"] for one in machines] == [True, False]
+    reports = read(workflow)["jobs"]["report"]["strategy"]["matrix"]["include"]
+    assert [(one["runner"], one["index"]) for one in reports] == [(one["runner"], one["index"]) for one in machines]
+    assert [one["artifact"] for one in machines] == ["host-openvino", "cuda-cuda"]
+    assert [one["build"] for one in reports] == ["host", "cuda"]
     container = json.loads((tmp_path / ".devcontainer" / "devcontainer.json").read_text())
     assert container["hostRequirements"] == {"gpu": "optional"}
     assert "hwcompat[cpu,onnx,openvino]" in container["postCreateCommand"]
@@ -135,9 +140,36 @@ def test_init_writes_a_project_file_and_a_workflow_that_installs_what_the_target
     assert run_command_line(program, [*words[:5], "--ci", "gitlab", "--force"], program="hwcompat") == 0
     jobs = read(tmp_path / ".gitlab" / "hwcompat.yml")
     assert "tags" not in jobs["hwcompat openvino"]
-    assert jobs["hwcompat cuda"]["tags"] == ["gpu"]
+    assert jobs["hwcompat cuda"]["tags"] == jobs["hwcompat report cuda"]["tags"] == ["gpu"]
     written = [*commands("\n".join([*steps, *scripts(jobs)]))]
-    assert len(written) == 7
+    assert len(written) == 9
     for command, given in map(command_of, written):
         known = {name for one in command.params for name in one.opts}
         assert {word for word in given if word.startswith("--")} <= known
+
+
+def test_init_writes_what_is_missing_and_keeps_the_rest(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["init", "--model", "bert", "--ci", "github"]
+    assert run_command_line(program, words, program="hwcompat") == 0
+    Path("hwcompat.toml").write_text("# mine\n")
+    Path(".devcontainer").write_text("")
+    assert run_command_line(program, [*words, "--devcontainer", "--force"], program="hwcompat") == 4
+    assert ".devcontainer is a file" in capsys.readouterr().err
+    Path(".devcontainer").unlink()
+    assert run_command_line(program, [*words, "--devcontainer"], program="hwcompat") == 0
+    said = capsys.readouterr().out
+    assert "kept hwcompat.toml" in said
+    assert "wrote .devcontainer/devcontainer.json" in said
+    assert Path("hwcompat.toml").read_text() == "# mine\n"
+
+
+def test_a_target_whose_device_a_hosted_runner_lacks_gets_a_runner_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hosted = ("cpu", "openvino", "openvino:CPU", "qnn:emulator", "tpu:xla-cpu", "webgpu", "simulated")
+    others = ("openvino:NPU", "openvino:GPU", "webnn:npu", "qnn", "mps", "tpu", "cuda:1")
+    words = [word for one in (*hosted, *others) for word in ("--device", one)]
+    assert run_command_line(program, ["init", "--model", "bert", "--ci", "github", *words], program="hwcompat") == 0
+    matrix = read(tmp_path / ".github" / "workflows" / "hwcompat.yml")["jobs"]["compatibility"]["strategy"]["matrix"]
+    on = {one["target"]: (one["runner"] == "ubuntu-latest", "whl/cpu" in one["index"]) for one in matrix["include"]}
+    assert on == {one: (one in hosted, one != "cuda:1") for one in (*hosted, *others)}
