@@ -27,6 +27,7 @@ SCRIPTS = ("matrix.js",)
 
 _AT_FAULT = "{} fail by their own code, on the CPU too, and don't count against this target."
 
+_OBSERVED = (Basis.MEASURED, Basis.EXPIRED, Basis.IMPORTED)
 _JSON = Mapping[str, Any]
 _Sections = Sequence[tuple[str, Sequence[str]]]
 
@@ -63,14 +64,18 @@ def matrix_html(
     `versions` are those that decide what is measured and what has expired; `views` are some of `VIEWS`. A cell that
     opens shows its measurement in the `evidence`.
     """
-    view = matrix_view(matrix, load_rules(), _measurements(evidence) if evidence else {})
+    view = matrix_view(matrix, load_rules(), _measurements(evidence, matrix) if evidence else {})
     return render_page("matrix.html.j2", SCRIPTS, matrix=view, versions=versions, views=views)
 
 
-def _measurements(evidence: Latest) -> Mapping[str, _Sections]:
-    """Return by cell when, where, with what and how near to its tolerance it was measured."""
+def _measurements(evidence: Latest, matrix: _JSON) -> Mapping[str, _Sections]:
+    """Return by cell when, where, with what and how near to its tolerance it was measured, by the results that its
+    verdict rests on."""
+    verdicts = [verdict for row in matrix["models"].values() for verdict in row["compatibility"].values()]
+    basis = {id_ for one in verdicts if _basis(one) in _OBSERVED for id_ in one.get("evidence_ids", ())}
     found = {}
-    for cell, lines in lines_by_cell([*evidence.imported, *evidence.checks]).items():
+    results = [line for line in (*evidence.imported, *evidence.checks) if line.evidence_id in basis]
+    for cell, lines in lines_by_cell(results).items():
         last = max(lines, key=lambda line: line.started_at)
         worst = max(lines, key=lambda line: max(shares([line]), default=-1.0))
         errors = [f"{worst.check_name}: {error_text(worst)}: {share_words(one)}" for one in shares([worst])]

@@ -9,12 +9,16 @@ from dataclasses import replace
 from made_runs import a_run, lines_of
 from report_parts import because
 
+from generators.compatibility.expiry import Expiry
+from generators.compatibility.judge import judge_cell
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.selection import recommended_lists
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.compatibility.vocabulary import vocabulary
+from hardware.cell import Cell
 from hardware.evidence.latest import read_latest
+from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import Evidence
 from reports.html.matrix_html import matrix_html
 
@@ -84,6 +88,26 @@ def test_a_cell_opens_to_its_measurement() -> None:
     assert shown["Largest error / tolerance"] == ["backward: 3.0e-06 / 2e-05: 15 %"]
     assert shown["Versions"] == ["hwcompat 0.1.0+a, numpy 2.4.6, torch 2.13.0, transformers 5.5.4"]
     assert "Measured" not in detail(data, "models", "bert/fill-mask/float32", "openvino")
+
+
+def test_a_cell_does_not_show_what_ran_elsewhere_as_its_measurement() -> None:
+    run, later = (a_run(name, day, CUDA) for name, day in (("r1", 3), ("r2", 4)))
+    elsewhere = {"actual_target": "cpu", "substitution_reason": "no GPU here", "accelerator": "a processor"}
+    fallback = lines_of(later, outcome=Outcome.PASSED_ON_FALLBACK, **elsewhere)
+
+    def shown(lines: list[CheckLine], verdict: Verdict) -> dict[str, list[str]]:
+        found = read_latest(Evidence(runs=(run, later), checks=tuple(lines)))
+        matrix = build_matrix(load_rules(), [verdict], {"bert": "embedding"}, timestamp="2026-01-02T00:00:00+00:00")
+        text = matrix_html(matrix.to_dict(), versions={}, evidence=found)
+        return detail(data_of(text), "models", "bert/fill-mask/float32", "cuda")
+
+    cell = Cell.parse(CUDA)
+    judged = judge_cell(cell, later.plan[0].checks, fallback, expiry=Expiry.of_run(cell, later))
+    assert judged.level is Level.UNKNOWN
+    assert "Measured" not in shown(fallback, judged)
+    assert shown([*lines_of(run), *fallback[:2]], measured())["Device"] == ["a device"]
+    guessed = measured(basis=Basis.PREDICTED, rule_ids=("plug_in.rule",))
+    assert "Measured" not in shown(lines_of(run), guessed)
 
 
 def test_a_family_shows_its_counts_and_the_size_that_it_has():
