@@ -14,6 +14,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from hardware.inventory.telemetry import DeviceSample, HostSample, Sample, Sampl
 from hardware.inventory.vendors.vendor import AcceleratorBackend, AcceleratorInfo
 from hardware.machine import LiveMachine, SourceReading
 from hardware.registry import Registered
-from hwcompat.plugins.stress.monitor import View, graph, monitor, samples, sparkline
+from hwcompat.plugins.stress.monitor import View, _keys, graph, monitor, samples, sparkline
 
 
 class Chip(AcceleratorBackend):
@@ -258,6 +259,34 @@ def test_q_ends_the_monitor_and_a_question_mark_explains_it() -> None:
             os.read(parent, 65536)
     assert program.returncode == 0
     os.close(parent)
+
+
+@pytest.mark.parametrize("end", ["", "hung up"])
+def test_the_monitor_runs_without_keys_if_its_input_ends(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, child = pty.openpty()
+    reads: list[int] = []
+
+    def read(terminal: int, size: int) -> bytes:
+        reads.append(terminal)
+        if end:
+            raise OSError(end)
+        return b""
+
+    failed: list[object] = []
+    monkeypatch.setattr("threading.excepthook", failed.append)
+    with os.fdopen(child) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        monkeypatch.setattr("os.read", read)
+        with _keys(failed.append):
+            os.write(parent, b"??\n")
+            time.sleep(0.5)
+    os.close(parent)
+    assert (len(reads), failed) == (1, []), "it isn't read again"
+
+
+def test_the_monitor_runs_with_its_input_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    monitor(FakeSampler(), iter([sample()]), "live")  # type: ignore[arg-type]
 
 
 class FakeSampler:

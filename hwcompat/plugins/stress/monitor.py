@@ -73,7 +73,7 @@ def _live(taken: Iterator[Sample]) -> None:
     from rich.live import Live
 
     console = Console(file=sys.stdout, highlight=False)
-    view = View()
+    view, drawing = View(), threading.Lock()
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
 
@@ -84,13 +84,15 @@ def _live(taken: Iterator[Sample]) -> None:
                 if key == "q":  # as Ctrl-C does, also while the next sample is waited for
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 elif key == "?":
-                    view.help = not view.help
-                    draw()
+                    with drawing:
+                        view.help = not view.help
+                        draw()
 
             with _keys(press):
                 for sample in taken:
-                    view.add(sample)
-                    draw()
+                    with drawing:
+                        view.add(sample)
+                        draw()
     finally:
         if view.last is not None:  # the last sample stays on the terminal
             console.print(view.render(console.width))
@@ -99,7 +101,7 @@ def _live(taken: Iterator[Sample]) -> None:
 @contextlib.contextmanager
 def _keys(press: Callable[[str], None]) -> Iterator[None]:
     """Call `press` with each key while the terminal is a POSIX one; otherwise only Ctrl-C is heard."""
-    if os.name != "posix" or not sys.stdin.isatty():
+    if os.name != "posix" or sys.stdin is None or not sys.stdin.isatty():  # None: it is closed
         yield
         return
     import termios
@@ -109,9 +111,12 @@ def _keys(press: Callable[[str], None]) -> Iterator[None]:
     before = termios.tcgetattr(terminal)
 
     def listen() -> None:
-        while not over.is_set():
-            if select.select([terminal], [], [], 0.1)[0] and not over.is_set():
-                press(os.read(terminal, 1).decode(errors="replace"))
+        with contextlib.suppress(OSError):  # the terminal is gone
+            while not over.is_set():
+                if select.select([terminal], [], [], 0.1)[0] and not over.is_set():
+                    if not (key := os.read(terminal, 1)):
+                        return
+                    press(key.decode(errors="replace"))
 
     listener = threading.Thread(target=listen, name="keys of the monitor", daemon=True)
     try:
@@ -247,7 +252,7 @@ def sparkline(values: Iterable[float | None]) -> str:
 
 
 def graph(values: Sequence[float | None], rows: int) -> list[str]:
-    """Return percentages as lines from the top: a column for each value, empty for an unknown one."""
+    """Return percentages as lines from the top: a column for each value, empty for 0 % and an unknown one."""
     heights = [round((one or 0) / 100 * rows * len(_BARS)) for one in values]
     steps = f" {_BARS}"
     return [

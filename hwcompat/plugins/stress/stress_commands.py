@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 @click.option("--duration", type=SECONDS, metavar="S", help="Stop after this many seconds.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after this many samples.")
 def monitor_command(format_: str, interval: float, duration: float | None, count: int | None) -> int:
-    """Show temperature, use, memory and power of the accelerators and the processor until Ctrl-C.
+    """Show temperature, use, memory and power of the accelerators and the processor until Ctrl-C, or `q` on a
+    terminal; `?` explains the columns.
 
     \b
     Examples:
