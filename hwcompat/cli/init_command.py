@@ -36,7 +36,7 @@ _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out
     help="What the workflow installs with pip, such as a wheel or git+https://…. Default: hwcompat[EXTRAS].",
 )
 @click.option("--devcontainer", is_flag=True, help="Write .devcontainer/devcontainer.json too.")
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist, which are kept otherwise.")
 def init_command(
     models: Sequence[str],
     devices: Sequence[str],
@@ -48,8 +48,7 @@ def init_command(
     """Write hwcompat.toml and a workflow for GitHub or GitLab, from what this folder contains.
 
     Models are folders with a config.json and ONNX files, unless --model names them. The workflow has a job for each
-    target, on a runner of your own with the label gpu if the target needs a device, and one report for each build of
-    torch, with which evidence expires. Files that exist are kept.
+    target, on a runner with the label gpu if the target needs a device, and a report for each build of torch.
 
     \b
     Examples:

@@ -30,16 +30,14 @@ def test_the_commands_take_the_words_of_their_steps(model: str, tmp_path: Path) 
         assert (model in str(parameters)) if model and step.name != "probe" else True
 
 
-def test_a_device_that_is_not_here_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["enable", "cuda"]) != 0
-    assert "cuda can't be used" in capsys.readouterr().err
-
-
-def test_a_model_that_does_not_exist_is_refused_before_the_first_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "why"), [(("cuda",), "cuda can't be used"), (("cpu", "--model", "bertt"), "bertt")]
+)
+def test_what_is_not_here_is_refused_before_the_first_step(
+    words: tuple[str, ...], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["enable", "cpu", "--model", "bertt", "--output-dir", str(tmp_path / "new")]) == 4
-    assert "bertt" in capsys.readouterr().err
+    assert main(["enable", *words, "--output-dir", str(tmp_path / "new")]) != 0
+    assert why in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
@@ -56,13 +54,7 @@ def test_a_model_that_does_not_exist_is_refused_before_the_first_step(
     ],
 )
 def test_what_a_step_finds_decides_the_exit_code_and_is_in_the_report(
-    step: str,
-    ending: Any,
-    code: int,
-    shown: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    step: str, ending: Any, code: int, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ended(command: Sequence[str], *, stdout: Any, limit_s: float, **how: Any) -> Ended:
         asked = " ".join(command)
@@ -74,15 +66,12 @@ def test_what_a_step_finds_decides_the_exit_code_and_is_in_the_report(
 
     monkeypatch.setattr(enable_command, "run", ended)
     assert main(["enable", "cpu", "--output-dir", str(tmp_path / "new")]) == code
-    said = capsys.readouterr().out
     report = (tmp_path / "new" / "enable.md").read_text()
     names = [line[3:].partition(":")[0] for line in report.splitlines() if line.startswith("## ")]
     assert names == (["contract", "probe", "operators", "models"] if shown else ["contract", "probe"]), (
         "what was done"
     )
-    assert shown in said
     assert shown in report
-    assert said if shown else not said
 
 
 def test_what_a_failed_step_said_last_is_shown_and_in_the_report(
