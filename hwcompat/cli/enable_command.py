@@ -88,7 +88,7 @@ def enable_command(target: str, model: str, folder: Path | None) -> int:
         text = _HEADING.sub("###", said.read_text(encoding="utf-8", errors="replace").strip())
         late = f"took longer than {step.limit_minutes} minutes" if done.timed_out else ""
         rows.append([step.name, late or _ENDINGS.get(done.returncode, done.how), f"{done.seconds:.0f} s"])
-        if done.returncode not in (0, 1) and last_line:
+        if last_line and (done.returncode not in (0, 1) or last_line.startswith("error:")):
             text += f"\n\nLast on standard error:\n\n```\n{last_line}\n```"
         texts.append(
             f"## {step.name}: {step.question}\n\n`{shlex.join((step.name_of_start, *step.words))}`\n\n{text}\n"

@@ -127,11 +127,11 @@ def test_init_writes_a_project_file_and_a_workflow_that_installs_what_the_target
     assert any(one.startswith("hwcompat run --config hwcompat.toml --device") for one in steps)
     machines = read(workflow)["jobs"]["compatibility"]["strategy"]["matrix"]["include"]
     assert [one["runner"] for one in machines] == ["ubuntu-latest", ["self-hosted", "gpu"]]
-    assert ["whl/cpu" in one["index"] for one in machines] == [True, False]
     reports = read(workflow)["jobs"]["report"]["strategy"]["matrix"]["include"]
     assert [(one["runner"], one["index"]) for one in reports] == [(one["runner"], one["index"]) for one in machines]
-    assert [one["artifact"] for one in machines] == ["host-openvino", "cuda-cuda"]
-    assert [one["build"] for one in reports] == ["host", "cuda"]
+    assert [one["artifact"].startswith(two["build"]) for one, two in zip(machines, reports, strict=True)] == [
+        True
+    ] * 2
     container = json.loads((tmp_path / ".devcontainer" / "devcontainer.json").read_text())
     assert container["hostRequirements"] == {"gpu": "optional"}
     assert "hwcompat[cpu,onnx,openvino]" in container["postCreateCommand"]
@@ -158,9 +158,8 @@ def test_init_writes_what_is_missing_and_keeps_the_rest(tmp_path, monkeypatch, c
     assert ".devcontainer is a file" in capsys.readouterr().err
     Path(".devcontainer").unlink()
     assert run_command_line(program, [*words, "--devcontainer"], program="hwcompat") == 0
-    said = capsys.readouterr().out
-    assert "kept hwcompat.toml" in said
-    assert "wrote .devcontainer/devcontainer.json" in said
+    assert "kept hwcompat.toml" in capsys.readouterr().out
+    assert Path(".devcontainer", "devcontainer.json").is_file()
     assert Path("hwcompat.toml").read_text() == "# mine\n"
 
 

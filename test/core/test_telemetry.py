@@ -263,9 +263,7 @@ def test_q_ends_the_monitor_and_a_question_mark_explains_it() -> None:
 
 
 @pytest.mark.parametrize("end", [None, OSError("hung up")])
-def test_the_monitor_runs_without_keys_if_its_input_ends(
-    end: OSError | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_monitor_runs_without_keys_if_its_input_ends(end: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     parent, child = pty.openpty()
     failed: list[object] = []
     read = Mock(return_value=b"", side_effect=end)

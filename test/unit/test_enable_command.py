@@ -30,11 +30,9 @@ def test_the_commands_take_the_words_of_their_steps(model: str, tmp_path: Path) 
         assert (model in str(parameters)) if model and step.name != "probe" else True
 
 
-@pytest.mark.parametrize(
-    ("words", "why"), [(("cuda",), "cuda can't be used"), (("cpu", "--model", "bertt"), "bertt")]
-)
+@pytest.mark.parametrize(("words", "why"), [(["cuda"], "cuda can't be used"), (["cpu", "--model", "bertt"], "bertt")])
 def test_what_is_not_here_is_refused_before_the_first_step(
-    words: tuple[str, ...], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["enable", *words, "--output-dir", str(tmp_path / "new")]) != 0
     assert why in capsys.readouterr().err
@@ -67,19 +65,14 @@ def test_what_a_step_finds_decides_the_exit_code_and_is_in_the_report(
     monkeypatch.setattr(enable_command, "run", ended)
     assert main(["enable", "cpu", "--output-dir", str(tmp_path / "new")]) == code
     report = (tmp_path / "new" / "enable.md").read_text()
-    names = [line[3:].partition(":")[0] for line in report.splitlines() if line.startswith("## ")]
-    assert names == (["contract", "probe", "operators", "models"] if shown else ["contract", "probe"]), (
-        "what was done"
-    )
+    assert report.count("\n## ") == (4 if shown else 2), "what was done is kept"
     assert shown in report
 
 
 def test_what_a_failed_step_said_last_is_shown_and_in_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    script = (
-        "import sys; print('here', file=sys.stderr); print('error: the device is lost', file=sys.stderr); sys.exit(4)"
-    )
+    script = "import sys; print('here', file=sys.stderr); sys.exit('error: the device is lost')"
     failing = Step(name="ops", question="does it?", words=("-c", script), start=(sys.executable,), limit_minutes=1)
     hanging = replace(failing, words=("-c", "import time; time.sleep(60)"), limit_minutes=0)
     monkeypatch.setattr(enable_command, "steps", lambda *_: [failing, hanging])
