@@ -84,6 +84,9 @@ class ProgressBar(Progress):
         self._counts.update(outcomes)
         self._show()
 
+    def unmeasured(self, suite: SuiteFile, why: str) -> None:
+        self._live.console.print(f"{suite.cell.id}  speed not measured: {why}", markup=False)
+
     def closed(self) -> None:
         self._live.stop()
 

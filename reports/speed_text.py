@@ -25,6 +25,8 @@ _ABOUT = (
     "tiny weights say nothing about a real model."
 )
 _FEWEST = 3
+_MEASURED = (Outcome.PASSED, Outcome.SKIPPED)
+"""Outcomes of the check after which a cell was measured."""
 _BATCH = re.compile(r"batch (\d{1,4})")
 
 
@@ -101,7 +103,7 @@ def _rate(rows: int, one: Spread) -> float:
 def speed_of(lines: Iterable[CheckLine]) -> CellSpeed | None:
     """Return the speed of the cell with these results; None if none was measured. Values of another shape, since
     evidence may have any source, are left out."""
-    line = next((one for one in lines if one.speed and one.outcome is Outcome.PASSED), None)
+    line = next((one for one in lines if one.speed and one.outcome in _MEASURED), None)
     if line is None:
         return None
     series = {name: _numbers(values) for name, values in _part(line, "ms").items()}

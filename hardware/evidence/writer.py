@@ -82,8 +82,27 @@ class EvidenceWriter:
 
     def write(self, line: Line) -> None:
         """Append one line. Either it is whole in the file or `OutputError` is raised; later lines aren't affected."""
-        text = json.dumps(redact_all(to_dict(line)), ensure_ascii=True, allow_nan=False)
-        self._append(b"\n" * self._is_torn + text.encode() + b"\n")
+        self._append(b"\n" * self._is_torn + _data_of(line))
+
+    def rewrite_last(self, last: Line, line: Line) -> None:
+        """Write a line in the place of the `last` one. Readers see one of the two at any moment, whole, also if this
+        process dies: the file is replaced as a whole. Raises `OutputError`."""
+        beside = self.path.with_suffix(".part")
+        try:
+            data = self.path.read_bytes()
+            if not data.endswith(_data_of(last)):
+                raise OutputError(f"{self.path} doesn't end with the line to be replaced")
+            beside.write_bytes(data.removesuffix(_data_of(last)) + _data_of(line))
+            descriptor = os.open(beside, os.O_RDWR | os.O_APPEND)
+            os.fsync(descriptor)
+            mark_in_use(descriptor)
+            beside.replace(self.path)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            beside.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._descriptor = descriptor
 
     def _append(self, data: bytes) -> None:
         try:
@@ -134,6 +153,10 @@ class EvidenceWriter:
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(f"evidence cannot be written to {self.path}", why=error.strerror or str(error))
+
+
+def _data_of(line: Line) -> bytes:
+    return json.dumps(redact_all(to_dict(line)), ensure_ascii=True, allow_nan=False).encode() + b"\n"
 
 
 def _sync_entries(path: Path) -> None:

@@ -26,7 +26,7 @@ from ..errors import OutputError
 from ..evidence.record import Stage
 from ..files import CACHE_VARIABLE, cache_folder, one_at_a_time, work_folder
 from ..model.model_types import ModelInput, Unsupported
-from ..step_times import add_step, timed_step
+from ..step_times import timed_step
 from .exported import Exported, Opened, Opener
 from .verify_export import Proof, held_inputs, keep_passes, was_of
 
@@ -84,7 +84,6 @@ def export_once(model_input: ModelInput, example: Inputs, open_on_cpu: Opener, r
     if found is None:
         with timed_step("export"):
             return _export_into(kept, model_input, example, open_on_cpu, route)
-    add_step("export", 1e3 * json.loads((kept / _VERIFIED).read_text(encoding="utf-8"))["seconds"])
     return found
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..evidence.record import Outcome
 from ..process import ROOT, Child, Forked, kill_group
+from ..step_times import SPEED
 from .suite_child import PYTEST_INTERNAL, ChildTask, Word, command_for, run_child
 
 _GRACE_S = 0.3
@@ -164,6 +165,9 @@ class ChildWatch:
         """Return how the current suite ended, given the child's exit code (a signal's number is negative)."""
         if self._full:
             return self._ending(Outcome.NOT_RUN, f"writing failed: {self._full}")
+        if self._running == SPEED and self._code is None:  # all checks have their lines
+            how = f"ended with {status}" if not self._timed_out else f"gave no sign of life for {self.timeout_s:g} s"
+            return self._ending(None, f"the child {how} while it measured")
         if self._timed_out:
             where = self._running or "the start"
             return self._ending(Outcome.TIMEOUT, f"no sign of life for {self.timeout_s:g} s in {where}")

@@ -26,6 +26,9 @@ class Progress:
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
         """Report that a suite is over; `outcomes` counts all of its checks."""
 
+    def unmeasured(self, suite: SuiteFile, why: str) -> None:
+        """Report that the speed of a suite's cell wasn't measured although it was asked for."""
+
     def closed(self) -> None:
         """Report that the run is over."""
 
@@ -111,6 +114,9 @@ class ProgressLines(Progress):
             return
         running = f"; {self._still_running()}" if self._pace.running else ""
         self._write(f"{suite.cell.id}  {counted(outcomes)}{running}")
+
+    def unmeasured(self, suite: SuiteFile, why: str) -> None:
+        self._write(f"{suite.cell.id}  speed not measured: {why}")
 
     def _still_running(self) -> str:
         return f"still running: {', '.join(f'{cell} for {time}' for cell, time in self._pace.running.items())}"

@@ -13,7 +13,6 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from .checks import reference_checks
 from .foreign_plugins import strange_conftests, unknown_plugins
 from .measurement import Ambiguous, Measurement, NotApplicable
 from .model_test import ModelTest
-from .speed_measurement import peak_memory, speed_of
+from .speed_measurement import peak_memory, record_speed
 from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
@@ -131,7 +130,7 @@ class EvidenceRecorder:
         self._counts: Counter[str] = Counter()
         self._started = ("", 0.0)
         self._root = Path()
-        self._wrong: set[Path] = set()
+        self._outcomes: dict[Path, set[Outcome]] = {}
         self._is_last = False
 
     # Planning
@@ -205,10 +204,11 @@ class EvidenceRecorder:
         if suite is None or self._writer is None or not _decides(report):
             return report
         line = self._line(suite, item, call)
-        self._wrong |= {suite.path} if line.outcome is not Outcome.PASSED else set()
-        if is_measured() and self._is_last and suite.path not in self._wrong:
-            line = replace(line, speed=speed_of(vars(item)["funcargs"]["case"], lambda: self._on_start("speed")))
         self._writer.write(line)
+        outcomes = self._outcomes.setdefault(suite.path, set())
+        outcomes.add(line.outcome)
+        if is_measured() and self._is_last:
+            record_speed(self._writer, line, getattr(item, "funcargs", {}).get("case"), outcomes, self._on_start)
         self._counts[line.outcome] += 1
         if line.outcome in (Outcome.PASSED_ON_FALLBACK, Outcome.AMBIGUOUS, Outcome.SKIPPED):
             reason = line.error_message or f"ran on {line.actual_target}: {line.substitution_reason}"

@@ -20,6 +20,7 @@ from ..evidence.record import CheckLine, Outcome, RunLine, Stage
 from ..evidence.store import lines_by_cell, read_file, read_run
 from ..evidence.writer import EvidenceWriter
 from ..inventory.system.processor import usable_cores
+from ..step_times import is_measured
 from ..target import Target
 from .check_lines import DISK_FULL, is_full_disk, line_for
 from .child_watch import ChildEnding, ChildWatch, wait_for_any
@@ -264,6 +265,10 @@ class _Loop:
         selected = bool(self.task.pytest_arguments)
         lines = complete_suite(suite, one.watch.pid, ending, device, self.writer, selected=selected)
         self._report_end(suite, lines)
+        if is_measured() and not any(line.speed.get("ms") for line in lines):
+            left = [why for line in lines for why in line.speed.get("left_out", {}).values()]
+            reason = ending.message or "; ".join(left) or "not all of its checks passed"
+            self.progress.unmeasured(suite, reason)
 
     def _report_end(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
         self.progress.ended(suite, Counter(line.outcome for line in lines))

@@ -20,6 +20,7 @@ from hardware.evidence.record import Outcome, to_dict
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import RELEASE
 from hardware.evidence.writer import EvidenceWriter
+from hardware.step_times import SPEED
 from hardware.testing import child_watch, runner
 from hardware.testing.check_lines import line_for
 from hardware.testing.child_watch import ChildWatch
@@ -198,6 +199,8 @@ SCRIPTS: dict[str, Sequence[str]] = {
     "dies": ("first", "second!", "-6"),
     "hangs": ("first!",),
     "leaves": ("first", "0"),
+    "timed": ("first", "second", f"{SPEED}!", "-9"),
+    "endless": ("first", "second", f"{SPEED}!"),
     "full": ("first", "second!", "full", "1"),
     "picky": ("first", "over"),
 }
@@ -315,6 +318,21 @@ def test_every_planned_check_has_a_line_however_many_children_run_at_a_time(runs
         assert runs.most == jobs
         for path in (runs.folder / "evidence").iterdir():
             path.unlink()
+
+
+def test_a_child_that_ends_while_it_measures_leaves_its_checks_as_they_are(runs: Runs, monkeypatch) -> None:
+    monkeypatch.setenv("HWCOMPAT_MEASURE", "1")
+    notes: dict[str, str] = {}
+    progress = Progress()
+    progress.unmeasured = lambda suite, why: notes.update({suite.cell.model: why})
+    evidence = runs.run(*map(runs.suite, ("timed", "endless", "dies", "good")), progress=progress)
+    assert outcomes(evidence) == {
+        **{f"{one} cpu": ["passed", "passed"] for one in ("timed", "endless", "good")},
+        "dies cpu": ["passed", "crashed"],
+    }
+    assert notes["timed"] == "the child ended with -9 while it measured"
+    assert notes["endless"] == "the child gave no sign of life for 5 s while it measured"
+    assert notes["dies"] == "ended by SIGABRT"
 
 
 def test_as_many_run_at_a_time_as_the_device_bears(runs: Runs) -> None:
