@@ -25,6 +25,11 @@ _ABOUT = (
     "tiny weights say nothing about a real model."
 )
 _FEWEST = 3
+_FEWEST_CALLS = 30
+SMALLEST_RATIO = 1.1
+"""How many times as long a slower cell takes at least. Within one run, torch.utils.benchmark trusts a median whose
+quartiles are up to 10% of it apart (`_IQR_WARN_THRESHOLD`); two runs don't agree better than that."""
+
 _MEASURED = (Outcome.PASSED, Outcome.SKIPPED)
 """Outcomes of the check after which a cell was measured."""
 _BATCH = re.compile(r"batch (\d{1,4})")
@@ -165,15 +170,15 @@ def _row(one: CellSpeed) -> tuple[str, ...]:
     )
 
 
-def is_slower(before: CellSpeed, now: CellSpeed) -> tuple[Spread, Spread] | None:
-    """Return the latencies of one row if the second is slower beyond the measured spread, else None.
+def is_slower(before: CellSpeed, now: CellSpeed) -> bool:
+    """Whether one row takes longer beyond the measured spread and `SMALLEST_RATIO`, in series of thirty calls.
 
     Nine of ten calls must take longer than nine of ten took before. Where both runs timed plain torch too, what it
-    got slower meanwhile is the machine's, and is taken off.
+    got slower meanwhile is the machine's, and is taken off; with it in one run only, that isn't known.
     """
     old, new = before.latency, now.latency
-    if old is None or new is None or before.weights != now.weights or not now.is_meaningful:
-        return None
-    plain = [one.series["eager"].median_ms for one in (before, now) if "eager" in one.series]
-    machine = max(1.0, plain[1] / plain[0]) if len(plain) == 2 and plain[0] else 1.0
-    return (old, new) if new.p10_ms > old.p90_ms * machine else None
+    plain = [one.series["eager"] for one in (before, now) if "eager" in one.series]
+    if old is None or new is None or len(plain) == 1 or min(one.calls for one in (old, new, *plain)) < _FEWEST_CALLS:
+        return False
+    machine = max(1.0, plain[1].median_ms / max(plain[0].median_ms, 1e-6)) if plain else 1.0
+    return new.p10_ms > old.p90_ms * machine and new.median_ms >= old.median_ms * machine * SMALLEST_RATIO

@@ -16,13 +16,15 @@ from hwcompat.hardware.inventory_diff import Difference, compare_inventories
 from hwcompat.hardware.inventory_file import inventory_problem
 from hwcompat.hardware.plain_values import json_values
 
-from ..speed_text import is_slower, speed_of
+from ..speed_text import CellSpeed, is_slower, speed_of
 
 MEASUREMENTS = 5
 """Number of measurements on each side that a statement about speed needs."""
 
 MEASURED = "medians of 30 calls with the 10th and 90th percentile"
 
+_AGREEING = 2
+_UNSURE = "; what the machine itself got slower isn't known"
 _HARDWARE = ("cpu", "memory", "device")
 _IN_VERSIONS = ("driver_version", "firmware_version")
 _REAL_SIZES = (WeightsKind.CONFIG, WeightsKind.CHECKPOINT)
@@ -96,10 +98,12 @@ class Slower:
     before: tuple[float, float, float]
     now: tuple[float, float, float]
     of: str = "medians of five"
+    is_sure: bool = True
+    """Whether what the machine itself got slower is known, or each side has five runs."""
 
     def __str__(self) -> str:
         times = [f"{median:.3g} ms ({low:.3g} to {high:.3g})" for median, low, high in (self.before, self.now)]
-        return f"a forward pass of {self.check} took {' -> '.join(times)}, {self.of}"
+        return f"a forward pass of {self.check} took {' -> '.join(times)}, {self.of}{'' if self.is_sure else _UNSURE}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -301,22 +305,21 @@ def alternation(now: RunSummary, history: Sequence[RunSummary], hardware: Hardwa
 
 
 def slowdown(before: RunSummary, now: RunSummary, history: Sequence[RunSummary], hardware: Hardware) -> Slower | None:
-    """Return whether a model of real size got slower; None if that isn't known.
+    """Return whether a model of real size got slower after something changed; None if it didn't or it isn't known.
 
-    A run measures a forward pass once, so that each side needs five runs without differences and without parallel
-    jobs. It is slower if each of the newest five took longer than each of the five before: the medians differ by more
-    than both ranges.
+    Each side is its run and those without differences from it, green and without parallel jobs. With `run --measure`
+    two runs of each side are needed, and each of the newest five must be slower than each of the five before
+    (`is_slower`). Otherwise a run measured a forward pass once, and each of five must have taken longer than each of
+    the five before: the medians differ by more than both ranges.
     """
     if now.planned.subject not in _REAL_SIZES or before.planned.subject != now.planned.subject:
         return None
     if not cause_of(before, now, hardware).candidates:
         return None
-    speeds = [speed_of(one.checks.values()) for one in (before, now)]
-    if speeds[0] and speeds[1]:
-        if not (pair := is_slower(speeds[0], speeds[1])):
-            return None
-        return Slower(check="one row", before=pair[0].three, now=pair[1].three, of=MEASURED)
     sides = [same_conditions(one, history, hardware) for one in (before, now)]
+    measured = [_speeds(side, one) for side, one in zip(sides, (before, now), strict=True)]
+    if min(map(len, measured)) >= _AGREEING:
+        return _measured_slowdown(*measured)
     for check in now.planned.checks:
         old, new = (_latencies(check, side) for side in sides)
         if len(old) == len(new) == MEASUREMENTS:
@@ -324,6 +327,22 @@ def slowdown(before: RunSummary, now: RunSummary, history: Sequence[RunSummary],
                 return None
             return Slower(check=check, before=_summary(old), now=_summary(new))
     return None
+
+
+def _speeds(side: Sequence[RunSummary], own: RunSummary) -> list[CellSpeed]:
+    """Return the newest five speeds of a side, the side's own run included."""
+    runs = {one.run.run_id: one for one in (*side, own) if one.state is RunState.GREEN and one.run.jobs == 1}
+    found = [speed_of(one.checks.values()) for one in runs.values()]
+    return [one for one in found if one is not None and one.latency is not None][-MEASUREMENTS:]
+
+
+def _measured_slowdown(old: Sequence[CellSpeed], new: Sequence[CellSpeed]) -> Slower | None:
+    """Return how much slower each of the newer runs is than each of the older ones; None if one isn't."""
+    if not all(is_slower(one, other) for one in old for other in new):
+        return None
+    spreads = [one.latency.three for one in (old[-1], new[-1]) if one.latency is not None]
+    is_sure = "eager" in new[-1].series
+    return Slower(check="one row", before=spreads[0], now=spreads[1], of=MEASURED, is_sure=is_sure)
 
 
 def _latencies(check: str, side: Sequence[RunSummary]) -> list[float]:

@@ -26,7 +26,7 @@ def compare_sides(before: Side, now: Side, history: History) -> RunComparison:
     """Compare `now` with `before`. `history` has the summaries of other runs: without it no cell is flaky or
     slower."""
     hardware = Hardware()
-    changes, same, suites = [], Counter[RunState](), dict[str, list[str]]()
+    changes, same, suites, unsure = [], Counter[RunState](), dict[str, list[str]](), list[str]()
     for cell in sorted({*before.showings, *now.showings}):
         old, new = before.showings.get(cell), now.showings.get(cell)
         if old is None or new is None:
@@ -41,6 +41,9 @@ def compare_sides(before: Side, now: Side, history: History) -> RunComparison:
         change = _change(cell, old, new, cause, history.get(cell, ()), hardware)
         if change is None:
             same[new.state] += 1
+        elif change.slower is not None and not change.slower.is_sure:
+            same[new.state] += 1
+            unsure.append(f"{cell}: {change.slower}, so that it isn't called slower")
         else:
             changes.append(change)
     first, last = before.runs[0], now.runs[0]
@@ -53,7 +56,7 @@ def compare_sides(before: Side, now: Side, history: History) -> RunComparison:
         suites={kind: tuple(cells) for kind, cells in suites.items()},
         changes=_worst_first(changes),
         same={state: same[state] for state in RunState},
-        remarks=tuple(_remarks(before, now)),
+        remarks=(*_remarks(before, now), *unsure),
     )
 
 

@@ -202,22 +202,47 @@ def test_speed_of_another_shape_is_left_out_and_text_is_escaped() -> None:
     assert Spread.of([1.0, 2.0, 9.0]).median_ms == 2.0
 
 
-def slower(before: dict[str, object], now: dict[str, object], *, subject: str = "config", torch: str = "2.14.0"):
-    old = shown(a_run("r1", 1, plan={"subject": subject}), speed=before)
-    new = shown(a_run("r2", 2, plan={"subject": subject}, versions={"torch": torch}), speed=now)
-    return slowdown(old, new, [], Hardware())
+def slower(
+    before: dict[str, object],
+    now: dict[str, object],
+    *again: dict[str, object],
+    subject: str = "config",
+    torch: str = "2.14.0",
+):
+    plan = {"subject": subject}
+    old = [shown(a_run(f"r{day}", day, plan=plan), speed=before) for day in (1, 2)]
+    new = [
+        shown(a_run(f"r{day}", day, plan=plan, versions={"torch": torch}), speed=one)
+        for day, one in enumerate((*again, now) if again else (now, now), start=3)
+    ]
+    return slowdown(old[-1], new[-1], [*old, *new], Hardware())
 
 
-def test_a_change_is_a_regression_only_beyond_the_measured_spread() -> None:
-    found = slower(speed(10.0), speed(15.0))
+def test_a_change_is_a_regression_only_beyond_the_measured_spread_of_two_runs() -> None:
+    plain = speed(10.0, eager=20.0)
+    found = slower(plain, speed(15.0, eager=20.0))
     assert found.of == MEASURED
+    assert found.is_sure
     assert found.before[0] < found.before[2] < found.now[1] < found.now[0]
     assert "10th and 90th" in str(found)
-    assert slower(speed(10.0), speed(11.0)) is None  # within the spread, whatever the medians are
-    assert slower(speed(10.0, spread=0.9), speed(15.0, spread=0.9)) is None
-    assert slower(speed(15.0), speed(10.0)) is None  # faster is no finding
-    assert slower(speed(10.0), speed(15.0), subject="tiny") is None
-    assert slower(speed(10.0), speed(15.0), torch="2.13.0") is None  # nothing differs: that is the machine
-    assert slower(speed(10.0, eager=20.0), speed(15.0, eager=30.0)) is None  # plain torch got slower as much
-    assert slower(speed(10.0, eager=20.0), speed(15.0, eager=20.0)) is not None
-    assert slower(speed(10.0), {}) is None
+    slow = speed(15.0, eager=20.0)
+    assert slower(plain, slow, plain) is None  # the newer runs don't agree
+    old, new = (
+        shown(a_run(f"r{day}", day, plan={"subject": "config"}, versions={"torch": f"{day}"}), speed=one)
+        for day, one in ((1, plain), (2, slow))
+    )
+    assert slowdown(old, new, [old, new], Hardware()) is None  # a run of each
+    assert slower(plain, speed(10.9, spread=0.01, eager=20.0)) is None  # within the spread
+    assert slower(speed(10.0, spread=0.001, eager=20.0), speed(10.5, spread=0.001, eager=20.0)) is None  # too little
+    assert slower(speed(10.0, spread=0.9, eager=20.0), speed(15.0, spread=0.9, eager=20.0)) is None
+    assert slower(slow, plain) is None  # faster is no finding
+    assert slower(plain, slow, subject="tiny") is None
+    assert slower(plain, slow, torch="2.13.0") is None  # nothing differs: that is the machine
+    assert slower(plain, speed(15.0, eager=30.0)) is None  # plain torch got slower as much
+    assert slower(plain, speed(15.0)) is None  # that isn't known
+    unsure = slower(speed(10.0), speed(15.0))
+    assert not unsure.is_sure
+    assert "the machine itself got slower isn't known" in str(unsure)
+    assert slower(plain, {}) is None
+    few = {"ms": {name: calls[:29] for name, calls in slow["ms"].items()}}
+    assert slower(plain, few) is None
