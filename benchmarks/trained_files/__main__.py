@@ -285,10 +285,10 @@ def page() -> None:
         f"# Trained files\n\nOf {len(decided)} verdicts on trained files whose truth is decided, {sum(decided)} are "
         f"right ({sum(decided) / len(decided):.0%}).\n\nMade by `python -m benchmarks.trained_files page` from "
         f"`benchmarks/trained_files/results.jsonl`: {len(files)} files that {len({row['package'] for row in rows})} "
-        "packages carry, half of them held out while limits and inputs were chosen. The truth is what code written by "
-        "hand finds with the package's own kind of inputs: the runtime's outputs beside those of other "
-        "implementations. It is undecided if these differ among themselves. A false green is a file that doesn't work "
-        "and was said to.\n"
+        "packages carry, half of them held out while limits and inputs were chosen. The truth is what code written "
+        "by hand finds with the package's own kind of inputs: the runtime's outputs beside those of other "
+        "implementations. It is undecided if these differ among themselves. A false green is a file that doesn't "
+        "work and was said to.\n"
     )
     click.echo(markdown_table(("half", "target", "right", "false green", "wrong", "undecided"), _shares(rows)))
     table = [
@@ -299,6 +299,14 @@ def page() -> None:
         for sha256, row in files.items()
     ]
     click.echo(f"\n## Said and true\n\n{markdown_table(('file', 'package', 'half', *TARGETS), table)}\n")
+    faults = [
+        (Path(row["path"]).name, row["target"], row["truth"].removeprefix("wrong: "), row["level"])
+        for row in rows
+        if row["truth"].startswith("wrong")
+    ]
+    click.echo(
+        f"## Runtimes that compute wrongly\n\n{markdown_table(('file', 'target', 'off by', 'said'), faults)}\n"
+    )
     wrong = [
         (Path(row["path"]).name, row["target"], row["level"], row["truth"], row["reason"][:100])
         for row in rows
