@@ -280,7 +280,9 @@ def test_the_monitor_runs_without_keys_if_its_input_ends(end: Any, monkeypatch: 
 
 def test_the_monitor_runs_with_its_input_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    monitor(FakeSampler(), iter([sample()]), "live")  # type: ignore[arg-type]
+    source = FakeSampler()
+    monitor(source, iter([sample()]), "live")  # type: ignore[arg-type]
+    assert source.closed
 
 
 class FakeSampler:
