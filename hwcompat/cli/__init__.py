@@ -3,6 +3,10 @@
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+
+OWN_PROGRAM = (sys.executable, str(Path(__file__).parents[1]))
+"""The words that start this program in a process of its own."""
 
 
 def start(module: str, name: str = "main") -> int:

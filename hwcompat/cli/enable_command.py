@@ -21,10 +21,10 @@ from hwcompat.hardware.files import OUTPUT, write_whole, writing
 from hwcompat.hardware.plain_text import columns, printable
 from hwcompat.hardware.process import Ended, run
 
+from . import OWN_PROGRAM
 from .option_table import FOLDER
 
 _PACKAGE = Path(__file__).parents[1]
-_PROGRAM = (sys.executable, str(_PACKAGE))
 _HEADING = re.compile("^#(?= )", re.MULTILINE)
 _PYTEST = (sys.executable, "-m", "pytest", "--noconftest")
 _DAY = 24 * 60
@@ -40,7 +40,7 @@ class Step:
     question: str
     words: tuple[str, ...]
     limit_minutes: int = 60
-    start: tuple[str, ...] = _PROGRAM
+    start: tuple[str, ...] = OWN_PROGRAM
     name_of_start: str = PROGRAM
 
 
@@ -83,7 +83,7 @@ def enable_command(target: str, model: str, folder: Path | None) -> int:
         said = into / f"{step.name}.md"
         with writing(f"{said} can't be written"), said.open("wb") as file:
             done, last_line = _run_step(step, file, environment)
-        if done.returncode == INTERRUPTED and step.start is _PROGRAM:
+        if done.returncode == INTERRUPTED and step.start is OWN_PROGRAM:
             return INTERRUPTED
         text = _HEADING.sub("###", said.read_text(encoding="utf-8", errors="replace").strip())
         late = f"took longer than {step.limit_minutes} minutes" if done.timed_out else ""

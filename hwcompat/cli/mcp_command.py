@@ -7,7 +7,6 @@ end the session, and what libraries print doesn't get between the messages.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -25,12 +24,12 @@ from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.process import run
 from hwcompat.hardware.safe_read import parsed_json
 
+from . import OWN_PROGRAM
 from .option_table import FOLDER
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
-_PROGRAM = (sys.executable, str(Path(__file__).parents[1]))
 _READING_S = 300.0
 _RUNNING_S = 3600.0
 _LONGEST_ERROR = 1000
@@ -142,7 +141,7 @@ def _answer(command: str, *words: str, given: str = "", limit_s: float = _READIN
     """Return the JSON that a command prints, whatever its exit code. Raises `HwCompatError` with its error if it
     prints none."""
     sub = words[:1] if command == "devices" else ()
-    line = (*_PROGRAM, command, *sub, "--format=json", "--quiet", *words[len(sub) :])
+    line = (*OWN_PROGRAM, command, *sub, "--format=json", "--quiet", *words[len(sub) :])
     done = run(line, limit_s=limit_s, given=given.encode(errors="replace") or b"\n")
     try:
         found: dict[str, Any] = parsed_json(done.stdout)
