@@ -68,7 +68,7 @@ def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> An
     )
     made.graphs = {name: file for name, file in files.items() if name != "forward"}
     made.decoded, made.proofs, made.actual_dtype, made.unseen = {}, {}, "float32", "a kernel"
-    made.files = {(): files["forward"]}
+    made.files, made.of_numbers = {(): files["forward"]}, False
     return made
 
 
