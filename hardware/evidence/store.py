@@ -68,7 +68,10 @@ class Evidence:
 
 
 def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
-    """Return the whole lines of one file, and the broken ones: a killed process may leave half a line."""
+    """Return the whole lines of one file, and the broken ones: a killed process may leave half a line.
+
+    A result that was written again with the speed of its cell is one line.
+    """
     try:
         with opened(path) as file:
             return _read(whole_lines(file), path.name)
@@ -132,9 +135,13 @@ def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLin
         if not data.strip():
             continue
         try:
-            lines.append(read_line(data))
+            line = read_line(data)
         except (ValueError, HwCompatError) as error:
             broken.append(BrokenLine(file=name, number=number, reason=str(error)[:200]))
+            continue
+        if lines and isinstance(line, CheckLine) and line.speed and lines[-1] == replace(line, speed={}):
+            lines.pop()
+        lines.append(line)
     return lines, broken
 
 

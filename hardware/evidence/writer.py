@@ -84,26 +84,6 @@ class EvidenceWriter:
         """Append one line. Either it is whole in the file or `OutputError` is raised; later lines aren't affected."""
         self._append(b"\n" * self._is_torn + _data_of(line))
 
-    def rewrite_last(self, last: Line, line: Line) -> None:
-        """Write a line in the place of the `last` one. Readers see one of the two at any moment, whole, also if this
-        process dies: the file is replaced as a whole. Raises `OutputError`."""
-        beside = self.path.with_suffix(".part")
-        try:
-            data = self.path.read_bytes()
-            if not data.endswith(_data_of(last)):
-                raise OutputError(f"{self.path} doesn't end with the line to be replaced")
-            beside.write_bytes(data.removesuffix(_data_of(last)) + _data_of(line))
-            descriptor = os.open(beside, os.O_RDWR | os.O_APPEND)
-            os.fsync(descriptor)
-            mark_in_use(descriptor)
-            beside.replace(self.path)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        finally:
-            beside.unlink(missing_ok=True)
-        os.close(self._descriptor)
-        self._descriptor = descriptor
-
     def _append(self, data: bytes) -> None:
         try:
             written = os.write(self._descriptor, data)

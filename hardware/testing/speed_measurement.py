@@ -55,9 +55,10 @@ class _Series:
 def record_speed(
     writer: EvidenceWriter, last: CheckLine, case: object, outcomes: Set[Outcome], on_start: Callable[[str], None]
 ) -> None:
-    """Measure a cell after all of its checks, of which `last` is the last one's line, already written, and add its
-    speed there. No error of it leaves this function, so that it can't change what a check gives. `on_start` gets
-    `SPEED` before each call and in the end the last check, whose teardown follows."""
+    """Measure a cell after all of its checks, of which `last` is the last one's line, already written, and write that
+    line once more with the speed: of two equal results of a run, the later one is read. No error of it leaves this
+    function, so that it can't change what a check gives. `on_start` gets `SPEED` before each call and in the end the
+    last check, whose teardown follows."""
     from .model_test import ModelTest
 
     if Outcome.PASSED not in outcomes or not outcomes <= {Outcome.PASSED, Outcome.SKIPPED}:
@@ -71,7 +72,7 @@ def record_speed(
     except BaseException as error:  # also pytest's own and SystemExit
         speed = {"left_out": {"all": _reason(error)}}
     with suppress(Exception):  # a full disk is the next line's matter
-        writer.rewrite_last(last, replace(last, speed=speed))
+        writer.write(replace(last, speed=speed))
     on_start(last.check_name)
 
 

@@ -15,7 +15,6 @@ MAY = {
     "GitHub's summary, which steps append to": ["reports/delivery.py"],
     "the log of library messages, which runs append to": ["reports/run_command.py"],
     "what a command prints, while it runs": ["hwcompat/cli/enable_command.py"],
-    "a file beside its evidence, which replaces it": ["hardware/evidence/writer.py"],
     "a counter of the kernel": ["hardware/testing/speed_measurement.py"],
     "it runs on a machine that has none of our code, and renames": ["hwcompat/plugins/fleet/lab_remote.py"],
     RENAMED: [
