@@ -3,6 +3,7 @@
 #   make test                            tests of this checkout, in less than ten minutes on two cores
 #   make test-core                       the fast ones, in less than a minute: run them while you work
 #   make test-all                        the rest: devices, browsers, clusters, hostile input
+#   make nightly                         `test-all` and the newest transformers: .ci/run leaves parts of them out
 #   make test-extended                   before a release: more ways in which a cluster, a lab machine and ranks fail
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
@@ -43,7 +44,7 @@ define ON_TOP
 	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
 endef
 
-.PHONY: .types help run test test-core test-all test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
+.PHONY: .types help run test test-core test-all test-change nightly test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     report-model setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla setup-tensorflow setup-mcp run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
@@ -72,6 +73,13 @@ test-core: $(VENV)/.ready-dev
 # What neither of these runs: whole commands on real devices, browsers, clusters, and hostile input.
 test-all: $(VENV)/.ready-dev bundle-environment
 	$(PYTEST) test/device test/browser test/fuzz test/gpu -m "not extended" $(ARGS)
+
+# Of these, what each change must pass.
+test-change: $(VENV)/.ready-dev bundle-environment
+	$(PYTEST) test/device test/browser test/fuzz test/gpu -m "not extended and not nightly" $(ARGS)
+
+# With what `.ci/run` leaves out because it takes long.
+nightly: test-newest test-all
 
 # What takes long and is asked before a release: more ways in which a cluster, a lab machine, ranks and browsers fail.
 test-extended: $(VENV)/.ready-dev

@@ -93,6 +93,7 @@ def test_it_runs_with_bare_packages_and_its_evidence_comes_home(
     assert read_folder(home) == read_folder(carried / "evidence")
 
 
+@pytest.mark.nightly
 def test_a_device_that_is_not_there_is_no_pass(bare_python: Path, carried: Path, without_cuda: None):
     for chosen in (("--device", "cuda"), ("--select", "*/cuda/*")):
         done = run(bare_python, carried, *chosen)

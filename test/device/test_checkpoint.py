@@ -44,6 +44,7 @@ def test_real_weights_pass_and_are_named_by_their_hash(measured: Ran, folder: Pa
             assert (line.subject, line.model_revision) == ("checkpoint", weights_hash(folder))
 
 
+@pytest.mark.nightly
 def test_other_weights_are_refused_by_the_old_suite_and_missing_ones_asked_for(
     measured: Ran, folder: Path, command_line: CommandLine, tmp_path: Path
 ) -> None:

@@ -193,6 +193,7 @@ def test_the_example_computes_what_the_cpu_computes():
     assert "the same tokens as on the CPU" in done.stdout
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_is_missing_and_mixed_devices_are_refused_by_name(folder: Path):
     out = said(folder, "refused")
     lines = out.splitlines()

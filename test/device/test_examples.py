@@ -63,6 +63,7 @@ def test_devices_of_several_vendors_are_asked_and_placed_on(example: Callable[..
     assert all(reasons), "each device that wasn't chosen has its reason"
 
 
+@pytest.mark.nightly
 def test_what_is_here_is_measured_and_a_split_model_is_the_whole_one(
     example: Callable[..., Ran], tmp_path: Path
 ) -> None:

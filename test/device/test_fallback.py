@@ -47,6 +47,7 @@ def test_no_check_counts_as_passed_and_each_line_says_where_it_ran(both: dict[st
         assert ran.verdict(CELL) == "unknown"
 
 
+@pytest.mark.nightly
 def test_a_target_that_computes_in_another_precision_is_no_silent_offload_of_its_substitute(
     command_line: CommandLine, tmp_path: Path
 ) -> None:

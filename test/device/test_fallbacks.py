@@ -19,7 +19,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.mark.parametrize(
     "name",
-    ["decoding_on_host", "torch_behind_openvino", pytest.param("web_log_without_host", marks=pytest.mark.extended)],
+    [
+        pytest.param("decoding_on_host", marks=pytest.mark.nightly),
+        "torch_behind_openvino",
+        pytest.param("web_log_without_host", marks=pytest.mark.extended),
+    ],
 )
 def test_a_planted_fallback_is_caught(bench: Bench, name: str) -> None:
     (plant,) = (one for one in plants() if one.name == name)

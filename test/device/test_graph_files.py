@@ -103,6 +103,7 @@ def test_a_target_that_reads_no_such_file_says_so(command_line: CommandLine, net
     assert ran.verdict(cell_of(net, "simulated")) == "unknown"  # the device was never asked
 
 
+@pytest.mark.nightly
 def test_an_openvino_file_is_held_against_plain_kernels_and_says_that_they_are_float32(
     command_line: CommandLine, text: Path, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ NUMBERS = ("matches_reference", "matches_recorded", "honours_mask")
 DECODING = ("generates_like_reference", "cache_matches")
 
 
+@pytest.mark.nightly
 def test_rounding_is_a_condition_and_no_failure(tmp_path: Path) -> None:
     """Of a choice that it makes (CHOICES), and of what it does to numbers (ROUNDING)."""
     for model_type, checks, condition in (

@@ -57,6 +57,7 @@ def cut_off(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory)
         return {name: future.result() for name, future in started.items()}
 
 
+@pytest.mark.nightly
 def test_an_interruption_closes_the_record_and_leaves_no_process(cut_off: dict[str, tuple[Ran, bool]]) -> None:
     for how in ("SIGINT", "SIGTERM"):
         ran, gone = cut_off[how]

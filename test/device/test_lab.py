@@ -87,6 +87,7 @@ def _all_passed(evidence: Evidence) -> None:
     assert passed == {BERT, GPT2, T5}
 
 
+@pytest.mark.nightly
 def test_suites_run_there_and_are_judged_here(command_line: CommandLine, lab: Lab, tmp_path: Path):
     words = lab.words("--model", "bert", "--model", "gpt2", "--device", "cpu", "--run", "--machine", "bench-7")
     ran = command_line.run(tmp_path, *words, env=lab.ssh())

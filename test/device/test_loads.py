@@ -63,6 +63,7 @@ def result(ran: Ran) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
+@pytest.mark.nightly
 def test_a_sound_device_is_measured_and_told_by_schema(runs: dict[str, Ran]) -> None:
     ran = runs["sound"]
     assert ran.code == 0, ran.err

@@ -181,6 +181,7 @@ def test_each_rank_holds_a_part_and_together_they_hold_the_model(good: MeshResul
     assert all(one.bytes == parts.whole_bytes for one in result_of(good, "llama copies").ranks)
 
 
+@pytest.mark.nightly
 def test_a_fault_of_a_split_is_detected(faulty: dict[str, CaseResult]) -> None:
     for name, (_, checks) in FAULTY.items():
         failed = {one.name for one in faulty[name].checks if not one.passed}
@@ -200,6 +201,7 @@ def test_a_fault_of_a_split_is_detected(faulty: dict[str, CaseResult]) -> None:
         pytest.param("hangs", "rank 1 hung at", marks=pytest.mark.extended),
     ],
 )
+@pytest.mark.nightly
 def test_a_rank_that_dies_or_stands_still_ends_all_and_is_named(fault: str, reason: str) -> None:
     one = MeshCase(
         name=fault, model=0, split=Split(tensor=2), stages=((0, 4),), devices=("cpu", "cpu"), gradients=False

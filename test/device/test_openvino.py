@@ -58,6 +58,7 @@ def test_proof_comes_from_the_runtime(three_targets: Ran) -> None:
         assert line.unseen
 
 
+@pytest.mark.nightly
 def test_another_precision_than_asked_for_is_seen_and_is_no_parity_in_float32(hinted: Ran) -> None:
     proof, parity = (hinted.lines(CPU)[name] for name in ("runs_natively", "matches_reference"))
     if proof.actual_dtype == "float32":
@@ -121,6 +122,7 @@ def test_a_model_that_the_exporter_does_not_know_is_traced_and_evidence_says_so(
     assert "around the graph" in decoder["runs_natively"].unseen
 
 
+@pytest.mark.nightly
 def test_an_exporter_beyond_its_limit_gives_right_numbers_under_a_condition(traced: Ran) -> None:
     cell = "marian/text2text-generation/openvino/float32"
     lines = traced.lines(cell)

@@ -58,6 +58,7 @@ def test_what_was_generated_can_be_run_by_hand(generated: Ran) -> None:
     assert "hwcompat run --" in generated.err
 
 
+@pytest.mark.nightly
 def test_evidence_of_suites_is_recorded_and_missing_isolation_said(ran: dict[str, Ran]) -> None:
     whole = ran["whole"]
     assert whole.code == 0, whole.out

@@ -43,6 +43,7 @@ def test_each_test_has_its_outcome_and_none_is_ours(ran):
     assert ran.network == []
 
 
+@pytest.mark.nightly
 def test_lines_say_where_it_ran_why_not_and_whose_it_is(ran):
     evidence = ran.evidence
     lines = {line.check_name.removeprefix(f"{CLASS}::"): line for line in evidence.other_checks}

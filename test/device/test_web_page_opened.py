@@ -185,6 +185,7 @@ LIES = """
 """
 
 
+@pytest.mark.nightly
 def test_the_device_that_computed_counts_and_not_the_adapter_that_was_described(
     made: Made, command_line: CommandLine, tmp_path: Path
 ) -> None:
@@ -196,7 +197,7 @@ def test_the_device_that_computed_counts_and_not_the_adapter_that_was_described(
     assert any("on a software adapter" in reason["text"] for reason in told["verdicts"][0]["reasons"])
 
 
-@pytest.mark.parametrize("change", [one_weight, one_expected_number])
+@pytest.mark.parametrize("change", [pytest.param(one_weight, marks=pytest.mark.nightly), one_expected_number])
 def test_a_page_with_something_wrong_in_it_fails_and_its_evidence_says_unsupported(
     made: Made, command_line: CommandLine, tmp_path: Path, change: Callable[[dict[str, bytes]], None]
 ) -> None:
@@ -244,6 +245,7 @@ def test_without_javascript_it_can_be_read(made: Made, tmp_path: Path) -> None:
     assert "Results before this run" in found["text"]
 
 
+@pytest.mark.nightly
 def test_it_is_served_on_loopback_and_ends_on_an_interruption(
     made: Made, command_line: CommandLine, tmp_path: Path
 ) -> None:
@@ -270,6 +272,7 @@ def test_it_is_served_on_loopback_and_ends_on_an_interruption(
     ("device", "said"),
     [("webnn", "cpu context"), pytest.param("webnn:gpu", "context", marks=pytest.mark.extended)],
 )
+@pytest.mark.nightly
 def test_webnn_runs_too_and_says_what_was_only_requested(
     command_line: CommandLine, tmp_path: Path, device: str, said: str
 ) -> None:
@@ -286,6 +289,7 @@ def test_webnn_runs_too_and_says_what_was_only_requested(
     assert code in (0, 1)
 
 
+@pytest.mark.nightly
 def test_the_page_measures_what_the_suite_measures_in_the_same_browser(
     made: Made, command_line: CommandLine, tmp_path: Path
 ) -> None:
