@@ -88,10 +88,25 @@ def spreads(evaluator: Evaluator, make: Make, factors: Sequence[float] = FACTORS
         whole = np.concatenate([one.ravel() for one in arrays])
         if scale := _spread(whole):
             scales[name] = scale
-            for part, small in _parts_of(name, arrays):
+            for part, spread in _parts_of(name, arrays):
+                small = max(spread, _smallest_scale(part, arrays))
                 if small * _APART < scale:
                     scales[_named(part)], parts[_named(part)] = small, part
     return Spreads(scales=scales, parts=parts)
+
+
+def _smallest_scale(part: Part, arrays: Sequence[Array]) -> float:
+    """Return the scale below which a part isn't judged: 0, except for numbers between 0 and 1, which come from a
+    sigmoid. Its kernels, ONNX Runtime's for one, are right to a unit in the last place of 1 and not of each number;
+    a second unit is for rounding."""
+    _, axis, first, last = part
+    numbers = np.concatenate([one.take(range(first, last), axis).ravel() for one in arrays])
+    is_probability = numbers.min(initial=0.0) >= 0 and numbers.max(initial=0.0) <= 1
+    return float(f"{2 * np.finfo(np.float32).eps / _limit():.4g}") if is_probability else 0.0
+
+
+def _limit() -> float:
+    return next(one.limit for one in load_tolerances() if (one.target, one.precision) == ("*", "float32"))
 
 
 def _size(outputs: Mapping[str, Array], part: Part) -> int:
@@ -184,8 +199,7 @@ def _largest(pairs: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]], f
 def judged(found: Spreads, costs: Mapping[str, float]) -> tuple[Spreads, dict[str, float]]:
     """Return the parts that float32 can tell apart, with scales at which they can be judged by the plain limit, and
     the costs of outputs that need a wider one."""
-    limit = next(one.limit for one in load_tolerances() if (one.target, one.precision) == ("*", "float32"))
-    widened = {name: max(1.0, file_rule().factor * cost / limit) for name, cost in costs.items()}
+    widened = {name: max(1.0, file_rule().factor * cost / _limit()) for name, cost in costs.items()}
     scales = {name: one for name, one in found.scales.items() if name not in found.parts}
     parts = {}
     for name, part in found.parts.items():

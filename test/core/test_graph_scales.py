@@ -20,6 +20,7 @@ from hardware.compare import Array
 from hardware.model.model_types import Unsupported
 from hardware.testing import GraphTest
 from hardware.testing.graph_ladder import Ladder
+from hardware.testing.tolerances import load_tolerances
 
 LENGTH = 6
 
@@ -60,6 +61,24 @@ def test_parts_are_kinds_of_results_and_not_places_in_a_text_or_an_image() -> No
     longer = listed.along_fixed_axes(first, evaluator.runs(drawn(3, 3, 2 * LENGTH)(0)))
     assert longer.parts == {}
     assert list(longer.scales) == ["y"]
+
+
+def test_small_probabilities_are_judged_as_exactly_as_a_sigmoid_is_computed() -> None:
+    """Of a detector that finds nothing in noise: boxes in pixels, and scores of 3e-5."""
+
+    def detect(x: Array, error: float = 0.0) -> Array:
+        found = 300 + 100 * x.astype(np.float64)
+        found[:, 2:] = 1 / (1 + np.exp(10.4 + 0.5 * x[:, 2:])) + error
+        return found
+
+    make = drawn(2, 6, 9)
+    found = spreads(Made(detect), make)
+    (part,) = found.parts
+    limit = next(one.limit for one in load_tolerances() if (one.target, one.precision) == ("*", "float32"))
+    assert part == "y[:, 2:6]"
+    for error, is_right in ((5e-8, True), (2e-6, False)):
+        apart = float(np.abs(detect(make(0)["x"], error) - detect(make(0)["x"]))[:, 2:].max())
+        assert (apart / found.scales[part] <= limit) == is_right
 
 
 def test_float32_is_not_judged_twice_where_it_already_costs_too_much() -> None:
