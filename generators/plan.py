@@ -16,7 +16,7 @@ from hwcompat.generators.model_profile import Profile
 from hwcompat.generators.models.given_recipe import GivenRecipe
 from hwcompat.generators.suites.render import render, render_given
 from hwcompat.generators.suites.suite_files import PlannedSuite as PlannedSuite
-from hwcompat.hardware.backends.factory import backend_class, resolve_target
+from hwcompat.hardware.backends.factory import GROUPS, backend_class, resolve_target
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.errors import ModelMissing, UsageError
 from hwcompat.hardware.expected_targets import TargetStatus
@@ -64,7 +64,7 @@ def choose_targets(
                 precision=precision,
             )
             choices = [PlanChoice(target=Target.parse(chosen.target), required=False, selection=chosen)]
-        elif device.lower() in ("all", "known"):
+        elif device.lower() in GROUPS:
             taken = [status for status in statuses if status.expected or device.lower() == "known"]
             targets = [Target.parse(status.target) for status in taken]
             choices = [PlanChoice(target=t, required=False) for t in targets if not backend_class(t.name).SIMULATED]

@@ -77,6 +77,26 @@ class PrecisionChoice(click.Choice[str]):
             raise click.BadParameter(f"{error.message} {hint}".rstrip(), ctx=ctx, param=param) from error
 
 
+def listed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a repeatable option whose values may be lists with commas, each once.
+
+    Raises `click.BadParameter` if the option was given without a word, as by a variable that isn't set: it would ask
+    for nothing, and pass.
+    """
+    words = tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))
+    if texts and not words:
+        raise click.BadParameter("it is given and empty")
+    return words
+
+
+def devices(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of targets that `listed` returns. Raises `UsageError` for an unknown one, before anything is
+    prepared for it."""
+    from .backends.factory import known_names
+
+    return known_names(listed(context, option, texts))
+
+
 _QUIET = ContextVar("quiet", default=False)
 
 

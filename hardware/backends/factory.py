@@ -28,6 +28,10 @@ TARGETS: Registry[type[BaseBackend]] = Registry(
 )
 
 
+GROUPS = ("auto", "all", "known")
+"""Names that stand for targets that are chosen."""
+
+
 def built_in_targets() -> tuple[str, ...]:
     """Names of the targets that have a file here. Imports none of them."""
     return TARGETS.shipped()
@@ -99,6 +103,15 @@ def resolve_target(text: str) -> Target:
             ),
         )
     return _checked(Target.parse(f"{name}{separator}{rest}"), text)
+
+
+def known_names(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of devices as they were given. Raises `UsageError` for one that is neither a target nor one of
+    `GROUPS`."""
+    for text in texts:
+        if text.lower() not in GROUPS:
+            resolve_target(text)
+    return texts
 
 
 def _checked(target: Target, text: str) -> Target:

@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from hwcompat.generators.models.priority import PRIORITIES
 from hwcompat.generators.options import Options
 from hwcompat.hardware.cell import PRECISIONS
-from hwcompat.hardware.command_line import PrecisionChoice, note
+from hwcompat.hardware.command_line import PrecisionChoice, devices, listed, note
 from hwcompat.hardware.errors import HwCompatError, UsageError
 from hwcompat.hardware.evidence.address import Address
 from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
@@ -32,18 +32,6 @@ EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 
 SEVERITIES = ("critical", "error", "warning", "info")
 """The grades of findings, from worst to mildest."""
-
-
-def listed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a repeatable option whose values may be lists with commas, each once.
-
-    Raises `click.BadParameter` if the option was given without a word, as by a variable that isn't set: it would ask
-    for nothing, and pass.
-    """
-    words = tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))
-    if texts and not words:
-        raise click.BadParameter("it is given and empty")
-    return words
 
 
 def number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
@@ -85,6 +73,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "devices": option(
             "--device",
             multiple=True,
+            callback=devices,
             envvar="HWCOMPAT_DEVICE",
             help="Target, 'auto' (default), 'all' (every target this machine may have) or 'known' (every target).",
         ),
