@@ -71,6 +71,14 @@ def from_calls() -> None:
     write_variants()
 
 
+@main.command("breadth")
+def from_op_db() -> None:
+    """The calls of the second tier of operator suites, from torch's own list of operators (needs expecttest)."""
+    from .size_variants import write_breadth
+
+    write_breadth()
+
+
 @main.command("trial")
 @click.argument("what", type=click.Choice(("onnx", "openvino", "qnn")))
 def from_trials(what: str) -> None:

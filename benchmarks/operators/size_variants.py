@@ -13,17 +13,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
+import numpy as np
 
 from generators.compatibility.operators.operator_names import recorded
-from generators.operators.operator_variants import FILE, KINDS, NOT_TESTED, plain_call
+from generators.operators.operator_variants import (
+    BREADTH,
+    FILE,
+    KINDS,
+    NOT_TESTED,
+    called_by_models,
+    operators_with_suites,
+    plain_call,
+)
 from generators.recipes.derive_many import in_children
 from generators.recipes.operator_calls import TENSOR
+from hardware.compare import Array
 from hardware.files import write_whole
 from hardware.operators.call import Call, Tensor, made, specials
-from hardware.operators.numbers import NOT_COMPARED
+from hardware.operators.numbers import NOT_COMPARED, limit_of
 
 LARGE = 1031
 """A prime above 1,024: no tile of a kernel divides it."""
@@ -33,6 +45,7 @@ _TABLES = ("aten.embedding",)
 _MOST_ELEMENTS = 2**18
 _IGNORED = ("layout", "pin_memory", "memory_format")
 _TIMEOUT_S = 120.0
+_SHARE = 0.25
 
 _UNIT = ("aten.logit",)
 """Operators that are defined for signed numbers, but at a limit that half precision can't represent."""
@@ -41,42 +54,66 @@ Item = tuple[str, int, Mapping[str, Any]]
 
 
 def write_variants() -> None:
-    """Write the file. The same calls give the same bytes."""
-    items: list[Item] = [
-        (operator, number, plain)
-        for operator, calls in recorded()["operators"].items()
-        for number, plain in enumerate(calls if operator not in NOT_TESTED else ())
-    ]
-    kinds = (*KINDS, "single")
-    found = dict(_tried(items, kinds))
+    """Write the calls of models. The same calls give the same bytes."""
+    calls = {name: calls for name, calls in recorded()["operators"].items() if name not in NOT_TESTED}
+    _write(FILE, "variants", calls, KINDS)
+
+
+def write_breadth() -> None:
+    """Write the calls of torch's own list of operators, without those that models make; of operators that models
+    call too, only the calls as they are."""
+    from .op_db_calls import op_db_calls
+
+    known = {name: operators_with_suites()[name].seen for name in called_by_models()}
+    calls = {
+        name: [{**call.to_dict(), "tensors": call.tensors} for call in found] for name, found in op_db_calls().items()
+    }
+    _write(BREADTH, "breadth", calls, ("seen", "empty", "special"), known)
+
+
+def _write(
+    file: Path,
+    name: str,
+    calls: Mapping[str, Sequence[Mapping[str, Any]]],
+    kinds: Sequence[str],
+    known: Mapping[str, Sequence[Call]] = MappingProxyType({}),
+) -> None:
+    items: list[Item] = [(one, number, plain) for one, own in calls.items() for number, plain in enumerate(own)]
+    asked = (*kinds, *(["single"] if "odd" in kinds else []))
+    found = dict(_tried(items, asked, not_of_models=bool(known)))
     dying = [item for item in items if item[:2] not in found]
-    found |= dict(_tried(dying, tuple(kind for kind in kinds if kind != "empty")))
-    operators: dict[str, dict[str, list[Any]]] = defaultdict(lambda: {kind: [] for kind in KINDS})
+    found |= dict(_tried(dying, tuple(kind for kind in asked if kind != "empty"), not_of_models=bool(known)))
+    operators: dict[str, dict[str, list[Any]]] = defaultdict(lambda: {kind: [] for kind in kinds})
     for operator, number, _ in items:
-        for kind, call in found.get((operator, number), {}).items():
+        own = found.get((operator, number), {})
+        if operator in known:
+            seen = [_plain(one) for one in known[operator]]
+            own = {kind: call for kind, call in own.items() if kind == "seen" and call not in seen}
+        for kind, call in own.items():
             if call not in operators[operator]["odd" if kind == "single" else kind]:
                 operators[operator]["odd" if kind == "single" else kind].append(call)
     plain = {
-        "made_by": "python -m benchmarks.operators variants",
+        "made_by": f"python -m benchmarks.operators {name}",
         "versions": {"torch": version("torch").partition("+")[0]},
-        "operators": dict(sorted(operators.items())),
+        "operators": {name: calls for name, calls in sorted(operators.items()) if calls["seen"] or not known},
     }
-    write_whole(FILE, gzip.compress(json.dumps(plain, sort_keys=True).encode(), mtime=0))
-    counts = {kind: sum(len(calls[kind]) for calls in operators.values()) for kind in KINDS}
+    write_whole(file, gzip.compress(json.dumps(plain, sort_keys=True).encode(), mtime=0))
+    counts = {kind: sum(len(calls[kind]) for calls in operators.values()) for kind in kinds}
     click.echo(f"{len(operators)} operators: {counts}")
 
 
-def _tried(items: Sequence[Item], kinds: Sequence[str]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
-    for (operator, number, _), answer, lost in in_children(
-        items, partial(_variants, kinds=kinds), jobs=1, timeout_s=_TIMEOUT_S
-    ):
+def _tried(
+    items: Sequence[Item], kinds: Sequence[str], *, not_of_models: bool
+) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
+    work = partial(_variants, kinds=kinds, not_of_models=not_of_models)
+    for (operator, number, _), answer, lost in in_children(items, work, jobs=1, timeout_s=_TIMEOUT_S):
         if answer is None or "seen" not in answer:
             click.echo(f"{operator} {number}: {lost or 'it cannot be called alone'}", err=True)
         if answer is not None:
             yield (operator, number), answer
 
 
-def _variants(item: Item, kinds: Sequence[str]) -> dict[str, Any]:
+def _variants(item: Item, kinds: Sequence[str], *, not_of_models: bool) -> dict[str, Any]:
     """Return the variants of one recorded call by kind, as plain values."""
     import torch
 
@@ -88,7 +125,7 @@ def _variants(item: Item, kinds: Sequence[str]) -> dict[str, Any]:
     call = plain_call({**plain, "named": named})
     if operator == "aten._grouped_mm":  # its whole numbers are the ends of groups
         call = _with_each(call, lambda one: replace(one, ordered=not one.is_real))
-    seen = _with_draws(operator, call)
+    seen = _with_draws(operator, call, must_be_stable=not_of_models)
     if seen is None:
         return {}
     makers: Mapping[str, Callable[[str, Call], Call | None]] = {
@@ -103,7 +140,7 @@ def _variants(item: Item, kinds: Sequence[str]) -> dict[str, Any]:
     return {kind: _plain(call) for kind, call in found.items() if call is not None}
 
 
-def _with_draws(operator: str, call: Call) -> Call | None:
+def _with_draws(operator: str, call: Call, *, must_be_stable: bool) -> Call | None:
     """Return the call with signed numbers, or with numbers between 0 and 1 if it isn't defined for others; None if
     it can't be made. Half of its booleans are true, or as many as it accepts."""
     found = None
@@ -113,9 +150,10 @@ def _with_draws(operator: str, call: Call) -> Call | None:
             results = _results(operator, tried)
             if results is not None and (found is None or operator not in NOT_COMPARED):
                 found = found or tried
-                if all(bool(one.isfinite().all()) for one in results):
+                is_finite = all(bool(one.isfinite().all()) for one in results)
+                if is_finite and not (must_be_stable and not _is_stable(operator, tried)):
                     return tried
-    return found
+    return None if must_be_stable else found
 
 
 def _with_each(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
@@ -211,7 +249,20 @@ def _special(operator: str, call: Call) -> Call | None:
     return tried if _results(operator, tried) is not None else None
 
 
-def _results(operator: str, call: Call) -> list[Any] | None:
+def _is_stable(operator: str, call: Call) -> bool:
+    """Whether a change of each number by half a unit in its last place changes the results by less than a quarter of
+    the limit. A singular matrix has no right inverse in float32."""
+    first, second = _results(operator, call), _results(operator, call, changed_by=2.0**-24)
+    for one, other in zip(first or (), second or (), strict=True):
+        if one.is_floating_point() and one.numel():
+            apart = (one.double() - other.double()).abs().nan_to_num(0.0).max()
+            scale = one.double().nan_to_num(0.0).abs().max() or 1.0
+            if apart > _SHARE * limit_of(operator, "float32").limit * scale:
+                return False
+    return True
+
+
+def _results(operator: str, call: Call, changed_by: float = 0.0) -> list[Any] | None:
     """Return the results of a call on the CPU in float64; None if torch refuses it."""
     import torch
 
@@ -221,9 +272,20 @@ def _results(operator: str, call: Call) -> list[Any] | None:
         one = made(operator, call, "float32")
         with torch.no_grad():
             tensors = to_tensors(one.inputs, "cpu", torch.float64)
+            if changed_by:
+                signs = np.random.default_rng(0).choice((-1, 1), 10_007)
+                tensors = {name: _changed(tensor, changed_by * signs) for name, tensor in tensors.items()}
             return list(forward(in_dtype(one.build(), torch.float64), tensors).values())
     except Exception:  # torch raises errors of many classes
         return None
+
+
+def _changed(tensor: Any, by: Array) -> Any:
+    import torch
+
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor * (1 + torch.as_tensor(np.resize(by, tuple(tensor.shape))))
 
 
 def _packet(operator: str) -> Any:

@@ -17,7 +17,7 @@ from generators.operators.operator_results import (
     coverage_of,
     support_report,
 )
-from generators.operators.operator_variants import operators_with_suites
+from generators.operators.operator_variants import called_by_models
 from hardware.target import Target
 from reports.operator_tables import operators_text
 from reports.text import markdown_table
@@ -105,7 +105,7 @@ def _support() -> Iterator[str]:
     yield "| target | " + " | ".join(_COUNTED) + " | model types | next |"
     yield "|---|" + "---:|" * (len(_COUNTED) + 1) + "---|"
     for name in known_tables():
-        report = support_report(Target(name=name), tuple(operators_with_suites()), ["float32"])
+        report = support_report(Target(name=name), called_by_models(), ["float32"])
         found = coverage_of(report, "float32")
         counts = " | ".join(str(report.counts.get(one, 0)) for one in _COUNTED)
         following = ", ".join(f"{operator} ({len(types)})" for operator, types in list(found.next.items())[:5])

@@ -89,7 +89,7 @@ def result_of(
     operator: str, precision: str, outcome: OperatorOutcome, reason: str = "", **more: Any
 ) -> OperatorResult:
     """Return a result with the facts of its operator, which blocks models if its outcome is one of `BLOCKING`."""
-    calls = operators_with_suites()[operator].seen if operator in operators_with_suites() else ()
+    calls = operators_with_suites()[operator].main if operator in operators_with_suites() else ()
     return OperatorResult(
         operator=operator,
         precision=precision,

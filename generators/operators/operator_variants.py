@@ -7,7 +7,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,9 @@ from hwcompat.hardware.operators.call import Call, Tensor
 
 FILE = Path(__file__).with_name("variants.json.gz")
 """Written by `python -m benchmarks.operators variants` from the recorded calls of all recipes."""
+BREADTH = Path(__file__).with_name("breadth.json.gz")
+"""Written by `python -m benchmarks.operators breadth` from the list of operators with which torch tests itself
+(`op_db` of `torch.testing`)."""
 _LIMITS = ("low", "high", "true", "ordered")
 KINDS = ("seen", "odd", "large", "empty", "special")
 
@@ -33,20 +36,27 @@ _ONLY_FLOAT32 = ("aten.polar", "aten.view_as_complex", "aten.view_as_real", "ate
 @dataclass(frozen=True, kw_only=True)
 class OperatorCalls:
     """The calls of one operator: `seen` in models, with an `odd`, a `large` and an `empty` size, and with `special`
-    numbers, as far as torch accepts these on the CPU."""
+    numbers, as far as torch accepts these on the CPU, and `samples` from torch's own tests. Of an operator that no
+    model calls, `seen` is empty."""
 
     operator: str
-    seen: tuple[Call, ...]
+    seen: tuple[Call, ...] = ()
     odd: tuple[Call, ...] = ()
     large: tuple[Call, ...] = ()
     empty: tuple[Call, ...] = ()
     special: tuple[Call, ...] = ()
+    samples: tuple[Call, ...] = ()
+
+    @property
+    def main(self) -> tuple[Call, ...]:
+        """The calls whose placement is proven: those of models, or torch's samples."""
+        return self.seen or self.samples
 
     @property
     def has_precision(self) -> bool:
         """Whether a call has floating-point tensors of the suite's precision; else all precisions make the same
         calls."""
-        return self.operator not in _ONLY_FLOAT32 and any(one.is_real for call in self.seen for one in call.tensors)
+        return self.operator not in _ONLY_FLOAT32 and any(one.is_real for call in self.main for one in call.tensors)
 
 
 @functools.cache
@@ -61,15 +71,28 @@ def needing_types() -> Mapping[str, tuple[str, ...]]:
 
 @functools.cache
 def operators_with_suites() -> Mapping[str, OperatorCalls]:
-    """Return the calls of each operator that models call and suites test."""
-    stored = json.loads(gzip.decompress(FILE.read_bytes()))["operators"]
-    return MappingProxyType(
-        {
-            name: OperatorCalls(operator=name, **{kind: tuple(map(plain_call, calls[kind])) for kind in KINDS})
-            for name, calls in stored.items()
-            if calls["seen"]
-        }
-    )
+    """Return the calls of each operator that suites test; first those that models call."""
+    found = {
+        name: OperatorCalls(operator=name, **{kind: tuple(map(plain_call, calls[kind])) for kind in KINDS})
+        for name, calls in _stored(FILE).items()
+        if calls["seen"]
+    }
+    for name, calls in _stored(BREADTH).items():
+        own = {kind: tuple(map(plain_call, calls[kind])) for kind in calls}
+        samples = own.pop("seen")
+        found[name] = replace(found.get(name) or OperatorCalls(operator=name, **own), samples=samples)
+    return MappingProxyType(found)
+
+
+@functools.cache
+def called_by_models() -> tuple[str, ...]:
+    """Return the operators with suites that models call."""
+    return tuple(name for name, calls in operators_with_suites().items() if calls.seen)
+
+
+def _stored(file: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(gzip.decompress(file.read_bytes()))["operators"]
+    return found
 
 
 def plain_call(plain: Mapping[str, Any]) -> Call:

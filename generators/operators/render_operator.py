@@ -28,6 +28,7 @@ _HEADINGS = {
     "large": "With a size that no tile of a kernel divides",
     "empty": "Without elements",
     "special": "With NaN, infinities, zeros, subnormal and large numbers in all pairs",
+    "samples": "As torch's own tests call it (op_db of torch.testing)",
 }
 
 
@@ -40,14 +41,17 @@ def render_operator(calls: OperatorCalls, cell: Cell, types: Sequence[str], *, o
     """Return the text of the suite for `cell`: the same bytes for the same arguments on every machine. `types` are
     the model types that need the operator, of `of_types`."""
     shown = ", ".join(types[:_SHOWN_TYPES]) + (", …" if len(types) > _SHOWN_TYPES else "")
-    parts = [name for name in ("odd", "large") if getattr(calls, name)]
+    main = "seen" if calls.seen else "samples"
+    parts = [name for name in ("odd", "large", "samples") if getattr(calls, name) and name != main]
+    found = {kind: [] if kind == main else list(getattr(calls, kind)) for kind in _HEADINGS}
     values = {
         "cell": cell,
-        "command": f"{PROGRAM} ops {cell.target} --operator {cell.model} --precision {cell.precision}",
-        "blocks_line": f"{len(types)} of {of_types} model types: {shown}",
-        "headings": _HEADINGS,
-        "calls": {kind: list(getattr(calls, kind)) for kind in _HEADINGS},
-        "has_tensors": any(call.tensors for call in calls.seen),
+        "command": f"{PROGRAM} ops {cell.target} --operator {cell.model} --precision {cell.precision}"
+        + (" --breadth" if "samples" in parts else ""),
+        "blocks_line": f"{len(types)} of {of_types} model types: {shown}" if types else "no model type calls it",
+        "headings": {**_HEADINGS, "main": _HEADINGS[main]},
+        "calls": {**found, "main": list(calls.main)},
+        "has_tensors": any(call.tensors for call in calls.main),
         "compared": "[*CALLS, " + ", ".join(f"*{name.upper()}" for name in parts) + "]" if parts else "CALLS",
         "is_repeatable": calls.operator not in NOT_COMPARED,
     }

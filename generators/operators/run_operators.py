@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwcompat.generators.compatibility.operators import known_tables
@@ -24,7 +24,7 @@ from hwcompat.hardware.testing.session import run_session
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
 
 from .operator_results import OperatorReport, computed_in, report_of
-from .operator_variants import needing_types, operators_with_suites
+from .operator_variants import called_by_models, needing_types, operators_with_suites
 from .render_operator import operator_cell, render_operator
 
 _PATIENCE_S = 120.0
@@ -44,21 +44,24 @@ class OperatorRun:
     command: str
     limits: Limits
     jobs: int | None = None
+    breadth: bool = False
+    """Whether operators that models call are called as in torch's own tests too."""
 
 
-def chosen_operators(names: Sequence[str], model: str = "") -> tuple[str, ...]:
+def chosen_operators(names: Sequence[str], model: str = "", *, breadth: bool = False) -> tuple[str, ...]:
     """Return the tested operators with these names (`aten.` may be left out), or those that a model type calls, or
-    all. Raises `UsageError` for an unknown name and `NothingMatched` if none is left."""
+    all that models call; with `breadth` those of torch's own tests too. Raises `UsageError` for an unknown name and
+    `NothingMatched` if none is left."""
     known = operators_with_suites()
     wanted = [name if name.startswith("aten.") else f"aten.{name}" for name in names]
     for name in wanted:
         if name not in known:
             raise UsageError(
                 f"{echo(name)} has no suite",
-                why=f"suites test the {len(known)} operators that models call",
+                why=f"suites test {len(known)} operators of torch",
                 fix=did_you_mean(name, known),
             )
-    of_model = set(recipe_for(model).operators) if model else set(known)
+    of_model = set(recipe_for(model).operators) if model else set(known if breadth or wanted else called_by_models())
     chosen = tuple(name for name in known if name in of_model and (not wanted or name in wanted))
     if not chosen:
         raise NothingMatched("no operator is left", why=f"{echo(model)} calls none of them" if model else "")
@@ -115,6 +118,8 @@ def _written(run: OperatorRun, precisions: Sequence[str]) -> Iterator[SuiteFile]
         folder = run.folder / "suites" / name
         prepare_folder(folder)
         calls = operators_with_suites()[name]
+        if calls.seen and not run.breadth:
+            calls = replace(calls, samples=())
         own = precisions if calls.has_precision else ("float32",)
         for precision in own:
             cell: Cell = operator_cell(name, run.target, precision)

@@ -9,12 +9,12 @@ from pathlib import Path
 import rich_click as click
 
 from hwcompat.generators.options import Options
-from hwcompat.hardware.command_line import PrecisionChoice, note
+from hwcompat.hardware.command_line import PrecisionChoice, listed, note
 from hwcompat.hardware.command_names import own_command
 from hwcompat.hardware.errors import BackendUnavailable
 from hwcompat.hardware.files import OUTPUT
 
-from .option_table import FOLDER, listed, takes
+from .option_table import FOLDER, takes
 
 _PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -30,6 +30,7 @@ _PRECISIONS = ("float32", "bfloat16", "float16")
 )
 @click.option("--operator", "operators", multiple=True, callback=listed, help="Test only these (aten.addmm).")
 @click.option("--operators-of", "model", metavar="MODEL", default="", help="Test only those that a model type calls.")
+@click.option("--breadth", is_flag=True, help="Test the operators of torch's own tests too (op_db), about 400.")
 @click.option("--coverage", is_flag=True, help="Show which model types the results allow, and which come next.")
 @click.option(
     "--precision",
@@ -53,6 +54,7 @@ def ops_command(
     mode: str,
     operators: Sequence[str],
     model: str,
+    breadth: bool,
     coverage: bool,
     precisions: Sequence[str],
     folder: Path,
@@ -78,7 +80,7 @@ def ops_command(
     )
     from hwcompat.reports.operator_tables import operators_text
 
-    place, chosen = target_of(target), chosen_operators(operators, model)
+    place, chosen = target_of(target), chosen_operators(operators, model, breadth=breadth)
     wanted = tuple(precisions or _PRECISIONS)
     if mode == "support":
         report = support_report(place, chosen, wanted)
@@ -97,6 +99,7 @@ def ops_command(
             command=own_command(),
             limits=Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit()),
             jobs=asked.jobs,
+            breadth=breadth,
         )
         report = run_operators(run, inventory_here(), progress_on(sys.stderr))
         note(f"suites and evidence: {folder}")

@@ -19,8 +19,9 @@ from generators.operators.operator_results import (
     report_of,
     support_report,
 )
-from generators.operators.operator_variants import needing_types, operators_with_suites
+from generators.operators.operator_variants import called_by_models, needing_types, operators_with_suites
 from generators.operators.render_operator import operator_cell, render_operator
+from generators.operators.run_operators import chosen_operators
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hardware.target import Target
 from reports.operator_tables import COLUMNS, operators_text
@@ -144,6 +145,20 @@ def test_a_rendered_suite_is_the_same_text_each_time_and_names_what_it_blocks() 
     compile(first, "suite", "exec")
 
 
+def test_breadth_adds_operators_and_calls_of_torchs_own_tests() -> None:
+    usual, all_ = chosen_operators(()), chosen_operators((), breadth=True)
+    assert usual == called_by_models()
+    assert set(usual) < set(all_)
+    assert chosen_operators(["tan"]) == ("aten.tan",), "a named one needs no option"
+    found = operators_with_suites()
+    for name in ("aten.tan", "aten.mm"):
+        text = render_operator(found[name], operator_cell(name, CPU, "float32"), (), of_types=9)
+        compile(text, "suite", "exec")
+        assert "op_db" in text
+        assert ("--breadth" in text, "As models call it" in text) == (bool(found[name].seen),) * 2
+    assert "no model type calls it" in text
+
+
 def test_support_lists_what_tables_know_and_runs_nothing() -> None:
     done = invoke("ops", "qnn", "--mode", "support", "--operators-of", "bert", "--coverage", "--format", "json")
     assert done.code == 0
@@ -165,7 +180,7 @@ def test_support_lists_what_tables_know_and_runs_nothing() -> None:
     ("words", "code", "said"),
     [
         ("nosuch", 4, "'nosuch' isn't a target. Known: cpu, "),
-        ("cpu --operator aten.erff", 4, "'aten.erff' has no suite: suites test the 213 operators"),
+        ("cpu --operator aten.erff", 4, "'aten.erff' has no suite: suites test 433 operators"),
         ("qnn --mode support --operator erfinv --operators-of bert", 5, "no operator is left"),
         ("cpu --precision int8", 4, "int8"),
         ("cpu --mode fast", 4, "fast"),
