@@ -25,7 +25,7 @@ _WIDTH, _LEFT, _TOP, _ROW, _LINE = 480, 12, 34, 42, 20
 _CHARACTERS = 64
 """The most characters of a label and its figures in one line."""
 _MOST_IN_TEXT = 8
-_STYLE = """.p{fill:#fff} text{fill:#0f172a} .r{fill:#e2e8f0}
+STYLE = """.p{fill:#fff} text{fill:#0f172a} .r{fill:#e2e8f0}
 .s0{fill:#0b6e99} .s1{fill:#7cb8d6} .s2{fill:#e0a458} .s3{fill:#b3541e} .s4{fill:#94a3b8}
 @media (prefers-color-scheme: dark) {.p{fill:#0f172a} text{fill:#f1f5f9} .r{fill:#334155}}"""
 
@@ -124,7 +124,7 @@ def svg(title: str, found: Sequence[Bar]) -> str:
     height = top + _ROW * len(found) + 8
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
-        f'role="img" font-family="sans-serif" font-size="13">\n<title>{escape(title)}</title><style>{_STYLE}</style>',
+        f'role="img" font-family="sans-serif" font-size="13">\n<title>{escape(title)}</title><style>{STYLE}</style>',
         f'<rect class="p" width="{_WIDTH}" height="{height}"/>',
         f'<text x="{_LEFT}" y="22" font-size="15">{escape(title)}</text>',
     ]

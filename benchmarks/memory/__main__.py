@@ -61,11 +61,14 @@ def estimate(points: tuple[Path, ...], out: Path) -> None:
 @main.command()
 @click.argument("evidence", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def page(evidence: Path) -> None:
-    """Print docs/measured/memory.md from the evidence and the published configurations."""
+    """Print docs/measured/memory.md from the evidence and the published configurations, and draw its points."""
     from .estimating import read_points
     from .page import page_text
+    from .scatter import FILE, scatter
 
-    click.echo(page_text(read_points(evidence)), nl=False)
+    points = read_points(evidence)
+    FILE.write_text(scatter([point for point in points if "parts" in point]), encoding="utf-8")
+    click.echo(page_text(points), nl=False)
 
 
 if __name__ == "__main__":
