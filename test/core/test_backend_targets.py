@@ -6,6 +6,7 @@ import importlib.metadata
 import sys
 
 import pytest
+from front_doors import invoke
 
 from hardware import registry
 from hardware.backends import factory
@@ -148,6 +149,14 @@ def test_what_names_no_target_is_an_error_that_offers_the_right_one():
     for call in (BackendFactory.create, BackendFactory.is_available, get_backend, get_optimizer):
         with pytest.raises(UsageError, match="Did you mean 'cuda'"):
             call("cudaa")
+
+
+def test_a_list_of_devices_is_taken_and_a_mistyped_one_refused_before_anything_is_read():
+    read = invoke("generate", "--model", "bert", "--device", "simulated, CPU", "--list")
+    assert [name in read.out for name in ("/simulated/", "/cpu/")] == [True, True], read.err
+    wrong = invoke("run", "--model", "no-such-model", "--device", "cpu,opnvino")
+    assert wrong.code == 4
+    assert "unknown device 'opnvino'. Did you mean 'openvino'?" in wrong.err
 
 
 def test_auto_takes_the_first_target_that_is_here(monkeypatch):
