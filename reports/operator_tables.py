@@ -33,6 +33,7 @@ the mode `support` alone, and reads `yes` or `no` in `error_message`.
 Source: https://github.com/ggml-org/llama.cpp/blob/master/docs/ops/CPU.csv"""
 
 _SHOWN_TYPES = 6
+_MOST_ROWS = 500
 _SHOWN_REASON = 300
 _SHOWN_DETAIL = 50
 
@@ -80,6 +81,9 @@ def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterat
     headings, rows = _rows(report)
     yield Heading(level=1, text=_title(report))
     yield _summary(report)
+    if len(rows) > _MOST_ROWS:
+        yield "Rows are of operators that aren't supported; --format json has all."
+        rows = [row for row in rows if any(not cell.startswith(OperatorOutcome.SUPPORTED) for cell in row[2:])]
     yield Table(headings=headings, rows=rows, short=headings)
     left = [one for one in report.results if one.outcome is not OperatorOutcome.SUPPORTED]
     if left:
@@ -120,7 +124,10 @@ def _cell(result: OperatorResult | None) -> str:
     if result is None:
         return "-"
     measured = result.outcome in (OperatorOutcome.SUPPORTED, OperatorOutcome.WRONG) and result.error is not None
-    return f"{result.outcome} ({result.error:.0e}, {result.ulp or 0:.2g} ULP)" if measured else str(result.outcome)
+    if not measured:
+        return str(result.outcome)
+    units = f"{result.ulp:.2g} ULP" if result.ulp is not None else "of what is allowed"
+    return f"{result.outcome} ({result.error:.0e}, {units})"
 
 
 def _csv(report: OperatorReport) -> str:

@@ -254,7 +254,8 @@ def report_of(
     def of(operator: str, precision: str) -> OperatorResult:
         if precision not in computed and (refused := not_computed(operator, precision, target)):
             return refused
-        own = precision if operators_with_suites()[operator].has_precision else "float32"
+        tested = operators_with_suites().get(operator)
+        own = precision if tested is not None and tested.has_precision else "float32"
         return judged(by_cell[operator_cell(operator, target, own).id], operator, precision)
 
     return OperatorReport(

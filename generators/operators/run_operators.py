@@ -23,6 +23,7 @@ from hwcompat.hardware.testing.runner import Limits
 from hwcompat.hardware.testing.session import run_session
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
 
+from .onnx_nodes import PREFIX, write_node
 from .operator_results import OperatorReport, computed_in, report_of
 from .operator_variants import called_by_models, needing_types, operators_with_suites
 from .render_operator import operator_cell, render_operator
@@ -116,6 +117,9 @@ def _written(run: OperatorRun, precisions: Sequence[str]) -> Iterator[SuiteFile]
     every file beside a suite, which takes longer than most calls."""
     for name in run.operators:
         folder = run.folder / "suites" / name
+        if name.startswith(PREFIX):
+            yield write_node(name, run.target, folder)
+            continue
         prepare_folder(folder)
         calls = operators_with_suites()[name]
         if calls.seen and not run.breadth:

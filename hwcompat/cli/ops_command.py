@@ -31,6 +31,12 @@ _PRECISIONS = ("float32", "bfloat16", "float16")
 @click.option("--operator", "operators", multiple=True, callback=listed, help="Test only these (aten.addmm).")
 @click.option("--operators-of", "model", metavar="MODEL", default="", help="Test only those that a model type calls.")
 @click.option("--breadth", is_flag=True, help="Test the operators of torch's own tests too (op_db), about 400.")
+@click.option(
+    "--onnx",
+    "of_onnx",
+    is_flag=True,
+    help="Run ONNX's own tests of its operators instead; --operator: parts of names.",
+)
 @click.option("--coverage", is_flag=True, help="Show which model types the results allow, and which come next.")
 @click.option(
     "--precision",
@@ -55,6 +61,7 @@ def ops_command(
     operators: Sequence[str],
     model: str,
     breadth: bool,
+    of_onnx: bool,
     coverage: bool,
     precisions: Sequence[str],
     folder: Path,
@@ -70,6 +77,7 @@ def ops_command(
       hwcompat ops cuda --operators-of llama --coverage
       hwcompat ops openvino --mode support --format csv
     """
+    from hwcompat.generators.operators.onnx_nodes import chosen_nodes, refuse_onnx
     from hwcompat.generators.operators.operator_results import FAULTY, OperatorOutcome, coverage_of, support_report
     from hwcompat.generators.operators.run_operators import (
         OperatorRun,
@@ -80,7 +88,12 @@ def ops_command(
     )
     from hwcompat.reports.operator_tables import operators_text
 
-    place, chosen = target_of(target), chosen_operators(operators, model, breadth=breadth)
+    place = target_of(target)
+    if of_onnx:
+        refuse_onnx(place, bool(precisions or model or breadth or coverage or mode == "support"))
+        chosen, precisions = chosen_nodes(operators), ("float32",)
+    else:
+        chosen = chosen_operators(operators, model, breadth=breadth)
     wanted = tuple(precisions or _PRECISIONS)
     if mode == "support":
         report = support_report(place, chosen, wanted)

@@ -1,0 +1,117 @@
+"""ONNX's own tests of its operators as suites: `onnx.backend.test`, which builds a small graph for each."""
+
+from __future__ import annotations
+
+import functools
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from hwcompat.generators.suites.render import environment
+from hwcompat.generators.suites.suite_files import prepare_folder, write_suite
+from hwcompat.hardware.backends.factory import targets_that_read
+from hwcompat.hardware.command_names import PROGRAM
+from hwcompat.hardware.compare import Array
+from hwcompat.hardware.errors import NothingMatched, UsageError
+from hwcompat.hardware.files import write_whole
+from hwcompat.hardware.operators.node_test import ARRAYS, MODEL
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite, stamp
+
+from .render_operator import operator_cell
+
+PREFIX = "onnx."
+"""Begins the names of ONNX's tests, where operators of torch have `aten.`."""
+_PLAIN = "biufc"
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Dropout"}
+)
+
+
+@functools.cache
+def node_tests() -> Mapping[str, Any]:
+    """Return ONNX's tests of operators by name. Those with random results and those whose inputs or results aren't
+    tensors of numbers that numpy has are left out. Raises `UsageError` without the package onnx."""
+    try:
+        from onnx.backend.test.case.node import collect_testcases
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "ONNX's tests of operators can't be made", why=str(error), fix="Install the package onnx."
+        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numpy, about infinities that the tests divide
+        every = collect_testcases(None)
+    return MappingProxyType({PREFIX + one.name.removeprefix("test_"): one for one in every if _is_plain(one)})
+
+
+def _is_plain(case: Any) -> bool:
+    arrays = [one for pair in case.data_sets for side in pair for one in side]
+    kinds = {one.op_type for one in case.model.graph.node}
+    are_plain = all(isinstance(one, np.ndarray | np.generic) and one.dtype.kind in _PLAIN for one in arrays)
+    return are_plain and not kinds & _RANDOM
+
+
+def refuse_onnx(target: Target, others: bool) -> None:
+    """Raise `UsageError` for a target that runs no ONNX files, or together with options of torch's operators."""
+    readers = targets_that_read("onnx")
+    if target.name not in readers:
+        raise UsageError(f"{target} runs no ONNX files", fix=f"Targets that do: {', '.join(readers)}.")
+    if others:
+        raise UsageError(
+            "--onnx runs ONNX's tests as they are",
+            fix="Leave out --precision, --mode, --breadth, --coverage and --operators-of.",
+        )
+
+
+def chosen_nodes(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tests whose names contain one of these, or all. Raises `NothingMatched`."""
+    found = tuple(name for name in node_tests() if not names or any(one in name for one in names))
+    if not found:
+        raise NothingMatched("no test of ONNX has such a name")
+    return found
+
+
+def write_node(name: str, target: Target, folder: Path) -> SuiteFile:
+    """Write one test of ONNX as a suite with its graph and arrays, and return it."""
+    case = node_tests()[name]
+    prepare_folder(folder)
+    write_whole(folder / MODEL, case.model.SerializeToString())
+    write_whole(folder / ARRAYS, _packed(dict(_arrays(case))))
+    cell = operator_cell(name, target, "float32")
+    body = (
+        environment()
+        .get_template("operators/node.py.j2")
+        .render(
+            cell=cell,
+            command=f"{PROGRAM} ops {cell.target} --onnx --operator {cell.model.removeprefix(PREFIX)}",
+            operators=", ".join(sorted({one.op_type for one in case.model.graph.node})),
+        )
+    )
+    file = f"test_{cell.slug}.py"
+    write_suite(folder, file, stamp(body.rstrip("\n") + "\n"), force=True)
+    suite = read_suite(folder / file)
+    assert suite is not None  # a rendered suite has a cell
+    return suite
+
+
+def _arrays(case: Any) -> Iterator[tuple[str, Array]]:
+    (inputs, outputs), graph = case.data_sets[0], case.model.graph
+    given = {one.name for one in graph.initializer}
+    asked = [one.name for one in graph.input if one.name not in given]
+    for name, array in zip(asked, inputs, strict=False):
+        yield f"input:{name}", np.asarray(array)
+    for one, array in zip(graph.output, outputs, strict=False):
+        yield f"output:{one.name}", np.asarray(array)
+    yield "relative", np.asarray(case.rtol)
+    yield "absolute", np.asarray(case.atol)
+
+
+def _packed(arrays: Mapping[str, Array]) -> bytes:
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    return packed.getvalue()

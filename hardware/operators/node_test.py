@@ -1,0 +1,94 @@
+"""`NodeTest`, the base of suites of ONNX's own tests of its operators: a small graph with inputs and results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..backends.base import Execution, FileInput, Runnable
+from ..backends.factory import refuse_unread
+from ..compare import Array, Comparison, is_whole
+from ..evidence.record import Stage
+from .operator_test import OperatorTest
+
+MODEL, ARRAYS = "model.onnx", "arrays.npz"
+"""The files beside a suite: the graph, and its inputs (`input:NAME`), results (`output:NAME`) and what results may
+be off (`relative` and `absolute`)."""
+
+
+class NodeTest(OperatorTest):
+    """One of ONNX's tests on one target, with the files in `folder`. Errors are multiples of what the test allows, so
+    that 1 is the largest that passes."""
+
+    def __init__(self, cell: str, folder: Path) -> None:
+        super().__init__(cell)
+        self._file = folder / MODEL
+        with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+            self._arrays = dict(arrays)
+        self.inputs = self._named("input:")
+        self._node: Runnable | None = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._node is not None:
+            self._node.close()
+        super().__exit__(*_)
+
+    @property
+    def tolerance(self) -> float:
+        """The largest error that passes."""
+        self.measured.tolerance = 1.0
+        return 1.0
+
+    def node_error(self) -> float:
+        """Return the largest error of a result, of two passes if the target isn't the host."""
+        runnable = self._loaded_node()
+        with self._at(Stage.RUN):
+            done = self._passes.run(runnable, self.inputs)
+        self.measured.latency_ms = done.latency_ms
+        self.measured.left_to_host |= done.left
+        self.measured.stage = Stage.COMPARE
+        passes = [*([done.watched] if done.watched is not None else []), done.outputs]
+        want = self._named("output:")
+        found = max((self._apart(got, want) for got in passes), key=lambda one: one.max_rel_error)
+        return self.measured.keep(found)
+
+    def node_execution(self) -> Execution:
+        """Return the target's own record of where the graph ran."""
+        runnable = self._loaded_node()
+        with self._at(Stage.RUN):
+            self.measured.execution = runnable.execution()
+        return self.measured.execution
+
+    def _loaded_node(self) -> Runnable:
+        if self._node is None:
+            with self._at(Stage.LOAD):
+                refuse_unread(self.backend, self._file)
+                self._node = self.backend.load_file(FileInput(file=self._file), self.inputs, self.cell.precision)
+            self.__dict__["runnable"] = self._node  # whose dtype and conditions evidence states
+        return self._node
+
+    def _named(self, kind: str) -> dict[str, Array]:
+        return {name.removeprefix(kind): one for name, one in self._arrays.items() if name.startswith(kind)}
+
+    def _apart(self, got: dict[str, Array], want: dict[str, Array]) -> Comparison:
+        relative, absolute = float(self._arrays["relative"]), float(self._arrays["absolute"])
+        worst = Comparison(max_rel_error=0.0, max_abs_error=0.0, worst=next(iter(want)))
+        for name, right in want.items():
+            actual = got.get(name)
+            if actual is None or actual.shape != right.shape:
+                what = f"{name}: shape {None if actual is None else actual.shape} instead of {right.shape}"
+                return Comparison(max_rel_error=np.inf, max_abs_error=np.inf, worst=what)
+            one, other = actual.astype(np.float64), right.astype(np.float64)
+            if not np.array_equal(one[~np.isfinite(other)], other[~np.isfinite(other)], equal_nan=True):
+                what = f"{name}: NaN or infinity in other places"
+                return Comparison(max_rel_error=np.inf, max_abs_error=np.inf, worst=what)
+            apart = np.abs(one - other)[np.isfinite(other)]
+            allowed = (absolute + relative * np.abs(other))[np.isfinite(other)]
+            if is_whole(right):
+                allowed = np.full(apart.shape, 0.5)
+            share = float((apart / allowed).max(initial=0.0))
+            if share > worst.max_rel_error or not np.isfinite(share):
+                share = share if np.isfinite(share) else float("inf")
+                worst = Comparison(max_rel_error=share, max_abs_error=float(apart.max()), worst=name)
+        return worst

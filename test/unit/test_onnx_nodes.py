@@ -1,0 +1,73 @@
+"""ONNX's own tests of operators as suites: what is chosen, what passes, and what a wrong result gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from front_doors import invoke
+
+from generators.operators.onnx_nodes import chosen_nodes, node_tests, write_node
+from generators.operators.operator_results import OperatorOutcome, report_of
+from generators.operators.run_operators import OperatorRun, run_operators
+from hardware.basic_detection import inventory_here
+from hardware.operators import NodeTest
+from hardware.operators.node_test import ARRAYS
+from hardware.target import Target
+from hardware.testing.progress import Progress
+from hardware.testing.runner import Limits
+
+pytest.importorskip("onnx")
+CPU = Target(name="cpu")
+
+
+def test_tests_with_random_results_and_without_plain_tensors_are_left_out() -> None:
+    assert len(node_tests()) > 1_400
+    assert not [name for name in node_tests() if "bernoulli" in name or "sequence_insert" in name]
+    assert "onnx.abs" in chosen_nodes(["abs"])
+
+
+@pytest.mark.parametrize(("change", "error"), [(0.0, 0.0), (1e-4, 0.1), (0.1, 100.0), (np.nan, np.inf)])
+def test_an_error_is_a_multiple_of_what_the_test_allows(tmp_path: Path, change: float, error: float) -> None:
+    suite = write_node("onnx.add", CPU, tmp_path)
+    with np.load(tmp_path / ARRAYS) as found:
+        arrays = dict(found)
+    arrays["output:sum"][...] = 1.0
+    arrays["input:x"][...], arrays["input:y"][...] = 0.5, 0.5 + change
+    if np.isnan(change):
+        arrays["input:y"][...], arrays["output:sum"][0, 0, 0] = 0.5, np.nan
+    np.savez(tmp_path / ARRAYS, **arrays)
+    with NodeTest(suite.cell.id, tmp_path) as case:
+        assert case.node_error() == pytest.approx(error, rel=0.01, abs=1e-3)
+        assert case.node_execution().native
+
+
+def test_a_result_of_another_shape_is_infinitely_wrong(tmp_path: Path) -> None:
+    suite = write_node("onnx.add", CPU, tmp_path)
+    with np.load(tmp_path / ARRAYS) as found:
+        arrays = dict(found)
+    np.savez(tmp_path / ARRAYS, **{**arrays, "output:sum": arrays["output:sum"][:1]})
+    with NodeTest(suite.cell.id, tmp_path) as case:
+        assert case.node_error() == np.inf
+
+
+def test_a_run_gives_an_outcome_for_each(tmp_path: Path) -> None:
+    names = ("onnx.add", "onnx.argmax_default_axis_example")
+    run = OperatorRun(
+        target=CPU, operators=names, precisions=("float32",), folder=tmp_path, command="test", limits=Limits()
+    )
+    found = run_operators(run, inventory_here(), Progress())
+    assert {one.operator: one.outcome for one in found.results} == dict.fromkeys(names, OperatorOutcome.SUPPORTED)
+    nothing = report_of((), CPU, names, ("float32",), "no run")
+    assert {one.outcome for one in nothing.results} == {OperatorOutcome.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("cuda --onnx", "cuda runs no ONNX files"), ("cpu --onnx --breadth", "--onnx runs ONNX's tests as they are")],
+)
+def test_what_cannot_be_asked_is_refused(words: str, said: str) -> None:
+    done = invoke("ops", *words.split())
+    assert done.code == 4
+    assert said in done.err
