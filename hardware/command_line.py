@@ -89,14 +89,6 @@ def listed(_context: click.Context, _option: click.Parameter, texts: tuple[str, 
     return words
 
 
-def devices(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of targets that `listed` returns. Raises `UsageError` for an unknown one, before anything is
-    prepared for it."""
-    from .backends.factory import known_names
-
-    return known_names(listed(context, option, texts))
-
-
 _QUIET = ContextVar("quiet", default=False)
 
 

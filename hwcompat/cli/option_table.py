@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from hwcompat.generators.models.priority import PRIORITIES
 from hwcompat.generators.options import Options
 from hwcompat.hardware.cell import PRECISIONS
-from hwcompat.hardware.command_line import PrecisionChoice, devices, listed, note
+from hwcompat.hardware.command_line import PrecisionChoice, listed, note
 from hwcompat.hardware.errors import HwCompatError, UsageError
 from hwcompat.hardware.evidence.address import Address
 from hwcompat.hardware.evidence.evidence_location import EvidenceLocation, fetch_remote, read_only_location
@@ -32,6 +32,13 @@ EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 
 SEVERITIES = ("critical", "error", "warning", "info")
 """The grades of findings, from worst to mildest."""
+
+
+def _devices(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of targets in lists. Raises `UsageError` for an unknown one before anything is prepared."""
+    from hwcompat.hardware.backends.factory import known_names
+
+    return known_names(listed(context, option, texts))
 
 
 def number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
@@ -73,7 +80,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "devices": option(
             "--device",
             multiple=True,
-            callback=devices,
+            callback=_devices,
             envvar="HWCOMPAT_DEVICE",
             help="Target, 'auto' (default), 'all' (every target this machine may have) or 'known' (every target).",
         ),
