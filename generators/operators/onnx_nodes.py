@@ -69,8 +69,12 @@ def refuse_onnx(target: Target, others: bool) -> None:
 
 
 def chosen_nodes(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the tests whose names contain one of these, or all. Raises `NothingMatched`."""
-    found = tuple(name for name in node_tests() if not names or any(one in name for one in names))
+    """Return the tests with these names, or whose names contain one that no test has, or all. Raises
+    `NothingMatched`."""
+    every = node_tests()
+    found = tuple(
+        name for name in every if not names or name in names or any(one in name for one in names if one not in every)
+    )
     if not found:
         raise NothingMatched("no test of ONNX has such a name")
     return found
@@ -88,7 +92,7 @@ def write_node(name: str, target: Target, folder: Path) -> SuiteFile:
         .get_template("operators/node.py.j2")
         .render(
             cell=cell,
-            command=f"{PROGRAM} ops {cell.target} --onnx --operator {cell.model.removeprefix(PREFIX)}",
+            command=f"{PROGRAM} ops {cell.target} --onnx --operator {cell.model}",
             operators=", ".join(sorted({one.op_type for one in case.model.graph.node})),
         )
     )
@@ -101,11 +105,9 @@ def write_node(name: str, target: Target, folder: Path) -> SuiteFile:
 
 def _arrays(case: Any) -> Iterator[tuple[str, Array]]:
     (inputs, outputs), graph = case.data_sets[0], case.model.graph
-    given = {one.name for one in graph.initializer}
-    asked = [one.name for one in graph.input if one.name not in given]
-    for name, array in zip(asked, inputs, strict=False):
-        yield f"input:{name}", np.asarray(array)
-    for one, array in zip(graph.output, outputs, strict=False):
+    for one, array in zip(graph.input, inputs, strict=True):
+        yield f"input:{one.name}", np.asarray(array)
+    for one, array in zip(graph.output, outputs, strict=True):
         yield f"output:{one.name}", np.asarray(array)
     yield "relative", np.asarray(case.rtol)
     yield "absolute", np.asarray(case.atol)
