@@ -10,6 +10,7 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from generators.recipes.operator_calls import OperatorCall, call_recorder
 from hardware.operators.numbers import NOT_COMPARED
@@ -17,6 +18,8 @@ from hardware.operators.numbers import NOT_COMPARED
 _SAMPLES = 4
 """Samples of an entry of the list, and calls of an operator that are kept."""
 _MOST_ELEMENTS = 2**16
+_OF_OTHERS = ("CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+"""Keys of torch's dispatcher under which operators are registered that call others, unless a device has a kernel."""
 
 _NOT_UNIQUE = frozenset(
     f"aten.{name}"
@@ -27,7 +30,7 @@ _NOT_UNIQUE = frozenset(
 
 def op_db_calls() -> dict[str, list[OperatorCall]]:
     """Return at most four calls of each operator: first those with elements and with other dtypes and ranks.
-    Operators with random, uninitialized or ambiguous results are left out."""
+    Operators with random, uninitialized or ambiguous results are left out, and those that torch makes of others."""
     found: dict[str, dict[str, OperatorCall]] = defaultdict(dict)
     for call in _all_calls():
         if not _is_left_out(call):
@@ -60,7 +63,12 @@ def _is_left_out(call: OperatorCall) -> bool:
     import torch
 
     namespace, _, name = call.operator.partition(".")
-    if namespace != "aten" or call.operator in NOT_COMPARED | _NOT_UNIQUE or name.startswith(("empty", "new_empty")):
+    is_uninitialized = name.startswith(("empty", "new_empty", "resize_"))
+    if namespace != "aten" or is_uninitialized or call.operator in NOT_COMPARED | _NOT_UNIQUE:
+        return True
+    overload = f"aten::{name}" if call.overload == "default" else f"aten::{name}.{call.overload}"
+    has_kernel = partial(torch._C._dispatch_has_kernel_for_dispatch_key, overload)
+    if not has_kernel("CPU") and any(map(has_kernel, _OF_OTHERS)):
         return True
     tags = getattr(getattr(torch.ops.aten, name), call.overload).tags
     sizes = (math.prod(shape) for _, shape in call.tensors)

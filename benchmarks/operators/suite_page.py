@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from generators.compatibility.operators import known_tables
+from generators.operators.onnx_nodes import PREFIX
 from generators.operators.operator_results import (
     FAULTY,
     OperatorOutcome,
@@ -33,7 +34,8 @@ def suite_page(files: Sequence[Path]) -> str:
     printed = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     reports = [_report(one) for one in printed if "results" in one]
     counts = "; ".join(
-        f"`{one.target}` {sum(result.outcome in FAULTY for result in one.results)} of {len(one.results)}"
+        f"`{one.target}`{' (ONNX)' if _is_of_onnx(one) else ''} "
+        f"{sum(result.outcome in FAULTY for result in one.results)} of {len(one.results)}"
         for one in reports
     )
     tables = [_lower(operators_text(one, (), "markdown")) for one in reports]
@@ -75,9 +77,15 @@ def _ran(reports: Sequence[OperatorReport]) -> Iterator[str]:
     for report in reports:
         for precision in report.precisions:
             outcomes = [one.outcome for one in report.results if one.precision == precision]
-            found = coverage_of(report, precision)
             counts = " | ".join(str(outcomes.count(one)) for one in OperatorOutcome)
-            yield f"| {report.target} | {precision} | {counts} | {len(found.possible)} of {found.types} |"
+            found = coverage_of(report, precision)
+            types = "-" if _is_of_onnx(report) else f"{len(found.possible)} of {found.types}"
+            whose = f"{precision}, ONNX's tests" if _is_of_onnx(report) else precision
+            yield f"| {report.target} | {whose} | {counts} | {types} |"
+
+
+def _is_of_onnx(report: OperatorReport) -> bool:
+    return report.results[0].operator.startswith(PREFIX)
 
 
 def _probed(printed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
