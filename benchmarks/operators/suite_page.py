@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from generators.compatibility.operators import known_tables
-from generators.operators.onnx_nodes import PREFIX
+from generators.operators.onnx_node_tests import PREFIX
 from generators.operators.operator_results import (
     FAULTY,
     OperatorOutcome,

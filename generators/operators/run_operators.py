@@ -23,7 +23,7 @@ from hwcompat.hardware.testing.runner import Limits
 from hwcompat.hardware.testing.session import run_session
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
 
-from .onnx_nodes import PREFIX, write_node
+from .onnx_node_tests import PREFIX, write_node
 from .operator_results import OperatorReport, computed_in, report_of
 from .operator_variants import called_by_models, needing_types, operators_with_suites
 from .render_operator import operator_cell, render_operator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
@@ -15,6 +16,10 @@ from hwcompat.hardware.errors import BackendUnavailable
 from hwcompat.hardware.files import OUTPUT
 
 from .option_table import FOLDER, takes
+
+if TYPE_CHECKING:
+    from hwcompat.generators.operators.operator_results import OperatorReport
+    from hwcompat.generators.operators.run_operators import OperatorRun
 
 _PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -77,15 +82,10 @@ def ops_command(
       hwcompat ops cuda --operators-of llama --coverage
       hwcompat ops openvino --mode support --format csv
     """
-    from hwcompat.generators.operators.onnx_nodes import chosen_nodes, refuse_onnx
+    from hwcompat.generators.operators.onnx_node_tests import chosen_nodes, refuse_onnx
     from hwcompat.generators.operators.operator_results import FAULTY, OperatorOutcome, coverage_of, support_report
-    from hwcompat.generators.operators.run_operators import (
-        OperatorRun,
-        chosen_operators,
-        run_operators,
-        target_of,
-        why_unavailable,
-    )
+    from hwcompat.generators.operators.run_operators import OperatorRun, chosen_operators, target_of
+    from hwcompat.hardware.testing.runner import Limits, default_memory_limit
     from hwcompat.reports.operator_tables import operators_text
 
     place = target_of(target)
@@ -98,25 +98,31 @@ def ops_command(
     if mode == "support":
         report = support_report(place, chosen, wanted)
     else:
-        from hwcompat.hardware.basic_detection import inventory_here
-        from hwcompat.hardware.testing.runner import Limits, default_memory_limit
-        from hwcompat.reports.progress_bar import progress_on
-
-        if why := why_unavailable(place):
-            raise BackendUnavailable(f"{place} can't be used", why=why)
-        run = OperatorRun(
-            target=place,
-            operators=chosen,
-            precisions=wanted,
-            folder=folder,
-            command=own_command(),
-            limits=Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit()),
-            jobs=asked.jobs,
-            breadth=breadth,
+        report = _run(
+            OperatorRun(
+                target=place,
+                operators=chosen,
+                precisions=wanted,
+                folder=folder,
+                command=own_command(),
+                limits=Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit()),
+                jobs=asked.jobs,
+                breadth=breadth,
+            )
         )
-        report = run_operators(run, inventory_here(), progress_on(sys.stderr))
-        note(f"suites and evidence: {folder}")
     found = [coverage_of(report, one) for one in wanted] if coverage else []
     click.echo(operators_text(report, found, asked.format_), nl=False)
     bad = FAULTY if mode == "support" else {*FAULTY, OperatorOutcome.UNKNOWN}
     return int(any(one.outcome in bad for one in report.results))
+
+
+def _run(asked: OperatorRun) -> OperatorReport:
+    from hwcompat.generators.operators.run_operators import run_operators, why_unavailable
+    from hwcompat.hardware.basic_detection import inventory_here
+    from hwcompat.reports.progress_bar import progress_on
+
+    if why := why_unavailable(asked.target):
+        raise BackendUnavailable(f"{asked.target} can't be used", why=why)
+    report = run_operators(asked, inventory_here(), progress_on(sys.stderr))
+    note(f"suites and evidence: {asked.folder}")
+    return report

@@ -115,5 +115,5 @@ def _arrays(case: Any) -> Iterator[tuple[str, Array]]:
 
 def _packed(arrays: Mapping[str, Array]) -> bytes:
     packed = io.BytesIO()
-    np.savez(packed, **arrays)
+    np.savez(packed, allow_pickle=False, **arrays)
     return packed.getvalue()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from front_doors import invoke
 
-from generators.operators.onnx_nodes import chosen_nodes, node_tests, write_node
+from generators.operators.onnx_node_tests import chosen_nodes, node_tests, write_node
 from generators.operators.operator_results import OperatorOutcome, report_of
 from generators.operators.run_operators import OperatorRun, run_operators
 from hardware.basic_detection import inventory_here
