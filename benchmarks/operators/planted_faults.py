@@ -116,10 +116,12 @@ def _model_with(kind: str, operator: str) -> str:
 
 def _found_by_model(fault: str, name: str, precision: str) -> str:
     with tempfile.TemporaryDirectory() as work:
-        words = ("--precision", precision, "--force")
+        words = ("--precision", precision, "--run", "--force")
         asked = product.command(Path(work), [name], "simulated", *words)
         product.run(
             asked, product.environment(cache_folder("references").parent, {FAULT_VARIABLE: fault}), _LONGEST_S
         )
         verdict = product.verdict(Path(work))
-    return "" if verdict is None or verdict["level"] in ("high", "medium") else f"{name}: {verdict['reason'][:80]}"
+    if verdict is None:
+        raise RuntimeError(f"{name} with {fault} has no verdict")
+    return "" if verdict["level"] in ("high", "medium") else f"{name}: {verdict['reason'][:80]}"
