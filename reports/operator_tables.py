@@ -82,7 +82,7 @@ def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterat
     yield Heading(level=1, text=_title(report))
     yield _summary(report)
     if len(rows) > _MOST_ROWS:
-        yield "Rows are of operators that aren't supported; --format json has all."
+        yield "Only what isn't supported is shown; `--format json` has all."
         rows = [row for row in rows if any(not cell.startswith(OperatorOutcome.SUPPORTED) for cell in row[2:])]
     yield Table(headings=headings, rows=rows, short=headings)
     left = [one for one in report.results if one.outcome is not OperatorOutcome.SUPPORTED]
@@ -109,7 +109,8 @@ def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterat
 def _summary(report: OperatorReport) -> str:
     counted = ", ".join(f"{report.counts[one]} {one}" for one in OperatorOutcome if report.counts.get(one))
     operators = len(report.by_operator())
-    return f"{operators} operators in {', '.join(report.precisions)}: {counted}. Source: {report.source}."
+    what = "tests of ONNX" if report.is_of_onnx else f"operators in {', '.join(report.precisions)}"
+    return f"{operators} {what}: {counted}. Source: {report.source}."
 
 
 def _rows(report: OperatorReport) -> tuple[list[str], list[list[str]]]:
@@ -126,8 +127,8 @@ def _cell(result: OperatorResult | None) -> str:
     measured = result.outcome in (OperatorOutcome.SUPPORTED, OperatorOutcome.WRONG) and result.error is not None
     if not measured:
         return str(result.outcome)
-    units = f"{result.ulp:.2g} ULP" if result.ulp is not None else "of what is allowed"
-    return f"{result.outcome} ({result.error:.0e}, {units})"
+    of_limit = f"{result.error:.2g} of the limit"
+    return f"{result.outcome} ({of_limit if result.ulp is None else f'{result.error:.0e}, {result.ulp:.2g} ULP'})"
 
 
 def _csv(report: OperatorReport) -> str:

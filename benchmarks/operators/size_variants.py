@@ -129,6 +129,8 @@ def _variants(item: Item, kinds: Sequence[str], *, not_of_models: bool) -> dict[
     seen = _with_draws(operator, call, must_be_stable=not_of_models)
     if seen is None:
         return {}
+    if not_of_models and not any(one.numel() for one in _results(operator, seen) or ()):
+        return {"empty": _plain(seen)}
     makers: Mapping[str, Callable[[str, Call], Call | None]] = {
         "seen": lambda _, call: call,
         "odd": _odd,

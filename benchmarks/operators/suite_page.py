@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from generators.compatibility.operators import known_tables
-from generators.operators.onnx_node_tests import PREFIX
 from generators.operators.operator_results import (
     FAULTY,
     OperatorOutcome,
@@ -34,7 +33,7 @@ def suite_page(files: Sequence[Path]) -> str:
     printed = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     reports = [_report(one) for one in printed if "results" in one]
     counts = "; ".join(
-        f"`{one.target}`{' (ONNX)' if _is_of_onnx(one) else ''} "
+        f"`{one.target}`{' (ONNX)' if one.is_of_onnx else ''} "
         f"{sum(result.outcome in FAULTY for result in one.results)} of {len(one.results)}"
         for one in reports
     )
@@ -79,13 +78,9 @@ def _ran(reports: Sequence[OperatorReport]) -> Iterator[str]:
             outcomes = [one.outcome for one in report.results if one.precision == precision]
             counts = " | ".join(str(outcomes.count(one)) for one in OperatorOutcome)
             found = coverage_of(report, precision)
-            types = "-" if _is_of_onnx(report) else f"{len(found.possible)} of {found.types}"
-            whose = f"{precision}, ONNX's tests" if _is_of_onnx(report) else precision
+            types = "-" if report.is_of_onnx else f"{len(found.possible)} of {found.types}"
+            whose = f"{precision}, ONNX's tests" if report.is_of_onnx else precision
             yield f"| {report.target} | {whose} | {counts} | {types} |"
-
-
-def _is_of_onnx(report: OperatorReport) -> bool:
-    return report.results[0].operator.startswith(PREFIX)
 
 
 def _probed(printed: Sequence[Mapping[str, Any]]) -> Iterator[str]:

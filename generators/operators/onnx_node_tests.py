@@ -17,17 +17,16 @@ from hwcompat.generators.suites.suite_files import prepare_folder, write_suite
 from hwcompat.hardware.backends.factory import targets_that_read
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.compare import Array
-from hwcompat.hardware.errors import NothingMatched, UsageError
+from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.files import write_whole
 from hwcompat.hardware.operators.node_test import ARRAYS, MODEL
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite, stamp
 
+from .operator_variants import PREFIX
 from .render_operator import operator_cell
 
-PREFIX = "onnx."
-"""Begins the names of ONNX's tests, where operators of torch have `aten.`."""
-_PLAIN = "biufc"
+_PLAIN = "biuf"
 _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Dropout"}
 )
@@ -35,8 +34,9 @@ _RANDOM = frozenset(
 
 @functools.cache
 def node_tests() -> Mapping[str, Any]:
-    """Return ONNX's tests of operators by name. Those with random results and those whose inputs or results aren't
-    tensors of numbers that numpy has are left out. Raises `UsageError` without the package onnx."""
+    """Return ONNX's tests of operators by name. Left out are those with random results, those whose inputs or results
+    aren't tensors of numbers that numpy has, and those of constants alone, which run nothing. Raises `UsageError`
+    without the package onnx."""
     try:
         from onnx.backend.test.case.node import collect_testcases
     except ModuleNotFoundError as error:
@@ -53,7 +53,7 @@ def _is_plain(case: Any) -> bool:
     arrays = [one for pair in case.data_sets for side in pair for one in side]
     kinds = {one.op_type for one in case.model.graph.node}
     are_plain = all(isinstance(one, np.ndarray | np.generic) and one.dtype.kind in _PLAIN for one in arrays)
-    return are_plain and not kinds & _RANDOM
+    return are_plain and kinds != {"Constant"} and not kinds & _RANDOM
 
 
 def refuse_onnx(target: Target, others: bool) -> None:
@@ -69,15 +69,15 @@ def refuse_onnx(target: Target, others: bool) -> None:
 
 
 def chosen_nodes(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the tests with these names, or whose names contain one that no test has, or all. Raises
-    `NothingMatched`."""
+    """Return the tests with these names, or whose names contain one that no test has, or all. Raises `UsageError` for
+    one that is in no name."""
     every = node_tests()
-    found = tuple(
+    for one in names:
+        if not any(one in name for name in every):
+            raise UsageError(f"no test of ONNX is called {echo(one)}", fix=did_you_mean(PREFIX + one, every))
+    return tuple(
         name for name in every if not names or name in names or any(one in name for one in names if one not in every)
     )
-    if not found:
-        raise NothingMatched("no test of ONNX has such a name")
-    return found
 
 
 def write_node(name: str, target: Target, folder: Path) -> SuiteFile:

@@ -14,13 +14,13 @@ from hwcompat.hardware.backends.factory import backend_class, known_targets
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hwcompat.hardware.target import Target
 
-from .operator_variants import NOT_TESTED, needing_types, operators_with_suites
+from .operator_variants import NOT_TESTED, PREFIX, calls_of, needing_types, operators_with_suites
 from .render_operator import operator_cell
 
 _REFERENCE, _PLACEMENT = "matches_reference", "runs_natively"
 _NUMBERS = frozenset({"numerical_mismatch", "non_finite", "relation_broken"})
-_BEYOND_MODELS = ("no_elements", "special_numbers")
-"""Checks of sizes and numbers that the recorded calls of models don't have: a failure doesn't block a model."""
+_BEYOND_MODELS = ("no_elements", "special_numbers", "samples")
+"""Checks of calls, sizes and numbers that models don't have: a failure doesn't block a model."""
 
 
 class OperatorOutcome(StrEnum):
@@ -71,6 +71,11 @@ class OperatorReport:
     precisions: tuple[str, ...]
     results: tuple[OperatorResult, ...]
     source: str
+
+    @property
+    def is_of_onnx(self) -> bool:
+        """Whether the results are of ONNX's own tests instead of operators of torch."""
+        return all(one.operator.startswith(PREFIX) for one in self.results)
 
     @property
     def counts(self) -> Mapping[OperatorOutcome, int]:
@@ -241,7 +246,13 @@ def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
 
 
 def report_of(
-    lines: Iterable[CheckLine], target: Target, operators: Sequence[str], precisions: Sequence[str], source: str
+    lines: Iterable[CheckLine],
+    target: Target,
+    operators: Sequence[str],
+    precisions: Sequence[str],
+    source: str,
+    *,
+    breadth: bool = False,
 ) -> OperatorReport:
     """Return the results of a run. A precision in which an operator has no suite, because it has no floating-point
     tensors, has the result of float32."""
@@ -254,8 +265,8 @@ def report_of(
     def of(operator: str, precision: str) -> OperatorResult:
         if precision not in computed and (refused := not_computed(operator, precision, target)):
             return refused
-        tested = operators_with_suites().get(operator)
-        own = precision if tested is not None and tested.has_precision else "float32"
+        is_known = operator in operators_with_suites()
+        own = precision if is_known and calls_of(operator, breadth=breadth).has_precision else "float32"
         return judged(by_cell[operator_cell(operator, target, own).id], operator, precision)
 
     return OperatorReport(

@@ -21,6 +21,8 @@ FILE = Path(__file__).with_name("variants.json.gz")
 BREADTH = Path(__file__).with_name("breadth.json.gz")
 """Written by `python -m benchmarks.operators breadth` from the list of operators with which torch tests itself
 (`op_db` of `torch.testing`)."""
+PREFIX = "onnx."
+"""Begins the names of ONNX's own tests, where operators of torch have `aten.`."""
 _LIMITS = ("low", "high", "true", "ordered")
 KINDS = ("seen", "odd", "large", "empty", "special")
 
@@ -56,7 +58,9 @@ class OperatorCalls:
     def has_precision(self) -> bool:
         """Whether a call has floating-point tensors of the suite's precision; else all precisions make the same
         calls."""
-        return self.operator not in _ONLY_FLOAT32 and any(one.is_real for call in self.main for one in call.tensors)
+        return self.operator not in _ONLY_FLOAT32 and any(
+            one.is_real for call in (*self.seen, *self.samples) for one in call.tensors
+        )
 
 
 @functools.cache
@@ -82,6 +86,12 @@ def operators_with_suites() -> Mapping[str, OperatorCalls]:
         samples = own.pop("seen")
         found[name] = replace(found.get(name) or OperatorCalls(operator=name, **own), samples=samples)
     return MappingProxyType(found)
+
+
+def calls_of(name: str, *, breadth: bool) -> OperatorCalls:
+    """Return the calls of an operator: those of models, and with `breadth` or without such those of torch's tests."""
+    found = operators_with_suites()[name]
+    return replace(found, samples=()) if found.seen and not breadth else found
 
 
 @functools.cache

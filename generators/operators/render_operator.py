@@ -42,12 +42,12 @@ def render_operator(calls: OperatorCalls, cell: Cell, types: Sequence[str], *, o
     the model types that need the operator, of `of_types`."""
     shown = ", ".join(types[:_SHOWN_TYPES]) + (", …" if len(types) > _SHOWN_TYPES else "")
     main = "seen" if calls.seen else "samples"
-    parts = [name for name in ("odd", "large", "samples") if getattr(calls, name) and name != main]
+    parts = [name for name in ("odd", "large") if getattr(calls, name)]
     found = {kind: [] if kind == main else list(getattr(calls, kind)) for kind in _HEADINGS}
     values = {
         "cell": cell,
         "command": f"{PROGRAM} ops {cell.target} --operator {cell.model} --precision {cell.precision}"
-        + (" --breadth" if "samples" in parts else ""),
+        + (" --breadth" if calls.seen and calls.samples else ""),
         "blocks_line": f"{len(types)} of {of_types} model types: {shown}" if types else "no model type calls it",
         "headings": {**_HEADINGS, "main": _HEADINGS[main]},
         "calls": {**found, "main": list(calls.main)},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hwcompat.generators.compatibility.operators import known_tables
@@ -23,9 +23,9 @@ from hwcompat.hardware.testing.runner import Limits
 from hwcompat.hardware.testing.session import run_session
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
 
-from .onnx_node_tests import PREFIX, write_node
+from .onnx_node_tests import write_node
 from .operator_results import OperatorReport, computed_in, report_of
-from .operator_variants import called_by_models, needing_types, operators_with_suites
+from .operator_variants import PREFIX, called_by_models, calls_of, needing_types, operators_with_suites
 from .render_operator import operator_cell, render_operator
 
 _PATIENCE_S = 120.0
@@ -88,7 +88,8 @@ def run_operators(run: OperatorRun, inventory: HardwareInfo, progress: Progress)
     if session.interrupted:
         raise KeyboardInterrupt
     lines = read_run(run.folder / "evidence", session.run_id).checks
-    return report_of(lines, run.target, run.operators, run.precisions, f"run {session.run_id}")
+    source = f"run {session.run_id}"
+    return report_of(lines, run.target, run.operators, run.precisions, source, breadth=run.breadth)
 
 
 def target_of(name: str) -> Target:
@@ -121,9 +122,7 @@ def _written(run: OperatorRun, precisions: Sequence[str]) -> Iterator[SuiteFile]
             yield write_node(name, run.target, folder)
             continue
         prepare_folder(folder)
-        calls = operators_with_suites()[name]
-        if calls.seen and not run.breadth:
-            calls = replace(calls, samples=())
+        calls = calls_of(name, breadth=run.breadth)
         own = precisions if calls.has_precision else ("float32",)
         for precision in own:
             cell: Cell = operator_cell(name, run.target, precision)

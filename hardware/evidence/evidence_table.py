@@ -49,6 +49,13 @@ _RUN_VALUES = (
     "first + number AS place, run_id, started_at, machine, coalesce(origin, 'hwcompat') AS origin, versions, "
     "coalesce(resumes, []) AS resumes, plan"
 )
+_REPLACED = (
+    "CREATE TABLE replaced AS SELECT one.place FROM every_check AS one JOIN every_check AS later "
+    "ON later.place = one.place + 1 AND later.run_id = one.run_id AND later.cell_id = one.cell_id "
+    "AND later.check_name = one.check_name AND later.outcome = one.outcome AND later.started_at = one.started_at; "
+    "CREATE VIEW checks AS SELECT * FROM every_check WHERE place NOT IN (SELECT place FROM replaced); "
+)
+"""Leave out a result that the next line has again, with the speed of its cell."""
 _PLACED = "JOIN files ON files.file = one.file AND files.path = one.part"
 _WANTED = "SELECT unnest(?::VARCHAR[]) AS file, unnest(?::BIGINT[]) AS number, unnest(?::BIGINT[]) AS place"
 _AT_ONCE = 10_000
@@ -208,7 +215,7 @@ class EvidenceTable:
         more = f" UNION ALL SELECT {_CHECK_VALUES} {packed} 'check'" if packed else ""
         self.connection.execute(
             f"CREATE TABLE raw_checks AS SELECT {_CHECK_VALUES} {raw} 'check'; "
-            f"CREATE VIEW checks AS SELECT * FROM raw_checks{more}; "
+            f"CREATE VIEW every_check AS SELECT * FROM raw_checks{more}; {_REPLACED}"
             f"CREATE TABLE runs AS {both(_RUN_VALUES, 'run')}; CREATE TABLE ended AS {both('run_id', 'end')}; "
             "DROP VIEW raw; DROP TABLE scanned"
         )

@@ -308,8 +308,9 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
     """Return the rows of a SELECT over the view `lines` of a folder's evidence, in an in-memory DuckDB.
 
     The view has a column for every field that a line may have: text and numbers as they are, mappings as MAP
-    (`conditions['attention']`), `plan` and `inventory` as JSON. Broken lines are left out. DuckDB can't fetch
-    extensions or read other files. Raises `UsageError` for anything but a SELECT.
+    (`conditions['attention']`), `plan` and `inventory` as JSON. Broken lines are left out. A measured cell has its
+    last result twice, once with `speed`. DuckDB can't fetch extensions or read other files. Raises `UsageError` for
+    anything but a SELECT.
     """
     import duckdb
 

@@ -76,19 +76,24 @@ class NodeTest(OperatorTest):
         worst = Comparison(max_rel_error=0.0, max_abs_error=0.0, worst=next(iter(want)))
         for name, right in want.items():
             actual = got.get(name)
-            if actual is None or actual.shape != right.shape:
-                what = f"{name}: shape {None if actual is None else actual.shape} instead of {right.shape}"
-                return Comparison(max_rel_error=np.inf, max_abs_error=np.inf, worst=what)
+            if actual is None or (actual.dtype, actual.shape) != (right.dtype, right.shape):
+                got_one = "nothing" if actual is None else f"{actual.dtype} {actual.shape}"
+                return _infinite(f"{name}: {got_one} instead of {right.dtype} {right.shape}")
+            if is_whole(right):
+                if not np.array_equal(actual, right):
+                    return _infinite(f"{name}: {np.count_nonzero(actual != right)} whole numbers differ")
+                continue
             one, other = actual.astype(np.float64), right.astype(np.float64)
             if not np.array_equal(one[~np.isfinite(other)], other[~np.isfinite(other)], equal_nan=True):
-                what = f"{name}: NaN or infinity in other places"
-                return Comparison(max_rel_error=np.inf, max_abs_error=np.inf, worst=what)
+                return _infinite(f"{name}: NaN or infinity in other places")
             apart = np.abs(one - other)[np.isfinite(other)]
             allowed = (absolute + relative * np.abs(other))[np.isfinite(other)]
-            if is_whole(right):
-                allowed = np.full(apart.shape, 0.5)
             share = float((apart / allowed).max(initial=0.0))
             if share > worst.max_rel_error or not np.isfinite(share):
                 share = share if np.isfinite(share) else float("inf")
                 worst = Comparison(max_rel_error=share, max_abs_error=float(apart.max()), worst=name)
         return worst
+
+
+def _infinite(what: str) -> Comparison:
+    return Comparison(max_rel_error=np.inf, max_abs_error=np.inf, worst=what)

@@ -10,7 +10,7 @@ from pathlib import Path
 import rich_click as click
 
 from hwcompat.generators.compatibility.memory_fit import PRECISIONS, AvailableMemory, parse_size
-from hwcompat.hardware.command_line import note, terminal_width
+from hwcompat.hardware.command_line import listed, note, terminal_width
 from hwcompat.hardware.errors import UsageError, echo
 from hwcompat.hardware.plain_text import json_text
 
@@ -60,7 +60,14 @@ def _precision(_context: click.Context, _option: click.Parameter, text: str | No
 @click.command("fit", short_help="Show whether a model fits into the memory of a device.")
 @click.argument("model")
 @click.option("--memory", "sizes", multiple=True, callback=_devices_of, help="Memory of a device: 24GB, 24GiB.")
-@click.option("--device", "devices", multiple=True, metavar="TARGET", help="Target of this machine: cuda, cuda:1.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    callback=listed,
+    metavar="TARGET",
+    help="Target of this machine: cuda, cuda:1.",
+)
 @click.option(
     "--context", callback=_tokens, metavar="N", help="Number of tokens. Default: the model's maximum, at most 4096."
 )

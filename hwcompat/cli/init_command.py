@@ -11,7 +11,7 @@ import rich_click as click
 from click.shell_completion import get_completion_class
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hwcompat.hardware.command_line import note
+from hwcompat.hardware.command_line import listed, note
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.errors import OutputError, UsageError
 from hwcompat.hardware.files import PROJECT_FILE, write_whole
@@ -25,7 +25,15 @@ _HIDDEN_FOLDERS = {"node_modules", "site-packages", "__pycache__", "hwcompat-out
 
 
 @click.command("init", short_help="Write a project file and a CI workflow for this repository.")
-@click.option("--device", "devices", multiple=True, default=("cpu",), show_default=True, help="Target. Repeatable.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    callback=listed,
+    default=("cpu",),
+    show_default=True,
+    help="Target. Repeatable.",
+)
 @click.option("--model", "models", multiple=True, help="Model of the project. Repeatable; default: those found here.")
 @click.option(
     "--ci", type=click.Choice(("github", "gitlab", "none")), help="Workflow. Default: detected from the repository."

@@ -35,12 +35,12 @@ _PRECISIONS = ("float32", "bfloat16", "float16")
 )
 @click.option("--operator", "operators", multiple=True, callback=listed, help="Test only these (aten.addmm).")
 @click.option("--operators-of", "model", metavar="MODEL", default="", help="Test only those that a model type calls.")
-@click.option("--breadth", is_flag=True, help="Test the operators of torch's own tests too (op_db), about 400.")
+@click.option("--breadth", is_flag=True, help="Test the operators of torch's own tests too (op_db).")
 @click.option(
     "--onnx",
     "of_onnx",
     is_flag=True,
-    help="Run ONNX's own tests of its operators instead; --operator: parts of names.",
+    help="Run ONNX's own tests of operators instead. --operator then selects by a part of a name.",
 )
 @click.option("--coverage", is_flag=True, help="Show which model types the results allow, and which come next.")
 @click.option(

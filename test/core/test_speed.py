@@ -15,6 +15,7 @@ from made_runs import a_run, lines_of, shown
 from report_parts import HOSTILE, report, verdict
 
 from hardware import step_times
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome, from_dict, to_dict
 from hardware.evidence.store import read_file
 from hardware.evidence.writer import EvidenceWriter
@@ -110,6 +111,23 @@ def test_measuring_never_changes_what_the_checks_gave(tmp_path: Path) -> None:
     assert read_file(writer.path)[0][-1] == last
     writer.write(passed)
     assert read_file(writer.path)[0][-2:] == [last, passed]
+
+
+def test_the_second_line_of_a_measured_check_counts_as_one_result(tmp_path: Path) -> None:
+    found = []
+    for name, speed in (("plain", {}), ("measured", {"ms": {"batch 1": [1.0]}})):
+        for day in (1, 2):
+            run = a_run(f"r{day}", day)
+            writer = EvidenceWriter(tmp_path / name, run.run_id)
+            own = lines_of(run)
+            for line in (run, *own, *([replace(own[-1], speed=speed)] if speed else [])):
+                writer.write(line)
+        latest = read_latest(tmp_path / name, details=True)
+        found.append((latest.history, [one.check_name for one in latest.checks], latest.checks[-1].speed))
+    (plain, checks, _), (measured, others, speed) = found
+    assert measured == plain
+    assert others == checks
+    assert speed == {"ms": {"batch 1": [1.0]}}
 
 
 def test_a_batch_repeats_the_first_row_and_leaves_alone_what_has_no_rows() -> None:
