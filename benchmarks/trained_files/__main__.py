@@ -48,6 +48,16 @@ _NEWER_OPSET = 21
 
 Entry = Mapping[str, Any]
 
+_NODES = """`hwcompat localize CELL` names the node that is wrong by itself, and `hwcompat repro CELL` writes a script
+that shows it without hwcompat; each script gave the error of the check (2026-11-29):
+
+| file | target | node | off by, of the tensor's scale |
+|---|---|---|---|
+| silero_vad_16k_sequence.onnx | webgpu (ONNX Runtime Web 1.30.0) | Conv `/encoder.0/Conv` | 10.7 |
+| encoder.onnx | webnn (ONNX Runtime Web 1.30.0) | GRU `/encoder/GRU`, in both directions | 2.3 |
+| plcmos_v2.onnx | webnn (ONNX Runtime Web 1.30.0) | GRU `GRU_34`, in both directions | 0.83 |
+| silero_vad_16k_sequence.onnx | qnn:emulator | LSTM `/recurrent/LSTM`, its cell state | 0.13 |"""
+
 
 def entries(half: str) -> list[Entry]:
     """Return the files of a half, `seen` or `held_out`, the smallest first."""
@@ -307,6 +317,7 @@ def page() -> None:
     click.echo(
         f"## Runtimes that compute wrongly\n\n{markdown_table(('file', 'target', 'off by', 'said'), faults)}\n"
     )
+    click.echo(f"{_NODES}\n")
     wrong = [
         (Path(row["path"]).name, row["target"], row["level"], row["truth"], row["reason"][:100])
         for row in rows

@@ -76,7 +76,8 @@ class NodeTest(OperatorTest):
         worst = Comparison(max_rel_error=0.0, max_abs_error=0.0, worst=next(iter(want)))
         for name, right in want.items():
             actual = got.get(name)
-            if actual is None or (actual.dtype, actual.shape) != (right.dtype, right.shape):
+            # Backends return all floating-point numbers in float64.
+            if actual is None or (actual.dtype.kind, actual.shape) != (right.dtype.kind, right.shape):
                 got_one = "nothing" if actual is None else f"{actual.dtype} {actual.shape}"
                 return _infinite(f"{name}: {got_one} instead of {right.dtype} {right.shape}")
             if is_whole(right):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from generators.operators.onnx_node_tests import chosen_nodes, node_tests, write
 from generators.operators.operator_results import OperatorOutcome, report_of
 from generators.operators.run_operators import OperatorRun, run_operators
 from hardware.basic_detection import inventory_here
+from hardware.compare import Array
+from hardware.errors import UsageError
 from hardware.operators import NodeTest
 from hardware.operators.node_test import ARRAYS
 from hardware.target import Target
@@ -27,6 +30,8 @@ def test_tests_with_random_results_and_without_plain_tensors_are_left_out() -> N
     assert not [name for name in node_tests() if "bernoulli" in name or "sequence_insert" in name]
     assert chosen_nodes(["onnx.abs"]) == ("onnx.abs",)
     assert set(chosen_nodes(["argmax"])) > {"onnx.argmax_default_axis_example"}
+    with pytest.raises(UsageError, match=r"'onnx\.absx'"):
+        chosen_nodes(["onnx.abs", "onnx.absx"])
 
 
 @pytest.mark.parametrize(("change", "error"), [(0.0, 0.0), (1e-4, 0.1), (0.1, 100.0), (np.nan, np.inf)])
@@ -44,11 +49,24 @@ def test_an_error_is_a_multiple_of_what_the_test_allows(tmp_path: Path, change: 
         assert case.node_execution().native
 
 
-def test_a_result_of_another_shape_is_infinitely_wrong(tmp_path: Path) -> None:
-    suite = write_node("onnx.add", CPU, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "result", "change"),
+    [
+        ("onnx.add", "sum", lambda array: array[:1]),
+        ("onnx.add", "sum", lambda array: array.astype(np.int64)),
+        ("onnx.argmax_default_axis_example", "result", lambda array: array + 1),
+        ("onnx.not_2d", "not", lambda array: ~array),
+    ],
+)
+def test_another_shape_kind_or_whole_number_is_infinitely_wrong(
+    tmp_path: Path, name: str, result: str, change: Callable[[Array], Array]
+) -> None:
+    suite = write_node(name, CPU, tmp_path)
     with np.load(tmp_path / ARRAYS) as found:
         arrays = dict(found)
-    np.savez(tmp_path / ARRAYS, **{**arrays, "output:sum": arrays["output:sum"][:1]})
+    with NodeTest(suite.cell.id, tmp_path) as case:
+        assert case.node_error() == 0
+    np.savez(tmp_path / ARRAYS, **{**arrays, f"output:{result}": change(arrays[f"output:{result}"])})
     with NodeTest(suite.cell.id, tmp_path) as case:
         assert case.node_error() == np.inf
 
