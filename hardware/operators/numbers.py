@@ -96,7 +96,8 @@ def apart(got: Mapping[str, Array], want: Mapping[str, Array], precision: str, w
         if not known.any():
             continue
         difference = np.abs(actual[known] - reference[known])
-        scale = float(np.abs(reference[known]).max()) or 1.0
+        # Below its smallest normal number a precision has fewer digits, and none below its smallest.
+        scale = max(float(np.abs(reference[known]).max()), _finfo(precision).smallest_normal)
         worst = float(difference.max())
         absolute, relative = max(absolute, worst), max(relative, worst / scale)
         ulp = max(ulp, float((difference / _unit(reference[known], precision)).max()))

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from evidence_lines import check_line
 from front_doors import invoke
@@ -23,6 +24,7 @@ from generators.operators.operator_variants import called_by_models, needing_typ
 from generators.operators.render_operator import operator_cell, render_operator
 from generators.operators.run_operators import chosen_operators
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
+from hardware.operators.numbers import apart, limit_of
 from hardware.target import Target
 from reports.operator_tables import COLUMNS, operators_text
 
@@ -143,6 +145,12 @@ def test_a_rendered_suite_is_the_same_text_each_time_and_names_what_it_blocks() 
     assert "2 of 9 model types: bert, t5" in first
     assert "hwcompat ops cpu --operator aten.mm --precision float32" in first
     compile(first, "suite", "exec")
+
+
+@pytest.mark.parametrize(("got", "is_right"), [(0.0, True), (1e-3, False)])
+def test_a_result_below_the_smallest_number_of_a_precision_may_be_zero(got: float, is_right: bool) -> None:
+    found = apart({"output": np.array([got])}, {"output": np.array([5e-15])}, "float16", "a product")
+    assert (found.comparison.max_rel_error <= limit_of("aten.prod", "float16").limit) == is_right
 
 
 def test_breadth_adds_operators_and_calls_of_torchs_own_tests() -> None:
