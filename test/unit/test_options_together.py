@@ -19,7 +19,7 @@ REFUSED = {
     "run --model bert --fail-on error,info": "'error,info' is not one of",
     "run --model bert --format html": "'html' is not one of 'table', 'json'",
     "run --model bert --timeout nan": "not a number",
-    "run --model bert --device ''": "''",
+    "run --model bert --device ''": "'--device': it is given and empty",
     "run --config h.toml --fail-on error": "--fail-on doesn't go with --config",
     "run --config h.toml --baseline pyproject.toml": "the project file defines what fails the build",
     "run --model bert --update-expected": "--update-expected needs --config",
