@@ -75,7 +75,7 @@ class OperatorReport:
     @property
     def is_of_onnx(self) -> bool:
         """Whether the results are of ONNX's own tests instead of operators of torch."""
-        return all(one.operator.startswith(PREFIX) for one in self.results)
+        return bool(self.results) and all(one.operator.startswith(PREFIX) for one in self.results)
 
     @property
     def counts(self) -> Mapping[OperatorOutcome, int]:

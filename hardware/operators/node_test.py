@@ -89,7 +89,8 @@ class NodeTest(OperatorTest):
                 return _infinite(f"{name}: NaN or infinity in other places")
             apart = np.abs(one - other)[np.isfinite(other)]
             allowed = (absolute + relative * np.abs(other))[np.isfinite(other)]
-            share = float((apart / allowed).max(initial=0.0))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = float(np.where(apart == 0, 0.0, apart / allowed).max(initial=0.0))
             if share > worst.max_rel_error or not np.isfinite(share):
                 share = share if np.isfinite(share) else float("inf")
                 worst = Comparison(max_rel_error=share, max_abs_error=float(apart.max()), worst=name)

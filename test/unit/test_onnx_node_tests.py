@@ -66,6 +66,10 @@ def test_another_shape_kind_or_whole_number_is_infinitely_wrong(
         arrays = dict(found)
     with NodeTest(suite.cell.id, tmp_path) as case:
         assert case.node_error() == 0
+    arrays["absolute"], arrays["relative"] = np.asarray(0.0), np.asarray(0.0)
+    np.savez(tmp_path / ARRAYS, **arrays)
+    with NodeTest(suite.cell.id, tmp_path) as case:
+        assert case.node_error() == 0, "equal numbers, where nothing is allowed"
     np.savez(tmp_path / ARRAYS, **{**arrays, f"output:{result}": change(arrays[f"output:{result}"])})
     with NodeTest(suite.cell.id, tmp_path) as case:
         assert case.node_error() == np.inf
