@@ -146,10 +146,12 @@ class PastRun:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """`runs` are all runs, oldest first. `cells` has, by cell, its last runs, oldest first."""
+    """`runs` are all runs, oldest first. `cells` has, by cell, its last runs, oldest first. `unfinished` are cells,
+    each with the place of a run in which a planned check has no result."""
 
     runs: tuple[PastRun, ...] = ()
     cells: Mapping[str, CellHistory] = field(default_factory=lambda: MappingProxyType({}))
+    unfinished: frozenset[tuple[str, int]] = frozenset()
 
 
 _KNOWN = """
@@ -173,8 +175,14 @@ ORDER BY list_position($outcomes::VARCHAR[], outcome)
 """
 
 
+_UNFINISHED = """
+SELECT cell_id, rank FROM suites JOIN known USING (run_id) WHERE NOT list_has_all(names, checks)
+"""
+
+
 def history_in(table: EvidenceTable) -> History:
-    """Return the history of a folder in tables from which other projects' results were removed."""
+    """Return the history of a folder in tables from which other projects' results were removed, after
+    `reduce_checks`."""
     ask = table.connection.execute
     order = {"outcomes": [str(outcome) for outcome in Outcome]}
     ask(_KNOWN)
@@ -195,6 +203,7 @@ def history_in(table: EvidenceTable) -> History:
             for rank, run_id, started_at, machine, versions in runs
         ),
         cells={cell: tuple(own) for cell, own in cells.items()},
+        unfinished=frozenset(ask(_UNFINISHED).fetchall()),
     )
 
 

@@ -14,6 +14,7 @@ from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from ..html.matrix_html import VIEWS, matrix_view
 from ..html.page import SHOWN, PagedList, fragments, packed, paged, render_page
+from ..html.trend import trends
 from ..reference_tests import EXPLANATION, HEADINGS, reference_test_rows
 from . import Format
 
@@ -83,6 +84,7 @@ def html_report(report: Report) -> str:
         "machine_facts": machine_facts,
         "machines": machines,
         **_past(report),
+        "trends": trends(report.history),
         "errors": charts.error_spans(report.checks),
         "durations": charts.duration_spans(report.checks),
         "by_target": charts.by_target([view.cell for view in cells]),

@@ -7,13 +7,14 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from evidence_lines import BERT, check_line, planned_cell, run_line, write_lines
+from evidence_lines import BERT, GPT2, check_line, planned_cell, run_line, write_lines
 from report_parts import HOSTILE, because, finding, hostile_finding, report, verdict
 
 from generators.compatibility.verdict import Basis, Level
@@ -415,3 +416,35 @@ def test_a_short_list_is_whole_and_the_same_report_is_the_same_page():
     assert " of many alike; " in long.rest["words"]  # once for all items
     assert "\ue000" not in printable("\ue000")  # so that no untrusted text can name such a word
     assert report_text(large_report(), "html") == report_text(large_report(), "html")
+
+
+def test_the_trend_of_a_target_shows_the_share_that_passed_by_version_and_what_changed_in_the_same_cells(tmp_path):
+    passed, failed, cells = {"passed": 3}, {"passed": 2, "failed": 1}, (BERT, GPT2, "t5/translation/cpu/float32")
+    versions = ("5.23.0", "4.57.6", "5.5.4")
+    runs = tuple(
+        PastRun(run_id=name, started_at="2026-01-01", machine="", versions={"transformers": name}, outcomes=passed)
+        for name in versions
+    )
+    of_cells = ((passed, failed, passed), (failed, failed, passed), (passed, {"skipped": 1}, {"not_run": 2}))
+    history = History(runs=runs, cells=dict(zip(cells, map(tuple, map(enumerate, of_cells)), strict=True)))
+    page = Page(report_text(report(history=history), "html"))
+    assert [text for text in page.find("tr") if text.startswith("cpu transformers")] == [
+        "cpu transformers 4.57.6 0 of 2 0 % – – –",
+        "cpu transformers 5.5.4 2 of 2 100 % 2 2 0",
+        "cpu transformers 5.23.0 2 of 3 66.7 % 2 0 1",
+    ]
+    label = next(a["aria-label"] for tag, a, _ in page.elements if tag == "svg" and "cpu, by" in str(a))
+    assert label == "cpu, by version of transformers: 4.57.6 0 % of 2; 5.5.4 100 % of 2; 5.23.0 66.7 % of 3"
+    for past in ({BERT: ((0, passed),)}, {BERT: ((0, passed),), GPT2: ((1, passed),)}):
+        alone = page_of(history=replace(history, cells=past))
+        assert not alone.find("figure", class_="trend"), "no cell has results in two versions"
+    plan = planned_cell(checks=("builds", "backward"))
+    days = [run_line(plan, run_id=f"d{day}", started_at=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2, 3)]
+    for run, checks in zip(days, (("builds", "backward"), ("builds",), ("builds", "backward")), strict=True):
+        lines = [check_line(check, run_id=run.run_id, started_at=run.started_at) for check in checks]
+        write_lines(tmp_path / f"{run.run_id}-1.jsonl", run, *lines)
+    page = page_of(history=read_latest(tmp_path, details=True).history)
+    rows = [text for text in page.find("tr") if text.startswith("cpu 2026")]
+    assert rows == ["cpu 2026-01-01 1 of 1 100 % – – –", "cpu 2026-01-03 1 of 1 100 % 1 0 0"], (
+        "a killed run is no pass"
+    )
