@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -35,8 +35,9 @@ class Picture:
     """What a picture shows: rows of the page's table number `table`, or counts of lines.
 
     `label` and `parts` are columns, `rows` is a pattern of labels, `whole` the column or number of which parts are a
-    share. `turned` swaps rows and columns first; `apart` gives each part its own bar. For lines, `count` has a
-    pattern for each part, and the last match of `by` names the bar.
+    share. `turned` swaps rows and columns first; `apart` gives each part its own bar; the first bar of each page of
+    `earlier` comes first, with the page's name. For lines, `count` has a pattern for each part, and the last match of
+    `by` names the bar.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Picture:
     most: int = 24
     turned: bool = False
     apart: bool = False
+    earlier: Sequence[str] = ()
     by: str = ""
     count: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,6 +80,9 @@ def bars(picture: Picture, text: str) -> list[Bar]:
     if picture.apart:
         pairs = [(one.label, part) for one in found for part in one.parts.items()]
         found = [Bar(label=f"{label}: {part[0]}", parts=dict([part]), whole=part[1][1]) for label, part in pairs]
+    for name in reversed(picture.earlier):
+        other = bars(replace(picture, earlier=()), (PAGES / f"{name}.md").read_text(encoding="utf-8"))[0]
+        found.insert(0, replace(other, label=f"{other.label} in {name.replace('-', ' ')}"))
     if not found:
         raise ValueError(f"the page has no figures for its picture: {picture.title}")
     return found[: picture.most]
