@@ -63,6 +63,7 @@ def machine_facts(run: RunLine) -> Facts:
     """Return a short description of a run's machine."""
     inventory = run.inventory
     host, cpu, memory = (_mapping(inventory.get(name)) for name in ("host", "cpu", "memory"))
+    sockets = f", {cpu['sockets']} sockets" if cpu.get("sockets") not in (None, 1) else ""
     cores = f", {cpu['cores']} cores, {cpu['threads']} threads" if cpu.get("cores") and cpu.get("threads") else ""
     total, devices = memory.get("total_bytes"), inventory.get("accelerators")
     accelerators = [
@@ -72,7 +73,7 @@ def machine_facts(run: RunLine) -> Facts:
     facts = {
         "machine": run.machine,
         "system": " ".join(str(host[name]) for name in ("system", "release", "machine") if host.get(name)),
-        "processor": f"{cpu['model']}{cores}" if cpu.get("model") else "",
+        "processor": f"{cpu['model']}{sockets}{cores}" if cpu.get("model") else "",
         "memory": size_text(total) if isinstance(total, int) else "",
         "accelerators": ", ".join(accelerators) or ("none" if "accelerators" in inventory else ""),
     }

@@ -174,10 +174,7 @@ SELECT rank, outcome, sum(number)::BIGINT FROM fared GROUP BY rank, outcome
 ORDER BY list_position($outcomes::VARCHAR[], outcome)
 """
 
-
-_UNFINISHED = """
-SELECT cell_id, rank FROM suites JOIN known USING (run_id) WHERE NOT list_has_all(names, checks)
-"""
+_UNFINISHED = "SELECT cell_id, rank FROM suites JOIN known USING (run_id) WHERE NOT list_has_all(names, checks)"
 
 
 def history_in(table: EvidenceTable) -> History:

@@ -14,6 +14,7 @@ from ..html import charts, report_view
 from ..html.matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from ..html.matrix_html import VIEWS, matrix_view
 from ..html.page import SHOWN, PagedList, fragments, packed, paged, render_page
+from ..html.topology import topology
 from ..html.trend import trends
 from ..reference_tests import EXPLANATION, HEADINGS, reference_test_rows
 from . import Format
@@ -32,6 +33,7 @@ _FIXED = {
     "views": VIEWS,
     "opinion_explanation": EXPLANATION,
     "opinion_headings": HEADINGS,
+    "topology": topology,
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from evidence_lines import BERT, GPT2, check_line, planned_cell, run_line, write_lines
+from recorded_machines import XEON, computer, machine
 from report_parts import HOSTILE, because, finding, hostile_finding, report, verdict
 
 from generators.compatibility.verdict import Basis, Level
@@ -268,6 +269,22 @@ def test_a_page_needs_neither_results_nor_a_known_inventory():
         assert "not recorded" in page_of(runs=(run_line(inventory=inventory),)).find("main")[0]
 
 
+def test_a_machine_is_drawn_with_its_memory_nodes_devices_and_links():
+    gpus, nodes = detect(machine("nvidia/h100-x8")).to_dict(), detect(computer(XEON)).to_dict()
+    run = run_line(inventory={**nodes, "accelerators": gpus["accelerators"]}, machine="full")
+    page = page_of(machines=(run,))
+    drawn = page.find("figure", class_="topology")[0]
+    for words in ("2 sockets", "NUMA 1251.9 GiB", "8 × NVIDIA H100 80GB HBM3", "GPU 779.6 GiB"):
+        assert words in drawn
+    label = next(a["aria-label"] for tag, a, _ in page.elements if tag == "svg" and "Topology" in str(a))
+    link = "PCIe 5.0 × 16, 63 GB/s in each direction; NVLink, 900 GB/s per device"
+    assert label.endswith(f"NUMA 1, 251.9 GiB, –; 8 × NVIDIA H100 80GB HBM3, 79.6 GiB each, {link}")
+    wrong = {"accelerators": [{"model": HOSTILE, "index": "x", "memory_bytes": [], "extra_info": 3}] * 40}
+    for inventory, texts in ((wrong, ["and 24 more"]), ({"accelerators": []}, []), ({"cpu": {"numa_nodes": 7}}, [])):
+        found = page_of(runs=(run_line(inventory=inventory),)).find("figure", class_="topology")
+        assert [text in one for text, one in zip(texts, found, strict=True)] == [True for _ in texts]
+
+
 def test_answers_for_single_models_are_on_the_page():
     answer = {
         "model": "bert",
@@ -429,12 +446,12 @@ def test_the_trend_of_a_target_shows_the_share_that_passed_by_version_and_what_c
     history = History(runs=runs, cells=dict(zip(cells, map(tuple, map(enumerate, of_cells)), strict=True)))
     page = Page(report_text(report(history=history), "html"))
     assert [text for text in page.find("tr") if text.startswith("cpu transformers")] == [
-        "cpu transformers 4.57.6 0 of 2 0 % – – –",
-        "cpu transformers 5.5.4 2 of 2 100 % 2 2 0",
-        "cpu transformers 5.23.0 2 of 3 66.7 % 2 0 1",
+        "cpu transformers 4.57.6 0 % 0 of 2 – – –",
+        "cpu transformers 5.5.4 100 % 2 of 2 2 2 0",
+        "cpu transformers 5.23.0 66.7 % 2 of 3 2 0 1",
     ]
     label = next(a["aria-label"] for tag, a, _ in page.elements if tag == "svg" and "cpu, by" in str(a))
-    assert label == "cpu, by version of transformers: 4.57.6 0 % of 2; 5.5.4 100 % of 2; 5.23.0 66.7 % of 3"
+    assert label == "cpu, by version of transformers: 4.57.6 0 %, 0 of 2; 5.5.4 100 %, 2 of 2; 5.23.0 66.7 %, 2 of 3"
     for past in ({BERT: ((0, passed),)}, {BERT: ((0, passed),), GPT2: ((1, passed),)}):
         alone = page_of(history=replace(history, cells=past))
         assert not alone.find("figure", class_="trend"), "no cell has results in two versions"
@@ -445,6 +462,6 @@ def test_the_trend_of_a_target_shows_the_share_that_passed_by_version_and_what_c
         write_lines(tmp_path / f"{run.run_id}-1.jsonl", run, *lines)
     page = page_of(history=read_latest(tmp_path, details=True).history)
     rows = [text for text in page.find("tr") if text.startswith("cpu 2026")]
-    assert rows == ["cpu 2026-01-01 1 of 1 100 % – – –", "cpu 2026-01-03 1 of 1 100 % 1 0 0"], (
+    assert rows == ["cpu 2026-01-01 100 % 1 of 1 – – –", "cpu 2026-01-03 100 % 1 of 1 1 0 0"], (
         "a killed run is no pass"
     )
