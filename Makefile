@@ -16,7 +16,7 @@
 #   make setup-object-storage            what reads s3:// (docs/measured/evidence-at-scale.md), into .venv
 #   make coverage                        which lines and branches the tests reach (docs/measured/coverage.md)
 #   make setup-s3-server                 a server that speaks S3, for tests on this machine (.venv-s3)
-# More: make lint | test-gpu | gpu-session | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | profiles | recipes | audit | constraints | package | test-package | clean
+# More: make lint | axe | test-gpu | gpu-session | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | profiles | recipes | audit | constraints | package | test-package | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -44,7 +44,7 @@ define ON_TOP
 	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
 endef
 
-.PHONY: .types help run test test-core test-all test-change nightly test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
+.PHONY: .types help run axe test test-core test-all test-change nightly test-extended coverage test-gpu gpu-session fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     report-model setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla setup-tensorflow setup-mcp run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
@@ -97,6 +97,11 @@ endif
 # On a machine with one GPU, with its own Python (torch, transformers): all that is proven there, in one packed folder.
 gpu-session:
 	"$(or $(PYTHON),python3)" -m benchmarks.gpu_session $(ARGS)
+
+# Accessibility of the product's pages and, after `make docs`, of the site: in light, dark and 400 pixels. Needs npm and Chromium.
+axe: $(VENV)/.ready-dev
+	@npm install --prefix .venv-axe --ignore-scripts --no-audit --no-fund --loglevel=error axe-core@4.14.1
+	AXE=.venv-axe/node_modules/axe-core/axe.min.js $(PYTEST) test/browser/test_axe.py $(ARGS)
 
 # Hostile and broken input of every kind (docs/SECURITY.md): so many in all; `make test-all` tries over 5,000.
 FUZZ_EXAMPLES ?= 50000

@@ -87,13 +87,14 @@ _WHEN = """new Promise((done) => {
 
 @pytest.fixture
 def browse(tmp_path: Path, browser: Browser) -> Browse:
-    """Opens a page and returns its document when all `steps` are true, one after the other, each tried for 20 s.
+    """Opens a page, or an address, and returns its document when all `steps` are true, one after the other.
 
-    A message on the console is an error."""
+    Each is tried for 20 s. A message on the console is an error."""
 
     def document(text: str, fragment: str = "", *steps: str, width: int = 1400, **media: str) -> str:
         page = tmp_path / "page.html"
         page.write_text(text, encoding="utf-8")
+        address = text if text.startswith("http://") else page.as_uri()
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
         session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for method in ("Page.enable", "Runtime.enable", "Log.enable"):
@@ -102,7 +103,7 @@ def browse(tmp_path: Path, browser: Browser) -> Browse:
         browser.send("Emulation.setDeviceMetricsOverride", session, **screen)
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
         browser.send("Emulation.setEmulatedMedia", session, features=features)
-        browser.send("Page.navigate", session, url=f"{page.as_uri()}{fragment}")
+        browser.send("Page.navigate", session, url=f"{address}{fragment}")
         for step in steps or ("true",):
             asked = {"expression": _WHEN % step, "awaitPromise": True, "returnByValue": True}
             found = str(browser.send("Runtime.evaluate", session, **asked)["result"]["value"])
