@@ -19,11 +19,10 @@ from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.compare import Array
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
 from hwcompat.hardware.files import write_whole
-from hwcompat.hardware.operators.node_test import ARRAYS, MODEL
+from hwcompat.hardware.operators.node_test import ARRAYS, GRAPH, PREFIX
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite, stamp
 
-from .operator_variants import PREFIX
 from .render_operator import operator_cell
 
 _PLAIN = "biuf"
@@ -80,27 +79,52 @@ def chosen_nodes(names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def write_node(name: str, target: Target, folder: Path) -> SuiteFile:
-    """Write one test of ONNX as a suite with its graph and arrays, and return it."""
-    case = node_tests()[name]
-    prepare_folder(folder)
-    write_whole(folder / MODEL, case.model.SerializeToString())
-    write_whole(folder / ARRAYS, _packed(dict(_arrays(case))))
-    cell = operator_cell(name, target, "float32")
-    body = (
-        environment()
-        .get_template("operators/node.py.j2")
-        .render(
-            cell=cell,
-            command=f"{PROGRAM} ops {cell.target} --onnx --operator {cell.model}",
-            operators=", ".join(sorted({one.op_type for one in case.model.graph.node})),
+def write_nodes(names: Sequence[str], target: Target, folder: Path) -> Iterator[SuiteFile]:
+    """Write tests of ONNX with their graphs and arrays as suites, one for each kind of operator, and yield them: a
+    runtime or a browser for each test would take hours."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(group_of(name), []).append(name)
+    for group, tests in sorted(groups.items()):
+        own = folder / group
+        prepare_folder(own)
+        for name in tests:
+            case = node_tests()[name]
+            write_whole(own / f"{name}{GRAPH}", case.model.SerializeToString())
+            write_whole(own / f"{name}{ARRAYS}", _packed(dict(_arrays(case))))
+        cell = operator_cell(group, target, "float32")
+        asked = " ".join(["--onnx", *(f"--operator {name}" for name in tests)])
+        body = (
+            environment()
+            .get_template("operators/node.py.j2")
+            .render(
+                cell=cell,
+                command=f"{PROGRAM} ops {cell.target} {asked if len(tests) == 1 else '--onnx'}",
+                tests={name.removeprefix(PREFIX): _operators_of(name) for name in tests},
+            )
         )
+        file = f"test_{cell.slug}.py"
+        write_suite(own, file, stamp(body.rstrip("\n") + "\n"), force=True)
+        suite = read_suite(own / file)
+        assert suite is not None  # a rendered suite has a cell
+        yield suite
+
+
+def _operators_of(name: str) -> str:
+    return ", ".join(sorted({one.op_type for one in node_tests()[name].model.graph.node}))
+
+
+@functools.cache
+def group_of(name: str) -> str:
+    """Return the name of the suite that has a test: that of its operator, which ONNX may also write as a function of
+    others (`test_gelu_default_1_expanded`)."""
+    plain = name.partition("_expanded")[0]
+    operators = _operators_of(plain if plain in node_tests() else name)
+    return (
+        f"{PREFIX}{operators.lower()}"
+        if "," not in operators
+        else f"{PREFIX}{plain.partition('_')[0].removeprefix(PREFIX)}"
     )
-    file = f"test_{cell.slug}.py"
-    write_suite(folder, file, stamp(body.rstrip("\n") + "\n"), force=True)
-    suite = read_suite(folder / file)
-    assert suite is not None  # a rendered suite has a cell
-    return suite
 
 
 def _arrays(case: Any) -> Iterator[tuple[str, Array]]:

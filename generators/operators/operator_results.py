@@ -12,9 +12,10 @@ from hwcompat.generators.compatibility.grade import level_rules
 from hwcompat.generators.compatibility.operators import coverage
 from hwcompat.hardware.backends.factory import backend_class, known_targets
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
+from hwcompat.hardware.operators.node_test import PREFIX
 from hwcompat.hardware.target import Target
 
-from .operator_variants import NOT_TESTED, PREFIX, calls_of, needing_types, operators_with_suites
+from .operator_variants import NOT_TESTED, calls_of, needing_types, operators_with_suites
 from .render_operator import operator_cell
 
 _REFERENCE, _PLACEMENT = "matches_reference", "runs_natively"
@@ -152,11 +153,8 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     measured: dict[str, Any] = {"error": max(errors, default=None), "ulp": max(ulps, default=None)}
     blocks = any(_outcome_of(line) in BLOCKING for line in lines if line.check_name not in _BEYOND_MODELS)
     by_check = {line.check_name: line for line in lines}
-    needed = [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
-    passed = [
-        line is not None and line.outcome is Outcome.PASSED and EDITED not in line.conditions for line in needed
-    ]
-    proven = all(passed) and bool(errors)
+    needed = lines if operator.startswith(PREFIX) else [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
+    proven = all(line is not None and _is_pass(line) for line in needed) and bool(errors)
     for outcome in OperatorOutcome:
         for line in lines:
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
@@ -258,13 +256,15 @@ def report_of(
     tensors, has the result of float32."""
     by_cell: dict[str, list[CheckLine]] = defaultdict(list)
     for line in lines:
-        by_cell[line.cell_id].append(line)
+        by_cell[f"{PREFIX}{line.check_name}" if line.cell_id.startswith(PREFIX) else line.cell_id].append(line)
 
     computed = computed_in(target, precisions)
 
     def of(operator: str, precision: str) -> OperatorResult:
         if precision not in computed and (refused := not_computed(operator, precision, target)):
             return refused
+        if operator.startswith(PREFIX):
+            return judged(by_cell[operator], operator, precision)
         is_known = operator in operators_with_suites()
         own = precision if is_known and calls_of(operator, breadth=breadth).has_precision else "float32"
         return judged(by_cell[operator_cell(operator, target, own).id], operator, precision)

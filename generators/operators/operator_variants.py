@@ -21,8 +21,6 @@ FILE = Path(__file__).with_name("variants.json.gz")
 BREADTH = Path(__file__).with_name("breadth.json.gz")
 """Written by `python -m benchmarks.operators breadth` from the list of operators with which torch tests itself
 (`op_db` of `torch.testing`)."""
-PREFIX = "onnx."
-"""Begins the names of ONNX's own tests, where operators of torch have `aten.`."""
 _LIMITS = ("low", "high", "true", "ordered")
 KINDS = ("seen", "odd", "large", "empty", "special")
 

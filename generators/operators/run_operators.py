@@ -15,6 +15,7 @@ from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hwcompat.hardware.evidence.store import read_run
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
+from hwcompat.hardware.operators.node_test import PREFIX
 from hwcompat.hardware.process import Answering
 from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.progress import Progress
@@ -23,9 +24,9 @@ from hwcompat.hardware.testing.runner import Limits
 from hwcompat.hardware.testing.session import run_session
 from hwcompat.hardware.testing.suite_file import SuiteFile, read_suite
 
-from .onnx_node_tests import write_node
+from .onnx_node_tests import write_nodes
 from .operator_results import OperatorReport, computed_in, report_of
-from .operator_variants import PREFIX, called_by_models, calls_of, needing_types, operators_with_suites
+from .operator_variants import called_by_models, calls_of, needing_types, operators_with_suites
 from .render_operator import operator_cell, render_operator
 
 _PATIENCE_S = 120.0
@@ -116,11 +117,13 @@ def why_unavailable(target: Target) -> str:
 def _written(run: OperatorRun, precisions: Sequence[str]) -> Iterator[SuiteFile]:
     """Write the suites of a run, also over edited ones, and yield them. Each operator has a folder: pytest looks at
     every file beside a suite, which takes longer than most calls."""
+    yield from write_nodes(
+        [name for name in run.operators if name.startswith(PREFIX)], run.target, run.folder / "suites"
+    )
     for name in run.operators:
-        folder = run.folder / "suites" / name
         if name.startswith(PREFIX):
-            yield write_node(name, run.target, folder)
             continue
+        folder = run.folder / "suites" / name
         prepare_folder(folder)
         calls = calls_of(name, breadth=run.breadth)
         own = precisions if calls.has_precision else ("float32",)

@@ -12,21 +12,23 @@ from ..compare import Array, Comparison, is_whole
 from ..evidence.record import Stage
 from .operator_test import OperatorTest
 
-MODEL, ARRAYS = "model.onnx", "arrays.npz"
-"""The files beside a suite: the graph, and its inputs (`input:NAME`), results (`output:NAME`) and what results may
-be off (`relative` and `absolute`)."""
+PREFIX = "onnx."
+"""Begins the names of ONNX's own tests, where operators of torch have `aten.`."""
+
+GRAPH, ARRAYS = ".onnx", ".npz"
+"""The files of a test beside its suite: the graph, and its inputs (`input:NAME`), results (`output:NAME`) and what
+results may be off (`relative` and `absolute`)."""
 
 
 class NodeTest(OperatorTest):
-    """One of ONNX's tests on one target, with the files in `folder`. Errors are multiples of what the test allows, so
-    that 1 is the largest that passes."""
+    """ONNX's tests of an operator on one target, with their files in `folder`. Errors are multiples of what a test
+    allows, so that 1 is the largest that passes."""
 
     def __init__(self, cell: str, folder: Path) -> None:
         super().__init__(cell)
-        self._file = folder / MODEL
-        with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-            self._arrays = dict(arrays)
-        self.inputs = self._named("input:")
+        self._folder = folder
+        self._arrays: dict[str, Array] = {}
+        self._test = ""
         self._node: Runnable | None = None
 
     def __exit__(self, *_: object) -> None:
@@ -40,9 +42,9 @@ class NodeTest(OperatorTest):
         self.measured.tolerance = 1.0
         return 1.0
 
-    def node_error(self) -> float:
-        """Return the largest error of a result, of two passes if the target isn't the host."""
-        runnable = self._loaded_node()
+    def node_error(self, name: str) -> float:
+        """Return the largest error of a result of a test, of two passes if the target isn't the host."""
+        runnable = self._loaded_node(name)
         with self._at(Stage.RUN):
             done = self._passes.run(runnable, self.inputs)
         self.measured.latency_ms = done.latency_ms
@@ -53,18 +55,26 @@ class NodeTest(OperatorTest):
         found = max((self._apart(got, want) for got in passes), key=lambda one: one.max_rel_error)
         return self.measured.keep(found)
 
-    def node_execution(self) -> Execution:
-        """Return the target's own record of where the graph ran."""
-        runnable = self._loaded_node()
+    def node_execution(self, name: str) -> Execution:
+        """Return the target's own record of where the graph of a test ran."""
+        runnable = self._loaded_node(name)
         with self._at(Stage.RUN):
             self.measured.execution = runnable.execution()
         return self.measured.execution
 
-    def _loaded_node(self) -> Runnable:
-        if self._node is None:
+    def _loaded_node(self, name: str) -> Runnable:
+        if self._node is None or name != self._test:
+            if self._node is not None:
+                self._node.close()
+            self._test, self._node = name, None
+            file = self._folder / f"{PREFIX}{name}{GRAPH}"
+            with np.load(file.with_suffix(ARRAYS), allow_pickle=False) as arrays:
+                self._arrays = dict(arrays)
+            self.inputs = self._named("input:")
             with self._at(Stage.LOAD):
-                refuse_unread(self.backend, self._file)
-                self._node = self.backend.load_file(FileInput(file=self._file), self.inputs, self.cell.precision)
+                refuse_unread(self.backend, file)
+                self.backend.separates_models = False
+                self._node = self.backend.load_file(FileInput(file=file), self.inputs, self.cell.precision)
             self.__dict__["runnable"] = self._node  # whose dtype and conditions evidence states
         return self._node
 

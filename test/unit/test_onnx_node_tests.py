@@ -9,20 +9,27 @@ import numpy as np
 import pytest
 from front_doors import invoke
 
-from generators.operators.onnx_node_tests import chosen_nodes, node_tests, write_node
+from generators.operators.onnx_node_tests import chosen_nodes, node_tests, write_nodes
 from generators.operators.operator_results import OperatorOutcome, report_of
 from generators.operators.run_operators import OperatorRun, run_operators
 from hardware.basic_detection import inventory_here
 from hardware.compare import Array
 from hardware.errors import UsageError
 from hardware.operators import NodeTest
-from hardware.operators.node_test import ARRAYS
+from hardware.operators.node_test import ARRAYS, PREFIX
 from hardware.target import Target
 from hardware.testing.progress import Progress
 from hardware.testing.runner import Limits
+from hardware.testing.suite_file import SuiteFile
 
 pytest.importorskip("onnx")
 CPU = Target(name="cpu")
+
+
+def written(name: str, folder: Path) -> tuple[SuiteFile, Path]:
+    """Write the suite of one test, and return it with the file of the test's arrays."""
+    (suite,) = write_nodes([name], CPU, folder)
+    return suite, suite.path.parent / f"{name}{ARRAYS}"
 
 
 def test_tests_with_random_results_and_without_plain_tensors_are_left_out() -> None:
@@ -36,17 +43,17 @@ def test_tests_with_random_results_and_without_plain_tensors_are_left_out() -> N
 
 @pytest.mark.parametrize(("change", "error"), [(0.0, 0.0), (1e-4, 0.1), (0.1, 100.0), (np.nan, np.inf)])
 def test_an_error_is_a_multiple_of_what_the_test_allows(tmp_path: Path, change: float, error: float) -> None:
-    suite = write_node("onnx.add", CPU, tmp_path)
-    with np.load(tmp_path / ARRAYS) as found:
+    suite, file = written("onnx.add", tmp_path)
+    with np.load(file) as found:
         arrays = dict(found)
     arrays["output:sum"][...] = 1.0
     arrays["input:x"][...], arrays["input:y"][...] = 0.5, 0.5 + change
     if np.isnan(change):
         arrays["input:y"][...], arrays["output:sum"][0, 0, 0] = 0.5, np.nan
-    np.savez(tmp_path / ARRAYS, **arrays)
-    with NodeTest(suite.cell.id, tmp_path) as case:
-        assert case.node_error() == pytest.approx(error, rel=0.01, abs=1e-3)
-        assert case.node_execution().native
+    np.savez(file, **arrays)
+    with NodeTest(suite.cell.id, file.parent) as case:
+        assert case.node_error("add") == pytest.approx(error, rel=0.01, abs=1e-3)
+        assert case.node_execution("add").native
 
 
 @pytest.mark.parametrize(
@@ -61,22 +68,22 @@ def test_an_error_is_a_multiple_of_what_the_test_allows(tmp_path: Path, change: 
 def test_another_shape_kind_or_whole_number_is_infinitely_wrong(
     tmp_path: Path, name: str, result: str, change: Callable[[Array], Array]
 ) -> None:
-    suite = write_node(name, CPU, tmp_path)
-    with np.load(tmp_path / ARRAYS) as found:
+    suite, file = written(name, tmp_path)
+    with np.load(file) as found:
         arrays = dict(found)
-    with NodeTest(suite.cell.id, tmp_path) as case:
-        assert case.node_error() == 0
+    with NodeTest(suite.cell.id, file.parent) as case:
+        assert case.node_error(name.removeprefix(PREFIX)) == 0
     arrays["absolute"], arrays["relative"] = np.asarray(0.0), np.asarray(0.0)
-    np.savez(tmp_path / ARRAYS, **arrays)
-    with NodeTest(suite.cell.id, tmp_path) as case:
-        assert case.node_error() == 0, "equal numbers, where nothing is allowed"
-    np.savez(tmp_path / ARRAYS, **{**arrays, f"output:{result}": change(arrays[f"output:{result}"])})
-    with NodeTest(suite.cell.id, tmp_path) as case:
-        assert case.node_error() == np.inf
+    np.savez(file, **arrays)
+    with NodeTest(suite.cell.id, file.parent) as case:
+        assert case.node_error(name.removeprefix(PREFIX)) == 0, "equal numbers, where nothing is allowed"
+    np.savez(file, **{**arrays, f"output:{result}": change(arrays[f"output:{result}"])})
+    with NodeTest(suite.cell.id, file.parent) as case:
+        assert case.node_error(name.removeprefix(PREFIX)) == np.inf
 
 
 def test_a_run_gives_an_outcome_for_each(tmp_path: Path) -> None:
-    names = ("onnx.add", "onnx.argmax_default_axis_example")
+    names = ("onnx.add", "onnx.add_bcast", "onnx.argmax_default_axis_example")
     run = OperatorRun(
         target=CPU, operators=names, precisions=("float32",), folder=tmp_path, command="test", limits=Limits()
     )

@@ -1,0 +1,86 @@
+"""Models in pieces: what the pieces are, that their results are those of the reference, and what a fault gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from hardware.errors import ModelError
+from hardware.testing import piece_test
+from hardware.testing.model_pieces import filled_piece, pieces_of, without_weights
+from hardware.testing.piece_test import PieceTest
+
+CONFIG = {
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+WHOLE, DIVIDED = 10**6, 4_000
+
+
+def make_model() -> LlamaForCausalLM:
+    return LlamaForCausalLM(LlamaConfig(**CONFIG))
+
+
+def case_of(most: int) -> PieceTest:
+    with without_weights():
+        pieces = pieces_of(make_model(), most)
+    ids = np.random.default_rng(0).integers(0, CONFIG["vocab_size"], (2, 7))
+    return PieceTest("llama/pieces/cpu/float32", make_model, {"input_ids": ids}, gain=1.0, outputs=(), pieces=pieces)
+
+
+def test_pieces_are_layers_and_what_has_weights_between_them() -> None:
+    with without_weights():
+        model = make_model()
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert not model.model.rotary_emb.inv_freq.is_meta
+    names = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head"]
+    assert list(pieces_of(model, WHOLE)) == names
+    divided = pieces_of(model, DIVIDED)
+    assert {"lm_head[0:121]", "lm_head[242:300]", "model.layers.0.self_attn", "model.layers.0.mlp.up_proj"} <= set(
+        divided
+    )
+    assert sum(divided.values()) == sum(parameter.numel() for parameter in model.parameters())
+    with pytest.raises(ModelError, match="no parts"):
+        pieces_of(torch.nn.Sequential(torch.nn.Conv2d(8, 64, 3)), 100)
+
+
+def test_slices_have_weights_of_their_own() -> None:
+    with without_weights():
+        model = make_model()
+    first, second = (filled_piece(model, piece, gain=1.0) for piece in ("lm_head[0:100]", "lm_head[100:200]"))
+    assert first.weight.shape == (100, 32)
+    assert not torch.equal(first.weight, second.weight)
+
+
+@pytest.mark.parametrize("most", [WHOLE, DIVIDED])
+def test_each_piece_matches_and_its_place_is_proven(most: int) -> None:
+    with case_of(most) as case:
+        want = case.reference(case.inputs)
+        assert 0 < case.error(case.run(case.inputs), want) <= case.tolerance
+        assert {name.rpartition(".")[0] for name in want.arrays} == set(case.pieces)
+        assert case.execution().native
+        assert "between the pieces" in case.execution().unseen
+        assert case.facts()["conditions"]["peak_memory"]
+
+
+def test_a_wrong_piece_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = piece_test._with_arguments
+
+    def broken(piece: torch.nn.Module, call: Any) -> torch.nn.Module:
+        if isinstance(piece, torch.nn.Linear):
+            piece.weight.data.mul_(1.01)
+        return real(piece, call)
+
+    monkeypatch.setattr(piece_test, "_with_arguments", broken)
+    with case_of(WHOLE) as case:
+        assert case.error(case.run(case.inputs), case.reference(case.inputs)) > case.tolerance
+        assert case.measured.comparison is not None
+        assert case.measured.comparison.worst == "lm_head.output_0"
