@@ -76,6 +76,7 @@ def profiles_of(
     tasks: Sequence[str] = (),
     *,
     dims: str = "tiny",
+    length: int | None = None,
     allow_tiny: bool = False,
     inputs: Path | None = None,
 ) -> tuple[tuple[Profile, ...], tuple[str, ...], tuple[str, ...]]:
@@ -99,7 +100,9 @@ def profiles_of(
                 why = f"{name}: {known.obstacle}: {known.reason}"
             else:
                 try:
-                    found.append(profile_of(name, task, dims=dims, allow_tiny=allow_tiny, inputs=inputs))
+                    found.append(
+                        profile_of(name, task, dims=dims, length=length, allow_tiny=allow_tiny, inputs=inputs)
+                    )
                     continue
                 except ModelError as error:
                     if by_name and (len(chosen.names) == 1 or not is_known(name)):

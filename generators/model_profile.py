@@ -81,13 +81,15 @@ def profile_of(
     revision: str = "",
     *,
     dims: str = "tiny",
+    length: int | None = None,
     allow_tiny: bool = False,
     inputs: Path | None = None,
 ) -> Profile:
     """Return the profile of a model type, a local checkpoint folder, a Hub id (of a branch, tag or commit), a user's
     own `package.module:factory`, or a graph file.
 
-    With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers. If the
+    With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers, and
+    with `pieces` one layer at a time, for texts of `length` tokens. If the
     weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is used,
     for a folder with the settings of its config.json. `inputs` are arrays for a graph file: a `.npz` file, or a
     folder of them.
@@ -102,8 +104,11 @@ def profile_of(
     if given_kind:
         return _given_profile(name, given_kind, task, classification, inputs)
     known_type = classification.model == classification.model_type and classification.path is None
-    if dims == "real":
-        return _at_real_widths(name, task, classification, known_type=known_type)
+    if length is not None and dims != "pieces":
+        raise UsageError("--length needs --dims pieces", why="other suites have the lengths of their recipes")
+    if dims in ("real", "pieces"):
+        lengths = None if dims == "real" else () if length is None else (length,)
+        return _at_real_widths(name, task, classification, known_type=known_type, lengths=lengths)
     made = functools.partial(Profile, asked=name, classification=classification)
     if classification.path is not None:
         folder = Path(classification.path)
@@ -134,14 +139,23 @@ def profile_of(
     )
 
 
-def _at_real_widths(name: str, task: str | None, classification: Classification, *, known_type: bool) -> Profile:
+def _at_real_widths(
+    name: str,
+    task: str | None,
+    classification: Classification,
+    *,
+    known_type: bool,
+    lengths: tuple[int, ...] | None,
+) -> Profile:
+    """Return the profile of a model with random weights; in pieces if `lengths` isn't None, for texts of these
+    lengths, or of those of the tiny model."""
     if classification.path is None and not known_type:
         raise ModelMissing(
             f"the real widths of {echo(name)} are unknown",
             why="its config.json isn't available",
             fix=f"Fetch it with: hf download {name} config.json",
         )
-    recipe = derive_real_widths(classification.path or classification.model_type, task)
+    recipe = derive_real_widths(classification.path or classification.model_type, task, lengths)
     widths_note = f"a model with {recipe.dimensions} and random weights runs; the weights of {name} are not tested"
     return Profile(
         asked=name,

@@ -28,6 +28,7 @@ class Options:
     devices: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     dims: str = "tiny"
+    length: int | None = None
     allow_tiny: bool = False
     allow_code: bool = False
     inputs: Path | None = None

@@ -21,6 +21,9 @@ MODULE_TASK = "module-forward"
 GRAPH_TASK = "graph-forward"
 """The task of a graph file."""
 
+PIECES_TASK = "pieces"
+"""The task of a model at real widths whose layers run one at a time."""
+
 DIFFUSION_TASKS = frozenset(
     {"text-to-image", "image-to-image", "inpainting", "text-to-video", "image-to-video", "image-reconstruction"}
 )

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from .hardware.testing import GraphTest as GraphTest
     from .hardware.testing import ModelTest as ModelTest
     from .hardware.testing import OwnModuleTest as OwnModuleTest
+    from .hardware.testing import PieceTest as PieceTest
     from .hardware.testing import checkpoint_folder as checkpoint_folder
     from .hardware.testing import from_factory as from_factory
     from .hardware.testing import given_inputs as given_inputs

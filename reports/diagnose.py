@@ -10,8 +10,10 @@ from typing import Any
 
 from hwcompat.generators.compatibility.operators.operator_names import last_way
 from hwcompat.hardware.cell import GRAPH_TASK
-from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, WeightsKind
+from hwcompat.hardware.evidence.record import EDITED, PRODUCTS, CheckLine, Outcome, Stage, WeightsKind
 from hwcompat.hardware.plain_text import one_line
+from hwcompat.hardware.target import Target
+from hwcompat.hardware.testing.tolerances import tolerance_for
 
 from .advice import FAULT_KNOWN, FILE, measuring_command, remedies_for
 from .error_patterns import Around, Diagnosis, ErrorType, error_types, identify
@@ -276,6 +278,23 @@ def own_frames(line: CheckLine) -> str:
     return "\n".join(kept)
 
 
+def _of_products(measured: Sequence[tuple[float, CheckLine]]) -> str:
+    """Return how many of these errors the precision of the device's float32 products explains, by the tolerance of
+    that precision; empty if it explains none."""
+    narrow = {line.conditions.get(PRODUCTS, "") for _, line in measured} & {"tf32", "float16", "bfloat16"}
+    if len(narrow) != 1:
+        return ""
+    (precision,) = narrow
+    explained = [
+        line
+        for error, line in measured
+        if line.conditions.get(PRODUCTS) == precision
+        and error <= tolerance_for(Target.parse(line.requested_target), precision).limit
+    ]
+    count = f"{len(explained)} of {len(measured)} failures"
+    return f"; float32 products are computed in {precision} there, which explains {count}" if explained else ""
+
+
 def _figures(group: Sequence[_Sighting]) -> str:
     """Return the largest error of wrong results as text; empty if none was measured."""
     wrong = [one.line for one in group if one.diagnosis.error_type in WRONG_RESULTS]
@@ -289,7 +308,7 @@ def _figures(group: Sequence[_Sighting]) -> str:
     if measured:
         error, line = max(measured, key=lambda pair: (pair[0] != pair[0], pair[0]))
         allowed = "" if line.tolerance is None else f", tolerance {line.tolerance:.2g}"
-        return f"error {error:.2g} of the output's scale in {line.check_name}{allowed}"
+        return f"error {error:.2g} of the output's scale in {line.check_name}{allowed}{_of_products(measured)}"
     if offloaded and group[0].diagnosis.error_type == "silent_offload":
         return f"on the host: {', '.join(sorted(offloaded)[:8])}"
     return ""

@@ -31,11 +31,11 @@ the recorded numbers of older recipes belong to other weights, and with the fiel
 _WRITTEN_IF_SET = frozenset(
     {
         *("dimensions", "left_out", "trains_only", "without_cache", "diffusers_version"),
-        *("zero_centered", "remarks", "calls", "layout", "branches"),
+        *("zero_centered", "remarks", "calls", "layout", "branches", "pieces"),
     }
 )
 """Fields that are written only if they are set."""
-_NOT_HASHED = ("zero_centered", "layout", "calls", "branches")
+_NOT_HASHED = ("zero_centered", "layout", "calls", "branches", "pieces")
 _TUPLES = ("traits", "operators", "outputs", "zero_centered", "remarks")
 
 
@@ -59,6 +59,7 @@ class Recipe:
     files, such as unused weights. `calls` has the arguments of the checks that call the model in other ways, by name.
     `layout` is a hash of the names and shapes of the parameters, on which seeded test weights depend. `branches` of
     the modeling code: how many the suite's compared passes have `entered` `of` all, and those `missing` by function.
+    `pieces` are the numbers of parameters of the model's pieces, if these run one at a time.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -97,6 +98,7 @@ class Recipe:
     calls: Mapping[str, Any] = field(default_factory=dict)
     layout: str = ""
     branches: Mapping[str, Any] = field(default_factory=dict)
+    pieces: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def library(self) -> str:

@@ -283,7 +283,15 @@ def _suites(
     name = _located(project, model.name, asked.allow_code) if model.line else model.name
     inputs = asked.inputs or (Path(_located(project, model.inputs)) if model.inputs else None)
     profiles = [
-        profile_of(name, task, model.revision, dims=asked.dims, allow_tiny=asked.allow_tiny, inputs=inputs)
+        profile_of(
+            name,
+            task,
+            model.revision,
+            dims=asked.dims,
+            length=asked.length,
+            allow_tiny=asked.allow_tiny,
+            inputs=inputs,
+        )
         for task in tasks_of(name, model.tasks)
     ]
     return plan_job(

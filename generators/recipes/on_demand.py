@@ -54,9 +54,12 @@ def derive_checkpoint(folder: Path | str) -> Recipe:
     return _recipe("derive.derive_checkpoint", str(folder))
 
 
-def derive_real_widths(name: str, task: str | None) -> Recipe:
-    """Return the recipe of a model type, or of a folder with a config.json, at its real widths. Raise as above."""
-    return _recipe("real_dims.derive_real", name, task)
+def derive_real_widths(name: str, task: str | None, lengths: Sequence[int] | None) -> Recipe:
+    """Return the recipe of a model type, or of a folder with a config.json, at its real widths: in pieces for texts
+    of these `lengths` if they aren't None. Raise as above."""
+    if lengths is None:
+        return _recipe("real_dims.derive_real", name, task)
+    return _recipe("real_dims.derive_pieces", name, task, list(lengths))
 
 
 def derive_settings(folder: str, task: str | None) -> Recipe:

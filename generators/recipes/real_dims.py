@@ -11,7 +11,7 @@ import contextlib
 import copy
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -21,22 +21,28 @@ from hwcompat.generators.models.catalog import TaskClass, load_catalog
 from hwcompat.generators.models.checkpoint import read_checkpoint
 from hwcompat.generators.models.classification import Classification, classify_type
 from hwcompat.generators.models.inputs import make_inputs
-from hwcompat.generators.models.recipe import Recipe
+from hwcompat.generators.models.recipe import SHIPPED_ORIGIN, Recipe
 from hwcompat.generators.models.recipe_store import load_recipe
+from hwcompat.hardware.cell import PIECES_TASK
+from hwcompat.hardware.checkpoint_config import hash_of_config
 from hwcompat.hardware.compare import Array
 from hwcompat.hardware.errors import ModelError, echo
 from hwcompat.hardware.inventory.system.main_memory import free_bytes
+from hwcompat.hardware.testing.model_pieces import pieces_of, without_weights
 
 from . import tiny
 from .build_model import build, class_of, line_of
 from .config_division import Division
 from .config_scopes import arguments_of, children, default_of, overridden, overrides, role_of, roles
-from .derive import best_recipe, task_class
+from .derive import best_recipe, derive_tiny, task_class
 from .input_specs import input_specs
 from .operator_calls import OperatorCall, call_recorder
 
 BYTES_A_PARAMETER = 28
 """The model and the target's copy (4 + 4), its float64 reference (8), gradients of both (4 + 8)."""
+
+BYTES_IN_PIECE = 20
+"""A piece and the target's copy (4 + 4), its largest weight in float64 (8), the same for an exporter's copy (4)."""
 
 _SHOWN = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary", "positions", "experts", "experts_used")
 """Roles whose attributes the suite shows even if they are the defaults, because they are real."""
@@ -54,24 +60,53 @@ _OF_FAKES = "prim."
 def derive_real(name: str, task: str | None = None) -> Recipe:
     """Return the recipe of a model type, or of a folder with a config.json, at its real widths with few layers.
 
-    Raises `ModelError` if it doesn't fit into free memory (with the figures), or isn't accepted.
+    It runs in pieces if it doesn't fit into free memory as a whole. Raises `ModelError` if it isn't accepted.
     """
     what, chosen, config, whose = start(name, task)
-    refused = ""
     for layers in (tiny.LAYERS, 1):
         arguments = json.loads(json.dumps(_arguments(config, layers)))
         needed = _parameters(what, chosen, arguments) * BYTES_A_PARAMETER
-        free = free_bytes()
-        if needed > free:
-            refused = f"{layers} layer(s) need about {needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free"
+        if needed > free_bytes():
             continue
         recipe = best_recipe(what, chosen, iter([arguments]), f"{what.model_type} at real widths")
         kept = max(_counts(config, layers), default=layers)
         return replace(recipe, subject="config", dimensions=f"real widths{whose}, {kept} layer(s)")
-    raise ModelError(
-        f"{echo(name)} doesn't fit into memory at its real widths",
-        why=refused,
-        fix="Leave --dims real out, or run it on a machine with more memory.",
+    return derive_pieces(name, task)
+
+
+def derive_pieces(name: str, task: str | None = None, lengths: Sequence[int] = ()) -> Recipe:
+    """Return the recipe of a model type, or of a folder with a config.json, at its real widths, whose distinct layers
+    and other parts run one at a time; for texts of `lengths`, or of those of its tiny model.
+
+    Nothing is allocated. Raises `ModelError` if a part that can't be divided doesn't fit into free memory.
+    """
+    what, chosen, config, whose = start(name, task)
+    tiny_one = load_recipe(what.model_type, chosen.task) or derive_tiny(what.model_type, chosen.task)
+    arguments = json.loads(json.dumps(_arguments(config, tiny.LAYERS)))
+    arguments |= tiny.head_arguments(arguments, type(config), chosen, what)
+    with without_weights():
+        model = build(load_catalog().config_class(what.model_type), chosen.model_class, arguments)
+    pieces = pieces_of(model, free_bytes() // BYTES_IN_PIECE)
+    kept = max(_counts(config, tiny.LAYERS), default=tiny.LAYERS)
+    recorded = {"positions": [], "values": [], "lengths": list(lengths or tiny_one.recorded["lengths"])}
+    specs = _real_specs(tiny_one, model)
+    return replace(
+        tiny_one,
+        task=PIECES_TASK,
+        subject="config",
+        dimensions=f"real widths{whose}, {kept} layer(s) in {len(pieces)} pieces",
+        config=arguments,
+        config_children={part: type(child).__name__ for part, child in children(model.config).items()},
+        config_hash=hash_of_config(arguments),
+        inputs={part: specs.get(part, spec) for part, spec in tiny_one.inputs.items()},
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        recorded={**tiny_one.recorded, **recorded, "origin": SHIPPED_ORIGIN},
+        generate="none",
+        mask_input=None,
+        left_out="",
+        calls={},
+        branches={},
+        pieces=pieces,
     )
 
 
@@ -242,10 +277,15 @@ def _calls(
     return tuple(call for call in recorder.calls if not call.operator.startswith(_OF_FAKES))
 
 
-def _inputs(recipe: Recipe, model: Any) -> Mapping[str, Array]:
-    """Return inputs for the sizes of this model, by the recipe's kinds and the configuration's sides and channels."""
+def _real_specs(recipe: Recipe, model: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Return the specifications of inputs for the sizes of this model."""
     entry = task_class(recipe.model_type, recipe.task).entry
     side = next((spec["side"] for spec in recipe.inputs.values() if spec["kind"] == "mask"), "right")
-    lengths = recipe.recorded["lengths"]
-    specs = input_specs(model, entry, classify_type(recipe.model_type).architecture, side, lengths[0])
+    architecture = classify_type(recipe.model_type).architecture
+    return input_specs(model, entry, architecture, side, recipe.recorded["lengths"][0])
+
+
+def _inputs(recipe: Recipe, model: Any) -> Mapping[str, Array]:
+    """Return inputs for the sizes of this model, by the recipe's kinds and the configuration's sides and channels."""
+    lengths, specs = recipe.recorded["lengths"], _real_specs(recipe, model)
     return make_inputs({name: specs.get(name, spec) for name, spec in recipe.inputs.items()}, _SEED, lengths)

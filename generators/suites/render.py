@@ -258,6 +258,7 @@ def checks_of(recipe: Recipe, cell: Cell) -> tuple[Check, ...]:
         has_mask=recipe.mask_input is not None,
         has_cache=not recipe.without_cache,
         can=backend_class(cell.target.name).CAN,
+        task=recipe.task,
         in_recipe=recipe.calls_in(cell.precision),
         precision=cell.precision,
     )
@@ -293,8 +294,13 @@ def render(
     draws = other_draws(recipe.recorded["lengths"])
     whole = [max(recipe.recorded["lengths"])] * len(recipe.recorded["lengths"])
     dims = "real" if recipe.dimensions.startswith("real") else "tiny" if recipe.dimensions else ""
+    more = ["--length", str(whole[0])] if recipe.pieces and len(whole) == 1 else []
+    if recipe.pieces:
+        dims, draws = "pieces", ()
     values = {
-        **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=_named(recipe, cell), dims=dims),
+        **_shared(
+            recipe, cell, rule_ids, checks, tolerance, folder, model=_named(recipe, cell), dims=dims, more=more
+        ),
         "subject": recipe.subject,
         "hub_id": hub_id,
         "weights_line": _weights_line(recipe),

@@ -13,11 +13,14 @@ def command_for(
     cell: Cell, *, model: str | None = None, config: str = "", dims: str = "", more: Sequence[str] = ()
 ) -> str:
     """Return the command that makes a suite again. `model` is the name that the user passed if it isn't the cell's
-    model, `config` the project file if it affects the suite's text, and `dims` what a configuration gives: `real` for
-    its widths, `tiny` for its settings alone; `more` are further words."""
+    model, `config` the project file if it affects the suite's text, and `dims` what a configuration gives: `real` or
+    `pieces` for its widths, `tiny` for its settings alone; `more` are further words."""
     words = [PROGRAM, "generate", *(["--config", config] if config else [])]
     words += ["--model", model or cell.model, "--device", str(cell.target)]
     if cell.precision != "float32":
         words += ["--precision", cell.precision]
-    words += [*{"real": ["--dims", "real"], "tiny": ["--allow-tiny"]}.get(dims, []), *more]
+    words += [
+        *{"real": ["--dims", "real"], "pieces": ["--dims", "pieces"], "tiny": ["--allow-tiny"]}.get(dims, []),
+        *more,
+    ]
     return shlex.join(words)

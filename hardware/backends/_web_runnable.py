@@ -71,7 +71,7 @@ class WebRunnable(ExportedRunnable):
         if self.backend.FIXED_SHAPES and any(any(named) for named in axes.values()):
             file = with_sizes(file, {name: array.shape for name, array in given.items()}, self.folder)
         got: dict[str, Any]
-        got, proof = self.backend.run_file(file, given, weights=self.model_input.identity)
+        got, proof = self.backend.run_file(file, given, **self.options())
         placed = self._placed(file, proof)
         self.decoded.setdefault(name, {})[file] = placed
         if left := sorted(set(placed.host) - self.backend.HOST_ALLOWED):
@@ -111,7 +111,7 @@ class WebRunnable(ExportedRunnable):
         return got, proof
 
     def options(self) -> dict[str, str]:
-        return {"weights": self.model_input.identity}
+        return {"weights": self.model_input.identity if self.backend.separates_models else ""}
 
     def conditions_of(self, exported: Exported) -> Mapping[str, str]:
         return {**exported.conditions(), **self.backend.coarse_in(exported.folder / ONNX)}

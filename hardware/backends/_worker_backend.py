@@ -129,6 +129,7 @@ class OnnxWorkerBackend(WorkerBackend):
     """Base of such targets that run ONNX files, including small files with known answers."""
 
     READS = ("onnx",)
+    WARM_IMPORTS = ("transformers.masking_utils", "optimum.exporters.openvino.patching_utils", "onnxruntime")
     PROVIDER: ClassVar[str]
     """ONNX Runtime's name of the execution provider."""
 

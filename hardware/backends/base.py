@@ -136,6 +136,9 @@ class BaseBackend(ABC):
     OPTIMUM_EXPORTS: ClassVar[bool] = False
     """Whether the exporters are those of optimum-intel, which are read from source."""
 
+    separates_models: bool = True
+    """Whether each model gets a process or a browser of its own, where a broken model could change the next one."""
+
     SHARED: ClassVar[bool] = False
     """Whether several processes can compute on the device at the same time with the same results."""
 

@@ -97,6 +97,11 @@ def probe_device(target: Target, limit_s: float = _LIMIT_S) -> list[ProbeAnswer]
     return [_explained(name, *found[name]) for name in questions()]
 
 
+def precision_of_products(backend: BaseBackend) -> str:
+    """Return the precision in which a loaded backend computes float32 products, in the words of `precision_of`."""
+    return _matmul(_Prober(backend))[0]
+
+
 def _explained(name: str, value: str, detail: str) -> ProbeAnswer:
     facts = questions()[name]
     usual = value in facts["usual"]

@@ -159,6 +159,7 @@ class OperatorTest(ModelTest):
             if key in self._whole and not isinstance(self.backend, TorchBackend):
                 self._nothing("its results are whole numbers, which graphs of this target don't keep")
             model = ModelInput(model=one.build(), task=GRAPH_TASK, identity=one.identity)
+            self.backend.separates_models = False  # a browser for each call would take hours
             with self._at(Stage.LOAD):
                 try:
                     self._runnables[key] = self.backend.load(model, one.inputs, self.cell.precision)

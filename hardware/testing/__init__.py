@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .model_test import ModelTest as ModelTest
     from .own_module_test import OwnModuleTest as OwnModuleTest
     from .own_module_test import use_working_directory as use_working_directory
+    from .piece_test import PieceTest as PieceTest
     from .user_inputs import given_inputs as given_inputs
     from .variants import with_changes as with_changes
 
@@ -23,6 +24,7 @@ _WHERE = {
     "GraphTest": "graph_files",
     "ModelTest": "model_test",
     "OwnModuleTest": "own_module_test",
+    "PieceTest": "piece_test",
     "checkpoint_folder": "checkpoints",
     "from_factory": "factory_module",
     "given_inputs": "user_inputs",

@@ -6,7 +6,7 @@ import hashlib
 import math
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..backends._torch import TorchRunnable
-from ..backends.base import STEPS, Generation, Runnable
+from ..backends.base import STEPS, BaseBackend, Generation, Runnable
 from ..compare import Array, Comparison, compare, compare_gradients, is_meant, not_finite, scale_of
 from ..evidence.record import Stage
 from ..inventory.system.main_memory import read_memory
@@ -56,6 +56,7 @@ class CapabilityChecks:
     _gradient_count = 0
     _gradient_norm = 0.0
     _exact_norm = 0.0
+    _products = ""
 
     if TYPE_CHECKING:
 
@@ -64,6 +65,9 @@ class CapabilityChecks:
 
         @property
         def actual_target(self) -> Target: ...
+
+        @property
+        def backend(self) -> BaseBackend: ...
 
         @property
         def runnable(self) -> Runnable: ...
@@ -104,6 +108,15 @@ class CapabilityChecks:
             return natural
         self._half.adopt(settled)
         return settled.comparison
+
+    def _ask_products(self) -> None:
+        """Find out in which precision the target computes float32 products, which may explain an error."""
+        if self._products or self.cell.precision != "float32" or self.runnable.on_host:
+            return
+        from ..operators.device_probe import precision_of_products
+
+        with suppress(Exception):  # of a device that is broken: the error of the check says more
+            self._products = precision_of_products(self.backend)
 
     # Gradients
 

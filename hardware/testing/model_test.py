@@ -18,7 +18,7 @@ from ..backends.factory import get_backend
 from ..cell import Cell
 from ..compare import Array, Comparison, compare
 from ..errors import BackendUnavailable
-from ..evidence.record import Stage, WeightsKind
+from ..evidence.record import PRODUCTS, Stage, WeightsKind
 from ..files import cache_folder
 from ..output_masks import masks_of
 from ..step_times import take_steps
@@ -304,6 +304,8 @@ class ModelTest(VariantChecks):
         )
         if math.isinf(comparison.max_rel_error) and self._is_undecided(arrays, want):
             raise Ambiguous(f"{comparison.worst}: float64 also changes for inputs that differ this little")
+        if not comparison.max_rel_error <= self.tolerance:
+            self._ask_products()
         return self.measured.keep(comparison)
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
@@ -372,7 +374,7 @@ class ModelTest(VariantChecks):
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
         texts = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
-        texts["exercised"] = self.exercised
+        texts |= {"exercised": self.exercised, PRODUCTS: self._products}
         found |= {name: text for name, text in texts.items() if text} | self._conditions_of_check
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:

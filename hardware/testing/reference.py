@@ -241,7 +241,7 @@ def identity_of(model: torch.nn.Module) -> str:
         digest.update(config.to_json_string(use_diff=False).encode())
     for line in attributes_of(model):
         digest.update(f"{line}\n".encode(errors="surrogatepass"))
-    digest.update(_sources(model))
+    digest.update(sources_of(model))
     for package in ("torch", _library_of(model), "numpy"):
         digest.update(f"{package}=={metadata.version(package)}".encode())
     if revision := revision_of(model):
@@ -272,7 +272,7 @@ def _library_of(model: torch.nn.Module) -> str:
     return "diffusers" if type(model).__module__.startswith("diffusers.") else "transformers"
 
 
-def _sources(model: torch.nn.Module) -> bytes:
+def sources_of(model: torch.nn.Module) -> bytes:
     """Return a hash of the source that computes: the files of all modules' classes, the other loaded files of their
     packages, the library's shared files, and our own that run a model and read its outputs.
 

@@ -26,6 +26,8 @@ BETWEEN = (1.2, 0.85, 2.0)
 """Gains to try if none of `GAINS` is accepted: between them, and larger."""
 
 _JITTER = 0.3
+_AT_A_TIME = 2**24
+"""Numbers of a parameter that are drawn together."""
 _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
 """Learned rows that each query one object (DETR, Mask2Former and similar models)."""
 _PERIODS = ("snake1.alpha", "snake2.alpha")
@@ -159,15 +161,14 @@ def fill(
             if id(parameter) in done or name in computed:
                 continue
             done.add(id(parameter))
-            noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
             if parameter.ndim >= 2 and not name.endswith(_PERIODS):
                 fan_in = _fan_in(name, tuple(parameter.shape), name.rpartition(".")[0] in experts)
-                value = noise * (gain / math.sqrt(max(1, fan_in)))
+                mean, deviation = 0.0, gain / math.sqrt(max(1, fan_in))
             else:
                 of_norm = name.rpartition(".")[0] in norms
                 scales = _is_scale(name, of_norm) and zero_centered.isdisjoint((name, without_numbers(name)))
-                value = (1.0 if scales else 0.0) + _JITTER * noise
-            parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
+                mean, deviation = 1.0 if scales else 0.0, _JITTER
+            _draw(parameter, _generator(seed, name), mean, deviation)
         for owner, module in model.named_modules():
             buffers = _batch_statistics(owner, module, seed) | _tables(owner, module, gain, seed)
             buffers |= _routing_biases(owner, module, seed)
@@ -175,6 +176,17 @@ def fill(
                 getattr(module, name).copy_(torch.as_tensor(value))
         _widen_narrow_parameters(model)
     return model.eval()
+
+
+def _draw(parameter: torch.Tensor, random: np.random.Generator, mean: float, deviation: float) -> None:
+    """Set a parameter to normal numbers, a part at a time: in float64 they would take twice its memory."""
+    import torch
+
+    drawn = parameter.detach() if parameter.is_contiguous() else torch.empty_like(parameter).contiguous()
+    for part in drawn.view(-1).split(_AT_A_TIME):
+        part.copy_(torch.as_tensor(mean + deviation * random.standard_normal(part.numel())))
+    if not parameter.is_contiguous():
+        parameter.copy_(drawn)
 
 
 def _widen_narrow_parameters(model: torch.nn.Module) -> None:

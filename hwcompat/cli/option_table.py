@@ -93,10 +93,16 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         ),
         "dims": option(
             "--dims",
-            type=click.Choice(("tiny", "real")),
+            type=click.Choice(("tiny", "real", "pieces")),
             default="tiny",
             show_default=True,
-            help="Size of the model. real: one or two layers at the real widths, random weights.",
+            help="Size of the model. real: one or two layers at the real widths, random weights. pieces: the same, "
+            "one layer at a time, for models that don't fit into memory.",
+        ),
+        "length": option(
+            "--length",
+            type=click.IntRange(min=1),
+            help="Tokens of the text. With --dims pieces; default: those of the tiny model.",
         ),
         "allow_tiny": option(
             "--allow-tiny", is_flag=True, help="Run a tiny model of the type if a checkpoint's weights are missing."
@@ -293,7 +299,7 @@ OPTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 
 CELLS = (
     *("models", "priority", "architectures", "config", "rules"),
-    *("devices", "tasks", "dims", "allow_tiny", "allow_code", "inputs", "precisions"),
+    *("devices", "tasks", "dims", "length", "allow_tiny", "allow_code", "inputs", "precisions"),
 )
 """Which models, targets and precisions."""
 

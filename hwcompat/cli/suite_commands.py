@@ -346,7 +346,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
     )
     profiles, refused, unmet = profiles_of(
-        chosen, asked.tasks, dims=asked.dims, allow_tiny=asked.allow_tiny, inputs=asked.inputs
+        chosen, asked.tasks, dims=asked.dims, length=asked.length, allow_tiny=asked.allow_tiny, inputs=asked.inputs
     )
     without_suite = list(refused)
     planned = plan_job(
@@ -365,7 +365,18 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
 
 
 _OF_A_REQUEST = (
-    *("models", "priority", "architectures", "devices", "tasks", "dims", "allow_tiny", "inputs", "precisions"),
+    *(
+        "models",
+        "priority",
+        "architectures",
+        "devices",
+        "tasks",
+        "dims",
+        "length",
+        "allow_tiny",
+        "inputs",
+        "precisions",
+    ),
     *("select", "skip", "shard"),
 )
 

@@ -20,7 +20,7 @@ from hwcompat.generators.models.model_libraries import catalog_of, is_known, lac
 from hwcompat.generators.models.recipe_store import refusal_of
 from hwcompat.generators.plan import PlanChoice, PlannedSuite, plan_suite
 from hwcompat.hardware.backends.factory import known_targets
-from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK, Cell, label_of, model_of_weights
+from hwcompat.hardware.cell import GRAPH_TASK, MODULE_TASK, PIECES_TASK, Cell, label_of, model_of_weights
 from hwcompat.hardware.errors import HwCompatError, ModelError, echo
 from hwcompat.hardware.expected_targets import why_absent
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
@@ -97,6 +97,7 @@ def _profile(one: ExpiredCell, name: str) -> Profile:
     cell = one.cell
     primary = is_known(name) and classify_type(name).task == cell.task
     dims = "real" if one.weights == "config" and cell.task != MODULE_TASK else "tiny"
+    dims = "pieces" if cell.task == PIECES_TASK else dims
     profile = profile_of(name, None if primary else cell.task, dims=dims, inputs=_inputs_of(one))
     if profile.recipe.subject != one.weights:
         raise ModelError(
