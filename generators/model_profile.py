@@ -97,6 +97,7 @@ def profile_of(
     Torch is imported only for a checkpoint, or for a type without a stored recipe. Raises `ModelError` or
     `BrokenInput`.
     """
+    _lengths(dims, length)
     classification = classify(name, revision)
     given_kind = kind_of(name)
     if inputs is not None and given_kind != "graph":
@@ -104,11 +105,8 @@ def profile_of(
     if given_kind:
         return _given_profile(name, given_kind, task, classification, inputs)
     known_type = classification.model == classification.model_type and classification.path is None
-    if length is not None and dims != "pieces":
-        raise UsageError("--length needs --dims pieces", why="other suites have the lengths of their recipes")
     if dims in ("real", "pieces"):
-        lengths = None if dims == "real" else () if length is None else (length,)
-        return _at_real_widths(name, task, classification, known_type=known_type, lengths=lengths)
+        return _at_real_widths(name, task, classification, known_type, _lengths(dims, length))
     made = functools.partial(Profile, asked=name, classification=classification)
     if classification.path is not None:
         folder = Path(classification.path)
@@ -139,11 +137,17 @@ def profile_of(
     )
 
 
+def _lengths(dims: str, length: int | None) -> tuple[int, ...] | None:
+    """Return the lengths of texts of a model in pieces, None for another model, which `length` is refused for."""
+    if length is not None and dims != "pieces":
+        raise UsageError("--length needs --dims pieces", why="other suites have the lengths of their recipes")
+    return None if dims != "pieces" else () if length is None else (length,)
+
+
 def _at_real_widths(
     name: str,
     task: str | None,
     classification: Classification,
-    *,
     known_type: bool,
     lengths: tuple[int, ...] | None,
 ) -> Profile:

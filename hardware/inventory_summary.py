@@ -30,6 +30,10 @@ Row = tuple[str, str]
 Section = tuple[str, list[Row]]
 
 
+SIMULATED = "simulated"
+"""The name of the fact that a device is simulated."""
+
+
 def summary_text(inventory: HardwareInfo, statuses: Sequence[TargetStatus]) -> str:
     """Return the inventory in about 24 lines of 100 columns; ends in a newline."""
     usable = [(one.target, _remark(one, inventory)) for one in statuses if one.expected]
@@ -135,7 +139,7 @@ def _device(device: AcceleratorInfo) -> tuple[str, str, str]:
         f"{size_text(usable)} usable" if isinstance(usable, int) and usable != device.memory_bytes else "",
         f"hidden by {hidden}" if hidden else "",
         "" if device.seen_by != "bus" else "configured" if of_config else "no usable driver",
-        "simulated" if device.simulated else "",
+        SIMULATED if device.simulated else "",
     )
     shared = "unified memory" if device.memory_type == "unified" else ""
     size = size_text(device.memory_bytes, "" if shared else "memory unknown")

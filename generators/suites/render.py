@@ -27,7 +27,7 @@ from hwcompat.hardware.testing.checks import Check, applicable_checks
 from hwcompat.hardware.testing.suite_file import stamp
 from hwcompat.hardware.testing.tolerances import OwnTolerance
 
-from .render_command import command_for
+from .render_command import command_for, sizes
 from .user_templates import FolderAlone, OwnTemplates, rendered_in_child
 
 _WIDTH = 88
@@ -293,18 +293,14 @@ def render(
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     draws = other_draws(recipe.recorded["lengths"])
     whole = [max(recipe.recorded["lengths"])] * len(recipe.recorded["lengths"])
-    dims = "real" if recipe.dimensions.startswith("real") else "tiny" if recipe.dimensions else ""
-    more = ["--length", str(whole[0])] if recipe.pieces and len(whole) == 1 else []
-    if recipe.pieces:
-        dims, draws = "pieces", ()
     values = {
-        **_shared(
-            recipe, cell, rule_ids, checks, tolerance, folder, model=_named(recipe, cell), dims=dims, more=more
-        ),
+        **_shared(recipe, cell, rule_ids, checks, tolerance, folder, model=_named(recipe, cell), **sizes(recipe)),
         "subject": recipe.subject,
         "hub_id": hub_id,
         "weights_line": _weights_line(recipe),
-        "recipe_digest": recipe.digest if recipe.subject == "tiny" and not dims else "",  # no other is stored
+        "recipe_digest": recipe.digest
+        if recipe.subject == "tiny" and not recipe.dimensions
+        else "",  # no other is stored
         "imports": _imports(recipe),
         "recorded_here": recipe.recorded["origin"].startswith(HERE),
         "recorded_with": _other_version(recipe),
@@ -317,10 +313,7 @@ def render(
             if any(check.name == "variants" for check in checks)
         ],
         "optional_calls": [
-            {
-                "lengths": tuple(whole if one["whole"] else recipe.recorded["lengths"]),
-                "arguments": one["arguments"],
-            }
+            {"arguments": one["arguments"], "lengths": tuple(whole if one["whole"] else recipe.recorded["lengths"])}
             for one in recipe.calls.get("optional_arguments", {}).get("calls", ())
         ],
         "exercised": exercised_by(recipe, cell),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
+from hwcompat.generators.models.recipe import Recipe
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.command_names import PROGRAM
 
@@ -24,3 +26,11 @@ def command_for(
         *more,
     ]
     return shlex.join(words)
+
+
+def sizes(recipe: Recipe) -> dict[str, Any]:
+    """Return what makes a recipe's size, as arguments of `command_for`."""
+    lengths = recipe.recorded["lengths"]
+    if recipe.pieces:
+        return {"dims": "pieces", "more": ["--length", str(lengths[0])] if len(lengths) == 1 else []}
+    return {"dims": "real" if recipe.dimensions.startswith("real") else "tiny" if recipe.dimensions else ""}

@@ -365,18 +365,8 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
 
 
 _OF_A_REQUEST = (
-    *(
-        "models",
-        "priority",
-        "architectures",
-        "devices",
-        "tasks",
-        "dims",
-        "length",
-        "allow_tiny",
-        "inputs",
-        "precisions",
-    ),
+    *("models", "priority", "architectures", "devices", "tasks", "dims", "length"),
+    *("allow_tiny", "inputs", "precisions"),
     *("select", "skip", "shard"),
 )
 

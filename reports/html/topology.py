@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hwcompat.hardware.evidence.record import RunLine
+from hwcompat.hardware.inventory_summary import SIMULATED
 from hwcompat.hardware.plain_text import size_text
 from hwcompat.hardware.values import decimal, table, tables, whole, words
 
@@ -58,7 +59,7 @@ def topology(run: RunLine) -> Topology | None:
     """Return the drawing of a run's machine; None without an accelerator and a second NUMA node."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for one in tables(run.inventory.get("accelerators")):
-        name = f"{words(one.get('model')) or 'unnamed'}{', simulated' if one.get('simulated') else ''}"
+        name = f"{words(one.get('model')) or 'unnamed'}{', simulated' if one.get(SIMULATED) else ''}"
         index, size = whole(one.get("index")), whole(one.get("memory_bytes"))
         memory = "unified" if size is None and one.get("memory_type") == "unified" else size_text(size)
         label = f"{words(one.get('device_type')).upper()}{'' if index is None else f' {index}'}"
