@@ -97,7 +97,7 @@ def profile_of(
     Torch is imported only for a checkpoint, or for a type without a stored recipe. Raises `ModelError` or
     `BrokenInput`.
     """
-    _lengths(dims, length)
+    lengths = _lengths(dims, length)
     classification = classify(name, revision)
     given_kind = kind_of(name)
     if inputs is not None and given_kind != "graph":
@@ -106,7 +106,7 @@ def profile_of(
         return _given_profile(name, given_kind, task, classification, inputs)
     known_type = classification.model == classification.model_type and classification.path is None
     if dims in ("real", "pieces"):
-        return _at_real_widths(name, task, classification, known_type, _lengths(dims, length))
+        return _at_real_widths(name, task, classification, known_type, lengths)
     made = functools.partial(Profile, asked=name, classification=classification)
     if classification.path is not None:
         folder = Path(classification.path)

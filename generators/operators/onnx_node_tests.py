@@ -120,11 +120,7 @@ def group_of(name: str) -> str:
     others (`test_gelu_default_1_expanded`)."""
     plain = name.partition("_expanded")[0]
     operators = _operators_of(plain if plain in node_tests() else name)
-    return (
-        f"{PREFIX}{operators.lower()}"
-        if "," not in operators
-        else f"{PREFIX}{plain.partition('_')[0].removeprefix(PREFIX)}"
-    )
+    return f"{PREFIX}{operators.lower()}" if "," not in operators else plain.partition("_")[0]
 
 
 def _arrays(case: Any) -> Iterator[tuple[str, Array]]:

@@ -88,19 +88,21 @@ def derive_pieces(name: str, task: str | None = None, lengths: Sequence[int] = (
         model = build(load_catalog().config_class(what.model_type), chosen.model_class, arguments)
     pieces = pieces_of(model, free_bytes() // BYTES_IN_PIECE)
     kept = max(_counts(config, tiny.LAYERS), default=tiny.LAYERS)
+    of_texts = f", {max(lengths)} tokens" if lengths else ""
     recorded = {"positions": [], "values": [], "lengths": list(lengths or tiny_one.recorded["lengths"])}
-    specs = _real_specs(tiny_one, model)
-    return replace(
+    fake, _ = _fake_model(chosen.model_class, model.config)
+    specs = _real_specs(tiny_one, fake)
+    found = replace(
         tiny_one,
-        task=PIECES_TASK,
         subject="config",
-        dimensions=f"real widths{whose}, {kept} layer(s) in {len(pieces)} pieces",
+        dimensions=f"real widths{whose}, {kept} layer(s) in {len(pieces)} pieces{of_texts}",
         config=arguments,
         config_children={part: type(child).__name__ for part, child in children(model.config).items()},
         config_hash=hash_of_config(arguments),
         inputs={part: specs.get(part, spec) for part, spec in tiny_one.inputs.items()},
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         recorded={**tiny_one.recorded, **recorded, "origin": SHIPPED_ORIGIN},
+        masked_by={},
         generate="none",
         mask_input=None,
         left_out="",
@@ -108,6 +110,8 @@ def derive_pieces(name: str, task: str | None = None, lengths: Sequence[int] = (
         branches={},
         pieces=pieces,
     )
+    _traced(found, model.config, f"{what.model_type} at real widths")  # refuses inputs that don't fit the widths
+    return replace(found, task=PIECES_TASK)
 
 
 def derive_settings(folder: str, task: str | None = None) -> Recipe:
@@ -229,12 +233,16 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, 
     experts without a loop). Sizes that depend on values have names (`u0`). Raises `ModelError` if the type has no
     recipe, or its code reads the values of other tensors.
     """
-    from hwcompat.hardware.export.traceable import traceable_parts
-
     recipe = load_recipe(model_type, task)
     if recipe is None or recipe.library != "transformers":
         raise ModelError(f"{echo(model_type)} has no transformers recipe", fix="Name a model type that has one.")
-    config = tiny._defaults(model_type, load_catalog())
+    return _traced(recipe, tiny._defaults(model_type, load_catalog()), f"{model_type} at its default size")
+
+
+def _traced(recipe: Recipe, config: Any, which: str) -> tuple[OperatorCall, ...]:
+    """Return the calls of a forward pass of a model with this configuration on fakes. Raises `ModelError`."""
+    from hwcompat.hardware.export.traceable import traceable_parts
+
     failed: list[Exception] = []
     masks = frozenset(name for name, spec in recipe.inputs.items() if spec["kind"] in _MASKS)
     for parts, dropped in ((_as_it_is, frozenset()), (_as_it_is, masks), (traceable_parts, frozenset())):
@@ -243,7 +251,7 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[OperatorCall, 
         except Exception as error:  # an error of the model's code, or a missing value
             failed.append(error)
     raise ModelError(
-        f"{echo(model_type)} can't be traced at its default size without data",
+        f"{which} can't be traced without data",
         why=f"{type(failed[0]).__name__}: {line_of(failed[0])}",
     ) from failed[0]
 
@@ -256,18 +264,10 @@ def _calls(
     recipe: Recipe, config: Any, parts: Callable[[Any], AbstractContextManager[Any]], dropped: frozenset[str]
 ) -> tuple[OperatorCall, ...]:
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-    from transformers.initialization import no_init_weights
 
     from hwcompat.hardware.model.calls import forward, to_tensors
 
-    unknown_numbers = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
-    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=unknown_numbers)
-    with torch.device("meta"), no_init_weights():  # tensors that a constructor computes on the CPU keep their values
-        model = class_of(recipe.model_class)(copy.deepcopy(config)).eval()
-    with mode:
-        model.to_empty(device="cpu")
+    model, mode = _fake_model(recipe.model_class, config)
     tensors = to_tensors(_inputs(recipe, model), "cpu", torch.float32)
     given = {
         name: mode.from_tensor(tensor, static_shapes=True) for name, tensor in tensors.items() if name not in dropped
@@ -275,6 +275,22 @@ def _calls(
     with parts(model), mode, call_recorder() as recorder, torch.no_grad():
         forward(model, given)
     return tuple(call for call in recorder.calls if not call.operator.startswith(_OF_FAKES))
+
+
+def _fake_model(model_class: str, config: Any) -> tuple[Any, Any]:
+    """Return a model whose parameters are fakes, and the mode in which these compute shapes."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from transformers.initialization import no_init_weights
+
+    unknown_numbers = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=unknown_numbers)
+    with torch.device("meta"), no_init_weights():  # tensors that a constructor computes on the CPU keep their values
+        model = class_of(model_class)(copy.deepcopy(config)).eval()
+    with mode:
+        model.to_empty(device="cpu")
+    return model, mode
 
 
 def _real_specs(recipe: Recipe, model: Any) -> Mapping[str, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Small ONNX graphs with known answers: does a session compute, and in which arithmetic?"""
+"""Small graphs and modules with known answers: does a session compute, and in which arithmetic?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .base import Array
+    from collections.abc import Callable
+
+    import torch
+
+    from .base import Array, BaseBackend
 
 SIZE = 8
 FLOAT16_LARGEST = 65504.0
@@ -97,3 +101,35 @@ def precision_of(copy: Array) -> str:
     found = next((name for name, bits in _BITS.items() if lost < 2.0**-bits), "unknown")
     held = bool(abs(copy[0, 0] / values[0, 0] - 1) < 2.0 ** -_BITS["float16"])
     return "tf32" if found == "float16" and held else found
+
+
+def precision_of_products(backend: BaseBackend) -> str:
+    """Return the precision in which a target computes float32 products, in the words of `precision_of`."""
+    from ..cell import MODULE_TASK
+    from .base import ModelInput
+
+    values = {"x": values_to_copy(), "y": np.eye(SIZE, dtype=np.float32)}
+    product = ModelInput(model=module_of(lambda x, y: x @ y), task=MODULE_TASK, identity="product")
+    runnable = backend.load(product, values, "float32")
+    try:
+        (copy,) = runnable(**values).values()
+        return precision_of(copy)
+    finally:
+        runnable.close()
+
+
+def module_of(function: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]) -> torch.nn.Module:
+    """Return a module that calls a function with its inputs."""
+    import torch
+
+    class Question(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
+        """Calls a function with its inputs."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("here", torch.zeros(()))
+
+        def forward(self, **tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+            return function(**tensors)
+
+    return Question().eval()

@@ -44,6 +44,7 @@ checks aren't the ones that the run's revisions name."""
 
 PRODUCTS = "products"
 """The condition that has the precision of float32 products, of a target that failed."""
+
 COARSE = "coarse_functions"
 """The condition that names the functions of a graph for which the target's standard allows less precision."""
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._onnx_probe import precision_of, values_to_copy
+from ..backends._onnx_probe import module_of, precision_of, precision_of_products, values_to_copy
 from ..backends.base import ModelInput
 from ..backends.factory import get_backend
 from ..cell import MODULE_TASK
@@ -97,11 +97,6 @@ def probe_device(target: Target, limit_s: float = _LIMIT_S) -> list[ProbeAnswer]
     return [_explained(name, *found[name]) for name in questions()]
 
 
-def precision_of_products(backend: BaseBackend) -> str:
-    """Return the precision in which a loaded backend computes float32 products, in the words of `precision_of`."""
-    return _matmul(_Prober(backend))[0]
-
-
 def _explained(name: str, value: str, detail: str) -> ProbeAnswer:
     facts = questions()[name]
     usual = value in facts["usual"]
@@ -124,7 +119,7 @@ class _Prober:
             key: random.uniform(0.5, 1.5, one.shape).astype(one.dtype) if one.dtype.kind == "f" else one
             for key, one in inputs[0].items()
         }
-        subject = ModelInput(model=_module(function), task=MODULE_TASK, identity=f"device probe {name}")
+        subject = ModelInput(model=module_of(function), task=MODULE_TASK, identity=f"device probe {name}")
         runnable = self.backend.load(subject, example, "float32")
         try:
             found = [runnable(**one) for one in inputs]
@@ -143,31 +138,13 @@ def _place(name: str) -> int:
     return int(last) if last.isdigit() else 0
 
 
-def _module(function: Function) -> torch.nn.Module:
-    import torch
-
-    class Question(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
-        """Calls a function with its inputs."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("here", torch.zeros(()))
-
-        def forward(self, **tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-            return function(**tensors)
-
-    return Question().eval()
-
-
 def _rows(*numbers: float) -> Array:
     """Return two equal rows: exporters look at batches of other sizes."""
     return np.array([numbers, numbers], dtype=np.float32)
 
 
 def _matmul(probe: _Prober) -> Answer:
-    values = values_to_copy()
-    (copy,) = probe.one("matmul", lambda x, y: x @ y, x=values, y=np.eye(len(values), dtype=np.float32))
-    return precision_of(copy), ""
+    return precision_of_products(probe.backend), ""
 
 
 def _convolution(probe: _Prober) -> Answer:

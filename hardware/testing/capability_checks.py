@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..backends._onnx_probe import precision_of_products
 from ..backends._torch import TorchRunnable
 from ..backends.base import STEPS, BaseBackend, Generation, Runnable
 from ..compare import Array, Comparison, compare, compare_gradients, is_meant, not_finite, scale_of
@@ -113,8 +114,6 @@ class CapabilityChecks:
         """Find out in which precision the target computes float32 products, which may explain an error."""
         if self._products or self.cell.precision != "float32" or self.runnable.on_host:
             return
-        from ..operators.device_probe import precision_of_products
-
         with suppress(Exception):  # of a device that is broken: the error of the check says more
             self._products = precision_of_products(self.backend)
 

@@ -43,6 +43,16 @@ def test_what_was_recorded_goes_before_the_words_of_a_message():
         assert (finding.error_type, finding.severity) == (error_type, severity)
 
 
+def test_the_precision_of_products_explains_errors_within_its_tolerance():
+    wrong = {"error_type": "numerical_mismatch", "tolerance": 2e-5, "conditions": {"products": "tf32"}}
+    errors = {"matches_reference": 4e-3, "save_reload": 1e-3, "backward": 0.5}
+    found = only(*(line(check_name=name, max_rel_error=error, **wrong) for name, error in errors.items()))
+    assert "float32 products are computed in tf32 there, which explains 2 of 3 failures" in found.message
+    alone = line(max_rel_error=0.5, **wrong)
+    exact = line(max_rel_error=4e-3, **{**wrong, "conditions": {"products": "float32"}})
+    assert not [one for one in (alone, exact) if "products" in only(one).message]
+
+
 def test_wrong_results_of_a_cell_are_one_finding_with_the_figures():
     wrong = {"error_type": "numerical_mismatch", "tolerance": 1e-5}
     errors = {"matches_reference": 0.02, "save_reload": 0.5, "backward": 0.1}

@@ -10,6 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from hardware.errors import ModelError
+from hardware.evidence.versions import FAULT_VARIABLE
 from hardware.testing import piece_test
 from hardware.testing.model_pieces import filled_piece, pieces_of, without_weights
 from hardware.testing.piece_test import PieceTest
@@ -29,11 +30,12 @@ def make_model() -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(**CONFIG))
 
 
-def case_of(most: int) -> PieceTest:
+def case_of(most: int, target: str = "cpu") -> PieceTest:
     with without_weights():
         pieces = pieces_of(make_model(), most)
     ids = np.random.default_rng(0).integers(0, CONFIG["vocab_size"], (2, 7))
-    return PieceTest("llama/pieces/cpu/float32", make_model, {"input_ids": ids}, gain=1.0, outputs=(), pieces=pieces)
+    cell = f"llama/pieces/{target}/float32"
+    return PieceTest(cell, make_model, {"input_ids": ids}, gain=1.0, outputs=(), pieces=pieces)
 
 
 def test_pieces_are_layers_and_what_has_weights_between_them() -> None:
@@ -69,6 +71,14 @@ def test_each_piece_matches_and_its_place_is_proven(most: int) -> None:
         assert case.execution().native
         assert "between the pieces" in case.execution().unseen
         assert case.facts()["conditions"]["peak_memory"]
+
+
+def test_a_failed_cell_asks_the_device_for_the_precision_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fault, found in (("tf32:aten.mm", "tf32"), ("tail:aten.mm", "float32")):
+        monkeypatch.setenv(FAULT_VARIABLE, fault)
+        with case_of(WHOLE, "simulated") as case:
+            assert case.error(case.run(case.inputs), case.reference(case.inputs)) > case.tolerance
+            assert case.facts()["conditions"]["products"] == found
 
 
 def test_a_wrong_piece_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

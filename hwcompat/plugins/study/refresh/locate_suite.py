@@ -95,7 +95,7 @@ def plan_again(
 
 def _profile(one: ExpiredCell, name: str) -> Profile:
     cell = one.cell
-    primary = is_known(name) and classify_type(name).task == cell.task
+    primary = (is_known(name) and classify_type(name).task == cell.task) or cell.task == PIECES_TASK
     dims = "real" if one.weights == "config" and cell.task != MODULE_TASK else "tiny"
     dims = "pieces" if cell.task == PIECES_TASK else dims
     profile = profile_of(name, None if primary else cell.task, dims=dims, inputs=_inputs_of(one))
