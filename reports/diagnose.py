@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hwcompat.generators.compatibility.operators.operator_names import last_way
-from hwcompat.hardware.cell import GRAPH_TASK
+from hwcompat.hardware.cell import GRAPH_TASK, PIECES_TASK
 from hwcompat.hardware.evidence.record import EDITED, PRODUCTS, CheckLine, Outcome, Stage, WeightsKind
 from hwcompat.hardware.plain_text import one_line
 from hwcompat.hardware.target import Target
@@ -308,7 +308,9 @@ def _figures(group: Sequence[_Sighting]) -> str:
     if measured:
         error, line = max(measured, key=lambda pair: (pair[0] != pair[0], pair[0]))
         allowed = "" if line.tolerance is None else f", tolerance {line.tolerance:.2g}"
-        return f"error {error:.2g} of the output's scale in {line.check_name}{allowed}{_of_products(measured)}"
+        figures = f"error {error:.2g} of the output's scale in {line.check_name}{allowed}"
+        named = one_line(_detail(line)) if line.task == PIECES_TASK else figures  # which piece is wrong
+        return named + _of_products(measured)
     if offloaded and group[0].diagnosis.error_type == "silent_offload":
         return f"on the host: {', '.join(sorted(offloaded)[:8])}"
     return ""

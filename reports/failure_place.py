@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from hwcompat.hardware.cell import MODULE_TASK, Cell
+from hwcompat.hardware.cell import MODULE_TASK, PIECES_TASK, Cell
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.errors import UsageError
 
@@ -51,6 +51,9 @@ def failure_commands(cell: str, error_type: str) -> tuple[str, ...]:
         known = Cell.parse(cell)
     except UsageError:
         return ()
+    if known.task == PIECES_TASK:  # its check names the piece
+        words = ["run", "--model", known.model, "--dims", "pieces", "--device", str(known.target)]
+        return (shlex.join([PROGRAM, *words, "--precision", known.precision]),)
     again = ["run", "--model", known.model, "--device", str(known.target), "--precision", known.precision]
     own_code = known.task == MODULE_TASK
     words = [again] if "@" not in known.model and not own_code else []  # a cell doesn't name folder or factory

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hwcompat.generators.compatibility.verdict import Level, Verdict, is_failing, is_final
 from hwcompat.generators.run import CellResult, JobResult
 from hwcompat.hardware.backends.factory import backend_class
+from hwcompat.hardware.cell import PIECES_TASK
 from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.evidence.record import CheckLine, Outcome, Stage
 from hwcompat.hardware.expected_targets import TargetStatus, targets
@@ -240,8 +241,12 @@ def _next_command(failing: Sequence[CellResult]) -> str:
     calls than the plain ones only explained."""
     emulated = failing and backend_class(failing[0].written.planned.cell.target.name).SIMULATED
     helps: dict[str, Callable[[CheckLine], bool]] = {
-        "localize": lambda line: line.check_name == "matches_reference" and line.stage is Stage.COMPARE,
-        "fix" if emulated else "repro": lambda line: line.check_name not in call_checks(),
+        "localize": lambda line: (
+            line.check_name == "matches_reference" and line.stage is Stage.COMPARE and line.task != PIECES_TASK
+        ),
+        "fix" if emulated else "repro": lambda line: (
+            line.check_name not in call_checks() and line.task != PIECES_TASK
+        ),
         "explain": lambda line: True,
     }
     for command, fits in helps.items():
