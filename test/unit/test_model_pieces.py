@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5EncoderModel
 
 from hardware.errors import ModelError
 from hardware.evidence.versions import FAULT_VARIABLE
@@ -71,6 +71,19 @@ def test_each_piece_matches_and_its_place_is_proven(most: int) -> None:
         assert case.execution().native
         assert "between the pieces" in case.execution().unseen
         assert case.facts()["conditions"]["peak_memory"]
+
+
+def test_masks_that_a_piece_returns_are_equal_in_both_precisions() -> None:
+    def make() -> T5EncoderModel:
+        return T5EncoderModel(T5Config(vocab_size=50, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
+
+    with without_weights():
+        pieces = pieces_of(make(), WHOLE)
+    inputs = {"input_ids": np.arange(14).reshape(2, 7), "attention_mask": np.array([[1] * 7, [1] * 4 + [0] * 3])}
+    with PieceTest("t5/pieces/cpu/float32", make, inputs, gain=1.0, outputs=(), pieces=pieces) as case:
+        want = case.reference(inputs)
+        assert any(np.isneginf(one).any() for one in want.arrays.values())
+        assert case.error(case.run(inputs), want) <= case.tolerance
 
 
 def test_a_failed_cell_asks_the_device_for_the_precision_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
