@@ -100,7 +100,8 @@ gpu-session:
 
 # Accessibility of the product's pages and, after `make docs`, of the site: in light, dark and 400 pixels. Needs npm and Chromium.
 axe: $(VENV)/.ready-dev
-	@npm install --prefix .venv-axe --ignore-scripts --no-audit --no-fund --loglevel=error axe-core@4.14.1
+	@mkdir -p .venv-axe && cp test/browser/axe/package*.json .venv-axe/
+	@cd .venv-axe && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	AXE=.venv-axe/node_modules/axe-core/axe.min.js $(PYTEST) test/browser/test_axe.py $(ARGS)
 
 # Hostile and broken input of every kind (docs/SECURITY.md): so many in all; `make test-all` tries over 5,000.

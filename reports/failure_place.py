@@ -52,8 +52,8 @@ def failure_commands(cell: str, error_type: str) -> tuple[str, ...]:
     except UsageError:
         return ()
     if known.task == PIECES_TASK:  # its check names the piece
-        words = ["run", "--model", known.model, "--dims", "pieces", "--device", str(known.target)]
-        return (shlex.join([PROGRAM, *words, "--precision", known.precision]),)
+        again = ["run", "--model", known.model, "--dims", "pieces", "--device", str(known.target)]
+        return (shlex.join([PROGRAM, *again, "--precision", known.precision]),)
     again = ["run", "--model", known.model, "--device", str(known.target), "--precision", known.precision]
     own_code = known.task == MODULE_TASK
     words = [again] if "@" not in known.model and not own_code else []  # a cell doesn't name folder or factory

@@ -298,9 +298,7 @@ def render(
         "subject": recipe.subject,
         "hub_id": hub_id,
         "weights_line": _weights_line(recipe),
-        "recipe_digest": recipe.digest
-        if recipe.subject == "tiny" and not recipe.dimensions
-        else "",  # no other is stored
+        "recipe_digest": recipe.digest if recipe.subject == "tiny" and not recipe.dimensions else "",
         "imports": _imports(recipe),
         "recorded_here": recipe.recorded["origin"].startswith(HERE),
         "recorded_with": _other_version(recipe),
@@ -313,7 +311,7 @@ def render(
             if any(check.name == "variants" for check in checks)
         ],
         "optional_calls": [
-            {"arguments": one["arguments"], "lengths": tuple(whole if one["whole"] else recipe.recorded["lengths"])}
+            {"lengths": tuple(whole if one["whole"] else recipe.recorded["lengths"]), "arguments": one["arguments"]}
             for one in recipe.calls.get("optional_arguments", {}).get("calls", ())
         ],
         "exercised": exercised_by(recipe, cell),

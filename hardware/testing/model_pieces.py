@@ -43,8 +43,8 @@ def without_weights() -> Iterator[None]:
 def pieces_of(model: torch.nn.Module, most: int) -> dict[str, int]:
     """Return the names of the pieces of a model in their order, with their numbers of parameters, at most `most`.
 
-    The rows of a larger linear layer or embedding are divided: `lm_head[0:65536]`. Raises `ModelError` for another
-    module that is larger and has no parts.
+    The rows of a larger linear layer or embedding are divided: `lm_head[0:65536]`. Parameters of a larger module
+    beside its parts belong to no piece. Raises `ModelError` if these alone are more than `most`.
     """
     return dict(_pieces("", model, most, in_layer=False))
 
@@ -61,7 +61,8 @@ def _pieces(name: str, module: torch.nn.Module, most: int, *, in_layer: bool) ->
         if size or has_own:
             yield name, size
         return
-    if not parts and size:
+    own = sum(parameter.numel() for parameter in module.parameters(recurse=False))
+    if own > most or (not parts and size):
         yield from _slices(name, module, most)
         return
     of_list = isinstance(module, torch.nn.ModuleList)
@@ -75,7 +76,8 @@ def _slices(name: str, module: torch.nn.Module, most: int) -> Iterator[tuple[str
     if not isinstance(module, torch.nn.Linear | torch.nn.Embedding):
         size = sum(parameter.numel() for parameter in module.parameters())
         raise ModelError(
-            f"{name} doesn't fit into memory", why=f"it has {size:,} parameters and no parts, {most:,} fit"
+            f"{name or 'the model'} doesn't fit into memory",
+            why=f"it can't be divided; it has {size:,} parameters, and {most:,} fit",
         )
     rows, width = module.weight.shape
     step = max(1, most // (width + 1))
@@ -128,11 +130,7 @@ def _rows(module: torch.nn.Module, piece: str) -> torch.nn.Module:
 def fill_between(model: torch.nn.Module, pieces: Mapping[str, int], **weights: Any) -> None:
     """Give the parameters of a model outside its pieces their seeded test weights, in place, and make these and the
     buffers there float64."""
-    modules = {module_of(piece) for piece in pieces}
-    for name, module in model.named_modules():
-        parts = name.split(".")
-        if any(".".join(parts[:length]) in modules for length in range(1, len(parts) + 1)):
-            continue
+    for name, module in _between(model, pieces):
         bare = copy.copy(module)
         bare._modules = {}
         bare._parameters = {key: None if one is None else _allocated(one) for key, one in module._parameters.items()}
@@ -143,6 +141,24 @@ def fill_between(model: torch.nn.Module, pieces: Mapping[str, int], **weights: A
         for key, buffer in module._buffers.items():
             if buffer is not None and buffer.is_floating_point():
                 module._buffers[key] = buffer.double()
+
+
+def outside_pieces(model: torch.nn.Module, pieces: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the names of the parameters that belong to no piece, which only the reference has."""
+    return tuple(
+        f"{owner}.{name}" if owner else name
+        for owner, module in _between(model, pieces)
+        for name, _ in module.named_parameters(recurse=False)
+    )
+
+
+def _between(model: torch.nn.Module, pieces: Mapping[str, int]) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield the modules that are neither a piece nor a part of one, by name."""
+    modules = {module_of(piece) for piece in pieces}
+    for name, module in model.named_modules():
+        parts = name.split(".")
+        if modules.isdisjoint(".".join(parts[:length]) for length in range(1, len(parts) + 1)):
+            yield name, module
 
 
 def _allocated(parameter: torch.nn.Parameter) -> torch.nn.Parameter:

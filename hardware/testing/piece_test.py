@@ -22,7 +22,7 @@ from ..model.outputs import results
 from ..plain_text import size_text
 from . import reference
 from .measurement import Ambiguous, Outputs
-from .model_pieces import fill_between, filled_piece, module_of, rows_of, without_weights
+from .model_pieces import fill_between, filled_piece, module_of, outside_pieces, rows_of, without_weights
 from .model_test import ModelTest
 from .speed_measurement import peak_memory
 
@@ -105,9 +105,9 @@ class PieceTest(ModelTest):
         for proof in self._proofs.values():
             native.update(proof.native)
             offloaded.update(proof.offloaded)
-        self.measured.execution = replace(
-            proof, native=dict(native), offloaded=dict(offloaded), unseen=listed(proof.unseen, _UNSEEN)
-        )
+        left = ", ".join(outside_pieces(self._skeleton, self.pieces))
+        unseen = listed(proof.unseen, _UNSEEN, left and f"weights outside the pieces: {left}")
+        self.measured.execution = replace(proof, native=dict(native), offloaded=dict(offloaded), unseen=unseen)
         return self.measured.execution
 
     def _loaded(self, piece: str, call: PieceCall) -> Runnable:

@@ -366,8 +366,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
 
 _OF_A_REQUEST = (
     *("models", "priority", "architectures", "devices", "tasks", "dims", "length"),
-    *("allow_tiny", "inputs", "precisions"),
-    *("select", "skip", "shard"),
+    *("allow_tiny", "inputs", "precisions", "select", "skip", "shard"),
 )
 
 

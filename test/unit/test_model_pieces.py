@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5EncoderModel
 from hardware.errors import ModelError
 from hardware.evidence.versions import FAULT_VARIABLE
 from hardware.testing import piece_test
-from hardware.testing.model_pieces import filled_piece, pieces_of, without_weights
+from hardware.testing.model_pieces import filled_piece, outside_pieces, pieces_of, without_weights
 from hardware.testing.piece_test import PieceTest
 
 CONFIG = {
@@ -50,8 +50,22 @@ def test_pieces_are_layers_and_what_has_weights_between_them() -> None:
         divided
     )
     assert sum(divided.values()) == sum(parameter.numel() for parameter in model.parameters())
-    with pytest.raises(ModelError, match="no parts"):
+    with pytest.raises(ModelError, match="can't be divided"):
         pieces_of(torch.nn.Sequential(torch.nn.Conv2d(8, 64, 3)), 100)
+
+
+def test_parameters_beside_parts_are_refused_or_named() -> None:
+    class Experts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.all = torch.nn.Parameter(torch.zeros(8, 50))
+            self.act, self.out = torch.nn.ReLU(), torch.nn.Linear(50, 40)
+
+    model = torch.nn.Sequential(Experts())
+    assert outside_pieces(model, pieces_of(model, WHOLE)) == ()
+    assert outside_pieces(model, pieces_of(model, 2_100)) == ("0.all",)
+    with pytest.raises(ModelError, match=r"0 doesn't fit .* 2,440 parameters, and 300 fit"):
+        pieces_of(model, 300)
 
 
 def test_slices_have_weights_of_their_own() -> None:

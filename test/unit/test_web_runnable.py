@@ -57,6 +57,7 @@ def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> An
     by_file = {files[name]: proof for name, proof in proofs.items()}
     made.model_input, made.folder, made.example = SimpleNamespace(identity="x", model=torch.nn.Module()), Path(), {}
     made.backend = SimpleNamespace(
+        separates_models=True,
         PROVIDER=OWN,
         FIXED_SHAPES=False,
         HOST_ALLOWED=WebBackend.HOST_ALLOWED,
