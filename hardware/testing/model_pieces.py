@@ -29,14 +29,18 @@ def without_weights() -> Iterator[None]:
     import torch
     from transformers.initialization import no_init_weights
 
-    register = torch.nn.Module.register_parameter
+    register, empty = torch.nn.Module.register_parameter, torch.empty
 
     def on_meta(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
         register(module, name, parameter)
         if parameter is not None:
             module._parameters[name] = torch.nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
-    with no_init_weights(), mock.patch.object(torch.nn.Module, "register_parameter", on_meta):
+    def unallocated(*sizes: Any, **named: Any) -> torch.Tensor:
+        return empty(*sizes, **{**named, "device": "meta"})
+
+    layers = mock.patch.object(torch, "empty", unallocated)  # of parameters, which may be larger than the memory
+    with no_init_weights(), layers, mock.patch.object(torch.nn.Module, "register_parameter", on_meta):
         yield
 
 
