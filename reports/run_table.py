@@ -241,16 +241,14 @@ def _next_command(failing: Sequence[CellResult]) -> str:
     calls than the plain ones only explained."""
     emulated = failing and backend_class(failing[0].written.planned.cell.target.name).SIMULATED
     helps: dict[str, Callable[[CheckLine], bool]] = {
-        "localize": lambda line: (
-            line.check_name == "matches_reference" and line.stage is Stage.COMPARE and line.task != PIECES_TASK
-        ),
-        "fix" if emulated else "repro": lambda line: (
-            line.check_name not in call_checks() and line.task != PIECES_TASK
-        ),
+        "localize": lambda line: line.check_name == "matches_reference" and line.stage is Stage.COMPARE,
+        "fix" if emulated else "repro": lambda line: line.check_name not in call_checks(),
         "explain": lambda line: True,
     }
     for command, fits in helps.items():
         for cell in failing:
+            if cell.written.planned.cell.task == PIECES_TASK and command != "explain":
+                continue  # its check names the piece
             if any(line.outcome.is_failure and fits(line) for line in cell.lines):
                 return f"hwcompat {command} {cell.verdict.cell}"
     return ""
