@@ -104,7 +104,9 @@ BEFORE = (
 )
 """What `python -m hardware` makes for the others."""
 
-ELSEWHERE = "--dims --config --update-expected --upstream --serve --address --host --host-python --host-patience "
+ELSEWHERE = (
+    "--dims --length --config --update-expected --upstream --serve --address --host --host-python --host-patience "
+)
 ELSEWHERE += "--host-checkpoint --rules --costs --library --write --allow-run --expected"
 """Options of jobs that other files run, which `conftest.py` watches as it does this one."""
 
