@@ -1,4 +1,4 @@
-"""Profile the slowest commands: `python -m benchmarks.profiles measure`, then `… page`.
+"""Profile the commands that are used most: `python -m benchmarks.profiles measure`, then `… page`.
 
 `benchmarks/profiles.toml` lists the commands, the largest cost of each, and what was changed. With `--before DIR`, a
 checkout of an earlier version, each command is timed there too, in turns.
@@ -206,7 +206,7 @@ def page(kept: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[A
     title = _HEAD.format(slowest=slowest.what, seconds=seconds)
     return (
         f"{title}{about}\n\n{markdown_table(head, rows)}\n\n## Causes\n\n{reasons}"
-        f"## Faster commands\n\n{_LESS}{markdown_table(['command', 'processor time', 'wall-clock time'], less)}\n"
+        f"## Other commands\n\n{_LESS}{markdown_table(['command', 'processor time', 'wall-clock time'], less)}\n"
     )
 
 
@@ -219,17 +219,16 @@ def _ratio(found: Mapping[str, Any]) -> str:
 
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
-_LESS = """Measured to find the slowest commands; matrix and coverage read 10,000 synthetic checks. Commands that read
-evidence take longer with each line: the report above is an example, and [Evidence at scale](evidence-at-scale.md) has
-times for a million lines. `doctor` imports torch in a process for each target that needs it, so that a crash is an
-answer.
+_LESS = """Timed, without a profile; coverage reads 10,000 synthetic checks. Commands that read evidence take longer
+with each line: the report above is an example, and [Evidence at scale](evidence-at-scale.md) has times for a million
+lines.
 
 """
 
 
 @click.group(help=__doc__)
 def main() -> None:
-    """Profile the slowest commands."""
+    """Profile the commands that are used most."""
 
 
 @main.command()

@@ -133,12 +133,14 @@ def print_page() -> None:
 
 
 @main.command("suites")
-@click.argument("files", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1, required=True)
+@click.argument("files", type=click.Path(path_type=Path, exists=True, dir_okay=False), nargs=-1)
 def print_suites(files: tuple[Path, ...]) -> None:
-    """Print docs/measured/operator-suites.md from FILES that `hwcompat ops TARGET --format json` printed."""
-    from .suite_page import suite_page
+    """Print docs/measured/operator-suites.md. FILES that `hwcompat ops TARGET --format json` and `hwcompat devices
+    probe TARGET --format json` printed are kept first."""
+    from .suite_page import keep, suite_page
 
-    click.echo(suite_page(files), nl=False)
+    keep(files)
+    click.echo(suite_page(), nl=False)
 
 
 @main.command("planted")

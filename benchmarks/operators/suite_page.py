@@ -1,15 +1,18 @@
 """Make docs/measured/operator-suites.md from what `hwcompat ops TARGET` and `hwcompat devices probe TARGET` printed
-as JSON."""
+as JSON, which docs/evidence keeps."""
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from generators.compatibility.operators import known_tables
 from generators.operators.operator_results import (
+    BLOCKING,
     FAULTY,
     OperatorOutcome,
     OperatorReport,
@@ -17,27 +20,56 @@ from generators.operators.operator_results import (
     coverage_of,
     support_report,
 )
-from generators.operators.operator_variants import called_by_models
+from generators.operators.operator_variants import called_by_models, needing_types
+from hardware.operators.node_test import PREFIX
+from hardware.plain_text import one_line
 from hardware.target import Target
-from reports.operator_tables import operators_text
-from reports.text import markdown_table
+from reports.text import listed, markdown_table
 
+from .. import product
 from .planted_faults import planted_section
+
+KEPT = product.ROOT / "docs" / "evidence" / "operator-suites.jsonl.gz"
+_LONGEST_REASON = 200
+_MOST_NAMES = 12
 
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 _COUNTED = (OperatorOutcome.SUPPORTED, OperatorOutcome.UNSUPPORTED, OperatorOutcome.UNKNOWN)
 
 
-def suite_page(files: Sequence[Path]) -> str:
-    """Return the page as Markdown: counts by target, and the whole table of each target that ran."""
-    printed = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+def keep(files: Sequence[Path]) -> None:
+    """Put what the commands printed into the kept results, in place of the same target's."""
+    found = {_key(one): one for one in read_kept()}
+    for file in files:
+        one = json.loads(file.read_text(encoding="utf-8"))
+        one.pop("coverage", None)
+        for result in one.get("results", ()):
+            del result["calls"]
+        found[_key(one)] = one
+    lines = "".join(json.dumps(found[key], sort_keys=True) + "\n" for key in sorted(found))
+    KEPT.write_bytes(gzip.compress(lines.encode(), mtime=0))
+
+
+def read_kept() -> list[dict[str, Any]]:
+    """Return the kept results and answers of probes."""
+    return list(map(json.loads, gzip.decompress(KEPT.read_bytes()).splitlines())) if KEPT.exists() else []
+
+
+def _key(printed: Mapping[str, Any]) -> str:
+    results = printed.get("results")
+    kind = "probe" if results is None else "onnx" if results[0]["operator"].startswith(PREFIX) else "operators"
+    return f"{kind} {printed['target']}"
+
+
+def suite_page() -> str:
+    """Return the page as Markdown: counts by target, each operator on each target, and what isn't supported."""
+    printed = read_kept()
     reports = [_report(one) for one in printed if "results" in one]
     counts = "; ".join(
         f"`{one.target}`{' (ONNX)' if one.is_of_onnx else ''} "
         f"{sum(result.outcome in FAULTY for result in one.results)} of {len(one.results)}"
         for one in reports
     )
-    tables = [_lower(operators_text(one, (), "markdown")) for one in reports]
     return "\n".join(
         [
             _HEAD.format(result=counts),
@@ -49,7 +81,8 @@ def suite_page(files: Sequence[Path]) -> str:
             "",
             *planted_section(),
             "",
-            *tables,
+            *_by_operator([one for one in reports if not one.is_of_onnx]),
+            *(line for one in reports for line in _left(one)),
         ]
     )
 
@@ -60,7 +93,6 @@ def _report(plain: dict[str, Any]) -> OperatorReport:
             **{
                 **one,
                 "outcome": OperatorOutcome(one["outcome"]),
-                "calls": tuple(one["calls"]),
                 **{name: None if one[name] is None else float(one[name]) for name in ("error", "ulp")},
             }
         )
@@ -68,6 +100,47 @@ def _report(plain: dict[str, Any]) -> OperatorReport:
     ]
     kept = {name: plain[name] for name in ("target", "mode", "source")}
     return OperatorReport(**kept, precisions=tuple(plain["precisions"]), results=tuple(results))
+
+
+def _by_operator(reports: Sequence[OperatorReport]) -> Iterator[str]:
+    """Yield a table of the operators that models call, in float32 on each target."""
+    found = {one.target: one.by_operator() for one in reports}
+    names = sorted(called_by_models(), key=lambda name: (-len(needing_types().get(name, ())), name))
+    rows = [
+        [name, str(len(needing_types().get(name, ()))), *(_cell(one.get(name, {})) for one in found.values())]
+        for name in names
+    ]
+    yield "## Operators that models call, in float32"
+    yield ""
+    yield markdown_table(["operator", "model types", *found], rows)
+    yield ""
+
+
+def _cell(by_precision: Mapping[str, OperatorResult]) -> str:
+    result = by_precision.get("float32")
+    if result is None:
+        return "-"
+    only_beyond = result.outcome in BLOCKING and not result.blocks
+    return f"{result.outcome}{' (in other calls)' if only_beyond else ''}"
+
+
+def _left(report: OperatorReport) -> Iterator[str]:
+    """Yield what isn't supported, operators with the same reason together."""
+    by_reason: dict[tuple[OperatorOutcome, str], list[str]] = defaultdict(list)
+    for one in report.results:
+        if one.outcome is not OperatorOutcome.SUPPORTED:
+            by_precision = "" if len(report.precisions) == 1 else f" {one.precision}"
+            reason = one_line(one.reason, longest=_LONGEST_REASON)
+            by_reason[one.outcome, reason].append(f"{one.operator}{by_precision}")
+    if not by_reason:
+        return
+    ranks = list(OperatorOutcome)
+    ordered = sorted(by_reason.items(), key=lambda pair: (ranks.index(pair[0][0]), -len(pair[1]), pair[0][1]))
+    yield f"## Not supported or unknown on {report.target}{' (tests of ONNX)' if report.is_of_onnx else ''}"
+    yield ""
+    rows = [[str(outcome), listed(names, _MOST_NAMES), reason] for (outcome, reason), names in ordered]
+    yield markdown_table(["outcome", "operators", "reason"], rows)
+    yield ""
 
 
 def _ran(reports: Sequence[OperatorReport]) -> Iterator[str]:
@@ -113,7 +186,3 @@ def _support() -> Iterator[str]:
         counts = " | ".join(str(report.counts.get(one, 0)) for one in _COUNTED)
         following = ", ".join(f"{operator} ({len(types)})" for operator, types in list(found.next.items())[:5])
         yield f"| {name} | {counts} | {len(found.possible)} of {found.types} | {following or '-'} |"
-
-
-def _lower(markdown: str) -> str:
-    return "\n".join(f"#{line}" if line.startswith("#") else line for line in markdown.splitlines())

@@ -16,7 +16,7 @@ from .page import page, read_scripts
 from .processes import ROOT
 from .result import keep_results, read_results
 
-BENCHES = ("starts", "inventory", "doctors", "generation", "checks", "memory", "queries", "speed")
+BENCHES = ("starts", "inventory", "doctors", "generation", "first_verdict", "checks", "memory", "queries", "speed")
 KEPT = ROOT / "docs" / "evidence" / "benchmarks.jsonl"
 _VERSIONS = ("torch", "transformers", "duckdb", "pandas", "accelerate")
 

@@ -13,6 +13,7 @@ from hwcompat.generators.compatibility.operators import coverage
 from hwcompat.hardware.backends.factory import backend_class, known_targets
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hwcompat.hardware.operators.node_test import PREFIX
+from hwcompat.hardware.operators.operator_test import REMOVED
 from hwcompat.hardware.target import Target
 
 from .operator_variants import NOT_TESTED, calls_of, needing_types, operators_with_suites
@@ -154,7 +155,7 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     blocks = any(_outcome_of(line) in BLOCKING for line in lines if line.check_name not in _BEYOND_MODELS)
     by_check = {line.check_name: line for line in lines}
     needed = lines if operator.startswith(PREFIX) else [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
-    proven = all(line is not None and _is_pass(line) for line in needed) and bool(errors)
+    proven = all(line is not None and (_is_pass(line) or _is_removed(line)) for line in needed) and bool(errors)
     for outcome in OperatorOutcome:
         for line in lines:
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
@@ -170,6 +171,11 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
 
 def _is_pass(line: CheckLine) -> bool:
     return line.outcome is Outcome.PASSED and EDITED not in line.conditions
+
+
+def _is_removed(line: CheckLine) -> bool:
+    """Whether nothing of the operator was left to run, so that nothing can have run elsewhere."""
+    return line.check_name == _PLACEMENT and REMOVED in (line.error_message or "") and EDITED not in line.conditions
 
 
 def _outcome_of(line: CheckLine) -> OperatorOutcome:

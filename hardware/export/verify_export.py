@@ -238,7 +238,7 @@ def _other_values(
 
 
 def _outputs_if_taken(model_input: ModelInput, inputs: Inputs) -> dict[str, Array] | None:
-    """Return torch's outputs, or None if the model fails on these inputs or returns no meaningful number."""
+    """Return torch's outputs, or None if the model fails on these inputs or an output has no meaningful number."""
     from ..compare import is_meant
 
     try:
@@ -247,7 +247,7 @@ def _outputs_if_taken(model_input: ModelInput, inputs: Inputs) -> dict[str, Arra
         shapes = {name: tuple(array.shape) for name, array in inputs.items()}
         log.debug("%s doesn't take %s: %s", type(model_input.model).__name__, shapes, error)
         return None
-    return outputs if all(is_meant(array) for array in outputs.values()) else None
+    return outputs if all(array.size and is_meant(array) for array in outputs.values()) else None
 
 
 def _reversed(array: Array) -> Array:

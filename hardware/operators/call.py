@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..model.calls import torch_dtype
-from .called_by_models import COMPARING, WEIGHTS, function_of
+from .called_by_models import COMPARING, POSITIONS, WEIGHTS, function_of
 
 if TYPE_CHECKING:
     import torch
@@ -93,12 +93,22 @@ class MadeCall:
 
 
 def made(
-    operator: str, call: Call, precision: str, layout: str = LAYOUTS[0], *, weights: bool = True, seed: int = 0
+    operator: str,
+    call: Call,
+    precision: str,
+    layout: str = LAYOUTS[0],
+    *,
+    weights: bool = True,
+    subnormals: bool = True,
+    whole: bool = True,
+    seed: int = 0,
 ) -> MadeCall:
     """Return a call of `operator` (`aten.addmm`) with seeded numbers that `precision` can represent.
 
-    Arguments that are parameters in models are constants of the module if `weights`. Raises torch's error for an
-    unknown overload.
+    Arguments that are parameters in models are constants of the module if `weights`. Without `subnormals` special
+    numbers have zeros in their place. Unless `whole`, results that are whole numbers are returned in float32, and
+    numbers whose positions are a result are different ones, because exports are compared position by position. Raises
+    torch's error for an unknown overload.
     """
     random = np.random.default_rng(seed)
     constant = WEIGHTS.get(operator, ()) if weights else ()
@@ -108,8 +118,11 @@ def made(
 
     def place(value: Any, is_weight: bool) -> Any:
         if isinstance(value, Tensor):
+            if not (whole or value.is_real) and operator in POSITIONS:
+                value = replace(value, low=0, high=math.prod(value.shape) - 1)
             where, name = (constants, f"weight{len(constants)}") if is_weight else (arrays, f"input{len(arrays)}")
-            as_given.append(_drawn(value, call.draws, random, precision, number=len(as_given)))
+            drawn = _drawn(value, call.draws, random, precision, number=len(as_given))
+            as_given.append(drawn if subnormals else _without_subnormals(drawn, precision))
             where[name] = _stored(as_given[-1], layout)
             return _Place(name, value.dtype, is_scalar=not as_given[-1].ndim)
         if isinstance(value, list | tuple):
@@ -118,11 +131,11 @@ def made(
 
     arguments = [place(value, number in constant) for number, value in enumerate(call.arguments)]
     named = {name: place(value, False) for name, value in call.named.items()}
-    identity = hashlib.sha256(f"{operator} {call!r} {precision} {layout} {weights} {seed}".encode()).hexdigest()
+    facts = (operator, call, precision, layout, weights, subnormals, whole, seed)
     return MadeCall(
-        build=lambda: _module(function_of(operator, call.overload), arguments, named, constants, layout),
+        build=lambda: _module(function_of(operator, call.overload), arguments, named, constants, layout, whole=whole),
         inputs=arrays,
-        identity=identity,
+        identity=hashlib.sha256(repr(facts).encode()).hexdigest(),
         first=as_given[0] if as_given else None,
     )
 
@@ -186,6 +199,15 @@ def specials(precision: str) -> Array:
     return np.array((np.nan, np.inf, -np.inf, *finite), dtype=np.float64).astype(np.float32)
 
 
+def _without_subnormals(array: Array, precision: str) -> Array:
+    import torch
+
+    if array.dtype.kind != "f":
+        return array
+    smallest = torch.finfo(torch_dtype(precision)).smallest_normal
+    return np.where(np.abs(array) < smallest, np.copysign(array.dtype.type(0), array), array)
+
+
 def _special(shape: Sequence[int], precision: str, number: int) -> Array:
     """Return special numbers so that the first tensors of a call together have all pairs of them."""
     values = specials(precision)
@@ -247,12 +269,14 @@ def _module(
     named: Mapping[str, Any],
     constants: Mapping[str, Array],
     layout: str,
+    *,
+    whole: bool,
 ) -> torch.nn.Module:
     import torch
 
     class CallModule(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
         """Calls a function with constants and inputs. Booleans are returned as numbers and complex numbers as pairs,
-        because some runtimes have no such outputs."""
+        because some runtimes have no such outputs; whole numbers stay if `whole`."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -274,6 +298,9 @@ def _module(
             found = returned if isinstance(returned, tuple | list) else [returned]
             kept = [one if isinstance(one, torch.Tensor) else torch.as_tensor(one) for one in found]
             pairs = [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in kept]
-            return tuple(one.to(torch.float32) if one.dtype == torch.bool else one for one in pairs)
+            return tuple(
+                one if one.is_floating_point() or (whole and one.dtype != torch.bool) else one.to(torch.float32)
+                for one in pairs
+            )
 
     return CallModule().eval()

@@ -26,6 +26,13 @@ WEIGHTS: Mapping[str, tuple[int, ...]] = {
 COMPARING = frozenset(f"aten.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 """Operators that compare with a number, which torch rounds to the precision of the tensor."""
 
+POSITIONS: Mapping[str, int] = {
+    **dict.fromkeys(("aten.argmax", "aten.argmin"), 0),
+    **dict.fromkeys(("aten.sort", "aten.topk", "aten.max", "aten.min", "aten.cummax", "aten.cummin"), 1),
+}
+"""Which result holds positions in the first input. Equal numbers may be in any order, so that the numbers at these
+positions are compared."""
+
 
 def function_of(operator: str, overload: str) -> Callable[..., Any]:
     """Return the function of an operator as modeling code calls it. An in-place operator gets a copy of its first

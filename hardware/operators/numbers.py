@@ -17,6 +17,7 @@ from ..compare import Array, Comparison, is_whole
 from ..errors import UsageError
 from ..model.calls import torch_dtype
 from .call import Call, rounded
+from .called_by_models import POSITIONS
 
 _FILE = Path(__file__).with_name("limits.toml")
 
@@ -27,13 +28,6 @@ NOT_COMPARED = frozenset(
     }
 )
 """Operators with random or uninitialized results: only their shapes are compared."""
-
-_POSITIONS: Mapping[str, int] = {
-    **dict.fromkeys(("aten.argmax", "aten.argmin"), 0),
-    **dict.fromkeys(("aten.sort", "aten.topk", "aten.max", "aten.min", "aten.cummax", "aten.cummin"), 1),
-}
-"""Which result holds positions in the first input. Equal numbers may be in any order, so that the numbers at these
-positions are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +44,27 @@ def _limits() -> Mapping[str, Any]:
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
-def limit_of(operator: str, precision: str) -> OperatorLimit:
-    """Return the limit of an operator in a precision. Raises `UsageError` if operators aren't tested in it."""
+def limit_of(operator: str, precision: str, target: str = "", coarse: str = "") -> OperatorLimit:
+    """Return the limit of an operator that a target computes in a precision. `coarse` names functions in its graph
+    that the target's standard allows to be off further. Raises `UsageError` if operators aren't tested in it."""
     entries = [OperatorLimit(**one) for one in _limits()["limit"]]
-    wider = _limits()["wider"]
-    for one in entries:
-        if one.precision == precision:
-            if operator in wider["operators"]:
-                return replace(one, limit=wider["factor"] * one.limit, reason=f"{one.reason}; {wider['reason']}")
-            return one
-    known = ", ".join(one.precision for one in entries)
-    raise UsageError(f"operators aren't tested in {precision}", fix=f"Precisions: {known}.")
+    wider, sums, allowed = (_limits()[name] for name in ("wider", "sums", "coarse"))
+    found = next((one for one in entries if one.precision == precision), None)
+    if found is None:
+        known = ", ".join(one.precision for one in entries)
+        raise UsageError(f"operators aren't tested in {precision}", fix=f"Precisions: {known}.")
+    if operator in wider["operators"]:
+        found = replace(found, limit=wider["factor"] * found.limit, reason=f"{found.reason}; {wider['reason']}")
+    if coarse:
+        found = replace(found, limit=max(found.limit, allowed["limit"]), reason=allowed["reason"])
+    if target in sums["targets"] and operator in sums["operators"]:
+        found = replace(found, limit=max(found.limit, sums["limit"]), reason=sums["reason"])
+    return found
+
+
+def keeps_subnormals(target: str) -> bool:
+    """Return whether the results of subnormal numbers are defined on a target: not if it may take them for 0."""
+    return target not in _limits()["flushed"]["targets"]
 
 
 def is_unordered(operator: str) -> bool:
@@ -129,7 +133,7 @@ def by_position(operator: str, call: Call, first: Array | None, arrays: Mapping[
 
     Positions outside of the input become NaN.
     """
-    name = f"output_{_POSITIONS.get(operator, -1)}"
+    name = f"output_{POSITIONS.get(operator, -1)}"
     found = dict(arrays)
     if name not in found or first is None or not first.ndim:
         return found

@@ -13,14 +13,15 @@ import numpy as np
 from ..backends._torch import TorchBackend
 from ..backends.base import Execution, ModelInput, Runnable
 from ..cell import GRAPH_TASK
-from ..compare import Array, Comparison, ReferenceNotFinite, is_whole
-from ..evidence.record import Stage
+from ..compare import Array, Comparison, ReferenceNotFinite
+from ..evidence.record import COARSE, Stage
 from ..testing.measurement import NotApplicable
 from ..testing.model_test import ModelTest
 from ..testing.reference import default_float64
 from .call import LAYOUTS, Call, MadeCall, made
-from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, limit_of, special_apart
+from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, keeps_subnormals, limit_of, special_apart
 
+REMOVED = "the runtime removed the operator when it compiled the graph"
 _REPEATS = 120
 """Passes of the first call on torch devices: a fault may come once in fifty passes, or after a hundred."""
 
@@ -38,7 +39,6 @@ class OperatorTest(ModelTest):
         self._calls: dict[tuple[str, str], MadeCall] = {}
         self._runnables: dict[tuple[str, str], Runnable] = {}
         self._references: dict[tuple[str, str], dict[str, Array]] = {}
-        self._whole: set[tuple[str, str]] = set()
         self._ulp = 0.0
         self._comparisons = 0
         self._repeated = False
@@ -48,10 +48,17 @@ class OperatorTest(ModelTest):
             one.close()
         self.backend.close()
 
+    @cached_property
+    def _computed(self) -> str:
+        """The precision that the target computes in, which numbers and limits follow."""
+        return self.backend.COMPUTES_IN.get(self.cell.precision, self.cell.precision)
+
     @property
     def tolerance(self) -> float:
         """The largest error that passes; `limits.toml` has the reason."""
-        self.measured.tolerance = limit_of(self.operator, self.cell.precision).limit
+        coarse = self._conditions_of_graph.get(COARSE, "")
+        limit = limit_of(self.operator, self._computed, self.cell.target.name, coarse)
+        self.measured.tolerance = limit.limit
         return self.measured.tolerance
 
     def call_error(self, call: Call, layout: str = LAYOUTS[0]) -> float:
@@ -73,7 +80,7 @@ class OperatorTest(ModelTest):
             got = by_position(self.operator, call, first, arrays)
             if self.operator in NOT_COMPARED:
                 got, want = _zeros(got), _zeros(want)
-            errors.append(self._keep(compare(got, want, self.cell.precision, name)))
+            errors.append(self._keep(compare(got, want, self._computed, name)))
         return max(errors)
 
     def repeat_error(self, call: Call) -> float:
@@ -87,7 +94,7 @@ class OperatorTest(ModelTest):
         self._repeated = True
         if _same_bits(first, second):
             return self._keep(_equal(self._name(call)))
-        found = apart(second, first, self.cell.precision, f"{self._name(call)}, second pass")
+        found = apart(second, first, self._computed, f"{self._name(call)}, second pass")
         if is_unordered(self.operator) and found.comparison.max_rel_error <= self.tolerance:
             return 0.0
         self.measured.tolerance = 0.0
@@ -101,7 +108,10 @@ class OperatorTest(ModelTest):
         return self.call_error(call)
 
     def executions(self, calls: Sequence[Call]) -> Execution:
-        """Return the target's own record of where the calls ran, all of them together."""
+        """Return the target's own record of where the calls ran, all of them together.
+
+        Raises `NotApplicable` if a runtime of graphs removed the operator when it compiled: a copy, or a constant.
+        """
         native: Counter[str] = Counter()
         offloaded: Counter[str] = Counter()
         for call in calls:
@@ -118,6 +128,8 @@ class OperatorTest(ModelTest):
             unseen=proof.unseen,
             host_allowed=proof.host_allowed,
         )
+        if not (native or offloaded or isinstance(self.backend, TorchBackend)):
+            self._nothing(REMOVED)
         return self.measured.execution
 
     def require_compared(self) -> None:
@@ -130,7 +142,14 @@ class OperatorTest(ModelTest):
     def _made(self, call: Call, layout: str = LAYOUTS[0]) -> MadeCall:
         key = (repr(call), layout)
         if key not in self._calls:
-            self._calls[key] = made(self.operator, call, self.cell.precision, layout)
+            self._calls[key] = made(
+                self.operator,
+                call,
+                self._computed,
+                layout,
+                subnormals=keeps_subnormals(self.cell.target.name),
+                whole=isinstance(self.backend, TorchBackend),  # graphs return floating-point numbers only
+            )
         return self._calls[key]
 
     def _expected(self, call: Call, layout: str) -> dict[str, Array]:
@@ -146,8 +165,6 @@ class OperatorTest(ModelTest):
             module = in_dtype(one.build(), torch.float64)
             with torch.no_grad(), default_float64():
                 found = to_arrays(forward(module, to_tensors(one.inputs, "cpu", torch.float64)))
-            if any(map(is_whole, found.values())):
-                self._whole.add(key)
             self._references[key] = by_position(self.operator, call, one.first, found)
         return self._references[key]
 
@@ -156,8 +173,6 @@ class OperatorTest(ModelTest):
         if key not in self._runnables:
             one = self._made(call, layout)
             self._expected(call, layout)
-            if key in self._whole and not isinstance(self.backend, TorchBackend):
-                self._nothing("its results are whole numbers, which graphs of this target don't keep")
             model = ModelInput(model=one.build(), task=GRAPH_TASK, identity=one.identity)
             self.backend.separates_models = False  # a browser for each call would take hours
             with self._at(Stage.LOAD):

@@ -23,8 +23,12 @@ from generators.operators.operator_results import (
 from generators.operators.operator_variants import called_by_models, needing_types, operators_with_suites
 from generators.operators.render_operator import operator_cell, render_operator
 from generators.operators.run_operators import chosen_operators
+from hardware.backends.factory import backend_class
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
-from hardware.operators.numbers import apart, limit_of
+from hardware.operators import Call, OperatorTest, Tensor
+from hardware.operators.call import made
+from hardware.operators.numbers import apart, keeps_subnormals, limit_of
+from hardware.operators.operator_test import REMOVED
 from hardware.target import Target
 from reports.operator_tables import COLUMNS, operators_text
 
@@ -151,6 +155,53 @@ def test_a_rendered_suite_is_the_same_text_each_time_and_names_what_it_blocks() 
 def test_a_result_below_the_smallest_number_of_a_precision_may_be_zero(got: float, is_right: bool) -> None:
     found = apart({"output": np.array([got])}, {"output": np.array([5e-15])}, "float16", "a product")
     assert (found.comparison.max_rel_error <= limit_of("aten.prod", "float16").limit) == is_right
+
+
+def test_numbers_and_limits_follow_what_a_target_computes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_class("simulated"), "COMPUTES_IN", {"float32": "float16"})
+    call = Call("default", (Tensor("float32", (4, 4)), Tensor("float32", (4, 4))))
+    with OperatorTest(operator_cell("aten.mm", Target(name="simulated"), "float32").id) as case:
+        assert case.call_error(call) < 1e-7, "this device computes in float32, with numbers of float16"
+        assert case.tolerance == limit_of("aten.mm", "float16").limit
+    for array in made("aten.mm", call, "float16").inputs.values():
+        assert np.array_equal(array, array.astype(np.float16))
+
+
+def test_a_limit_is_wider_only_for_functions_that_a_standard_allows_to_be_coarse() -> None:
+    assert limit_of("aten.sin", "float32", "webgpu", "sin, cos").limit == 6e-4
+    assert limit_of("aten.exp", "float32", "webgpu").limit == limit_of("aten.exp", "float32").limit
+    assert limit_of("aten.mm", "float16", "qnn").limit == 2e-2, "sums in half precision"
+    assert limit_of("aten.exp", "float16", "qnn").limit == limit_of("aten.exp", "float16").limit
+
+
+def test_special_numbers_are_those_whose_results_are_defined() -> None:
+    calls = operators_with_suites()["aten.exp"].special
+    smallest = np.finfo(np.float32).smallest_normal
+
+    def subnormals(target: str) -> int:
+        (array,) = made("aten.exp", calls[0], "float32", subnormals=keeps_subnormals(target)).inputs.values()
+        assert np.isnan(array).any()
+        return int(np.count_nonzero((np.abs(array) < smallest) & (array != 0)))
+
+    assert subnormals("cpu") > 0
+    assert subnormals("webgpu") == 0
+
+
+def test_graphs_return_whole_numbers_in_float32_with_one_order() -> None:
+    torch = pytest.importorskip("torch")
+    call = Call("default", (Tensor("int64", (64,), low=2, high=3),))
+    kept, real = (made("aten.sort", call, "float32", whole=whole) for whole in (True, False))
+    for one, dtype in ((kept, torch.int64), (real, torch.float32)):
+        results = one.build()(**{name: torch.as_tensor(array) for name, array in one.inputs.items()})
+        assert {result.dtype for result in results} == {dtype}
+    assert len(np.unique(kept.first)) == 2
+    assert len(np.unique(real.first)) == 64
+
+
+@pytest.mark.parametrize(("said", "outcome"), [(REMOVED, "supported"), ("another reason", "unknown")])
+def test_an_operator_that_the_compiler_removed_is_no_fault(said: str, outcome: str) -> None:
+    skipped = line("runs_natively", Outcome.SKIPPED, error_type="not_applicable", error_message=said)
+    assert judged([line("matches_reference"), skipped], "aten.clone", "float32").outcome == outcome
 
 
 def test_breadth_adds_operators_and_calls_of_torchs_own_tests() -> None:
