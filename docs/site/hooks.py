@@ -47,6 +47,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return linked
 
 
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """The theme's search dialog gets a name, which screen readers say."""
+    del page, config
+    dialog = 'data-md-component="search" role="dialog"'
+    return output.replace(dialog, f'{dialog} aria-label="Search"')
+
+
 def _linked(markdown: str, folder: Path, uri: Path, *, above: bool) -> str:
     def changed(match: re.Match[str]) -> str:
         to = match["to"]
