@@ -84,9 +84,10 @@ the last axis, beginning with the second."""
 @dataclass(frozen=True, kw_only=True)
 class MadeCall:
     """A call with numbers: `build` returns a new module that makes it, `inputs` are arrays by name, as they lie in
-    memory before the module views them, and `first` is the first tensor as the operator gets it."""
+    memory before the module views them, and `first` is the first tensor as the operator gets it. `build(whole=True)`
+    returns a module whose whole numbers stay what they are."""
 
-    build: Callable[[], torch.nn.Module]
+    build: Callable[..., torch.nn.Module]
     inputs: Mapping[str, Array]
     identity: str
     first: Array | None = None
@@ -133,7 +134,9 @@ def made(
     named = {name: place(value, False) for name, value in call.named.items()}
     facts = (operator, call, precision, layout, weights, subnormals, whole, seed)
     return MadeCall(
-        build=lambda: _module(function_of(operator, call.overload), arguments, named, constants, layout, whole=whole),
+        build=lambda whole=whole: _module(
+            function_of(operator, call.overload), arguments, named, constants, layout, whole=whole
+        ),
         inputs=arrays,
         identity=hashlib.sha256(repr(facts).encode()).hexdigest(),
         first=as_given[0] if as_given else None,

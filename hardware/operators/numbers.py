@@ -90,7 +90,7 @@ def apart(got: Mapping[str, Array], want: Mapping[str, Array], precision: str, w
             shape = None if actual is None else actual.shape
             return _infinite(f"{name} of {what}: shape {shape} instead of {reference.shape}")
         if is_whole(reference):
-            if not np.array_equal(actual, reference):
+            if not np.array_equal(actual, reference if is_whole(actual) else reference.astype(np.float32)):
                 return _infinite(f"{name} of {what}: {np.count_nonzero(actual != reference)} whole numbers differ")
             continue
         actual, reference = _in_range(actual, reference, precision)

@@ -162,7 +162,7 @@ class OperatorTest(ModelTest):
         if key not in self._references:
             self.measured.stage = Stage.BUILD
             one = self._made(call, layout)
-            module = in_dtype(one.build(), torch.float64)
+            module = in_dtype(one.build(whole=True), torch.float64)
             with torch.no_grad(), default_float64():
                 found = to_arrays(forward(module, to_tensors(one.inputs, "cpu", torch.float64)))
             self._references[key] = by_position(self.operator, call, one.first, found)
@@ -184,10 +184,12 @@ class OperatorTest(ModelTest):
         return self._runnables[key]
 
     def _passes_of(self, call: Call, layout: str = LAYOUTS[0]) -> list[Mapping[str, Array]]:
-        """Return the results of one pass, and before it those of a profiled one if the call is new."""
-        runnable = self._loaded(call, layout)
+        return self._results(self._loaded(call, layout), self._made(call, layout).inputs)
+
+    def _results(self, runnable: Runnable, inputs: Mapping[str, Array]) -> list[Mapping[str, Array]]:
+        """Return the results of one pass, and before it those of a profiled one if the runnable is new."""
         with self._at(Stage.RUN):
-            done = self._passes.run(runnable, self._made(call, layout).inputs)
+            done = self._passes.run(runnable, inputs)
         self.measured.latency_ms = done.latency_ms
         self.measured.left_to_host |= done.left
         self.measured.stage = Stage.COMPARE

@@ -198,6 +198,12 @@ def test_graphs_return_whole_numbers_in_float32_with_one_order() -> None:
     assert len(np.unique(real.first)) == 64
 
 
+@pytest.mark.parametrize(("got", "is_right"), [(2.0**24, True), (2.0**24 + 2, False), (2.0**24 - 1, False)])
+def test_whole_numbers_that_a_graph_returns_in_float32_are_exact(got: float, is_right: bool) -> None:
+    found = apart({"output": np.array([got])}, {"output": np.array([2**24 + 1])}, "float32", "a sum")
+    assert (found.comparison.max_rel_error == 0) == is_right
+
+
 @pytest.mark.parametrize(("said", "outcome"), [(REMOVED, "supported"), ("another reason", "unknown")])
 def test_an_operator_that_the_compiler_removed_is_no_fault(said: str, outcome: str) -> None:
     skipped = line("runs_natively", Outcome.SKIPPED, error_type="not_applicable", error_message=said)

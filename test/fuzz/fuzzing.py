@@ -1,8 +1,8 @@
 """How many inputs each test of this folder tries: one number, FUZZ_EXAMPLES, says it for all that are run.
 
-`@pytest.mark.fuzz(60)` stands for 60 inputs in an ordinary run, the same ones each time, and for a quarter of them in a
-run without nightly tests. Where FUZZ_EXAMPLES is set,
-so many inputs in all are shared out among the tests that were chosen, in the same proportions, and drawn anew.
+`@pytest.mark.fuzz(60)` stands for 60 inputs in an ordinary run, the same ones each time, and for a quarter of them in
+a run without nightly tests. Where FUZZ_EXAMPLES is set, so many inputs in all are shared out among the tests that
+were chosen, in the same proportions, and drawn anew.
 """
 
 from __future__ import annotations
