@@ -71,7 +71,7 @@ class UnusualEvidenceError(Exception):
 
 def as_unicode(text: str) -> str:
     """Return `text` as the tables hold it: a lone surrogate becomes a question mark."""
-    return text.encode(errors="replace").decode()
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _columns_of(line: Line) -> str:

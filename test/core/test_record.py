@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hardware.cell import PRECISIONS
 from hardware.errors import BrokenInput
-from hardware.evidence import record
+from hardware.evidence import record, store
 from hardware.evidence.record import (
     CheckLine,
     EndLine,
@@ -178,3 +178,38 @@ def test_only_what_was_tried_and_did_not_work_is_a_failure() -> None:
     failures = {Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY}
     assert {one for one in Outcome if one.is_failure} == failures
     assert CHECK.evidence_id == "r1/bert/fill-mask/cpu/float32/builds"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"duration_s": 1, "batch": True},
+        {"max_abs_error": "inf", "max_rel_error": "nan"},
+        {"error_message": "\ud800 \u00e9", "unknown": [1]},
+        {"stage": "", "conditions": {"ulp": "1"}},
+        {"native_ops": {"mm": 2**70}},
+        {"speed": {"ms": [[1.5]]}},
+        {"outcome": "nearly"},
+        {"conditions": {"ulp": 1}},
+        {"latency_ms": "fast"},
+        {"schema_version": 99},
+        {"schema_version": True},
+        {"kind": "end"},
+        {"run_id": None},
+    ],
+)
+def test_lines_are_the_same_without_the_faster_reader(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
+) -> None:
+    data = json.dumps({**to_dict(check_line(accelerator="a")), **change}).encode()
+
+    def found() -> object:
+        try:
+            return read_line(data)
+        except (ValueError, BrokenInput) as error:
+            return str(error)
+
+    fast = found()
+    monkeypatch.setattr(store, "_fast_decoder", lambda: None)
+    assert str(fast) == str(found())  # NaN isn't equal to itself
