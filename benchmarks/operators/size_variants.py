@@ -93,6 +93,8 @@ def _write(
         for kind, call in own.items():
             if call not in operators[operator]["odd" if kind == "single" else kind]:
                 operators[operator]["odd" if kind == "single" else kind].append(call)
+    for calls in operators.values():
+        _give_one_domain([call for own in calls.values() for call in own])
     plain = {
         "made_by": f"python -m benchmarks.operators {name}",
         "versions": {"torch": version("torch").partition("+")[0]},
@@ -101,6 +103,14 @@ def _write(
     write_whole(file, gzip.compress(json.dumps(plain, sort_keys=True).encode(), mtime=0))
     counts = {kind: sum(len(calls[kind]) for calls in operators.values()) for kind in kinds}
     click.echo(f"{len(operators)} operators: {counts}")
+
+
+def _give_one_domain(calls: Sequence[dict[str, Any]]) -> None:
+    """Draw all calls of an operator between 0 and 1 if one of them isn't defined elsewhere: a few numbers of another
+    size may have been defined by chance."""
+    if any(call["draws"] == "unit" for call in calls):
+        for call in calls:
+            call["draws"] = "special" if call["draws"] == "special" else "unit"
 
 
 def _tried(

@@ -8,6 +8,7 @@ failure stays a failure.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -108,10 +109,14 @@ class Expiry:
         """Return the parts of undeclared checking code that the result depends on."""
         return self._dependencies(line)[1]
 
+    @functools.cached_property
+    def _of_cell(self) -> tuple[str, str, str]:
+        return str(self.cell.target), self.cell.precision, self.cell.task
+
     def _dependencies(self, line: CheckLine) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return what has changed since for the result's check, and its undeclared checking code."""
         cell, check = self.cell, line.check_name
-        key = (line.run_id, cell.target, cell.precision, cell.task, check)
+        key = (line.run_id, *self._of_cell, check)
         if key not in self.known:
             then = self.then.get(line.run_id, {})
             moved = expiry_reasons(cell, then, self.now, (check,))

@@ -15,6 +15,7 @@ from hwcompat.generators.models.recipe import Recipe
 from hwcompat.generators.models.recipe_store import load_recipe, stored_recipes
 from hwcompat.hardware.cell import Cell, label_of
 from hwcompat.hardware.errors import UsageError, did_you_mean, echo
+from hwcompat.hardware.evidence.versions import versions_of
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.plain_values import data_frame, json_values
 from hwcompat.hardware.target import Target
@@ -311,11 +312,15 @@ def current_matrix(
     """
     rules = load_rules()
     recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
-    predicted = {
-        verdict.cell: verdict
+    versions = versions_of(inventory)
+    cells = [
+        (recipe, Cell(model=recipe.model_type, task=recipe.task, target=Target(name=name), precision=precision))
         for recipe in recipes.values()
         for name in vocabulary().hardware_types
-        for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
+    ]
+    predicted = {
+        cell.id: predict(cell, facts_here(recipe, cell, inventory, versions=versions), rules)
+        for recipe, cell in cells
     }
     measured = judged.measured if judged else ()
     published = shipped_verdicts() if recipes else {}  # without transformers no type has a name
@@ -354,11 +359,6 @@ def beside_published(own: Verdict, published: Verdict | None, predicted: Verdict
     if published is None:
         return strongest_of(own, predicted)
     return contradicted(own, published) if own.level is not Level.UNKNOWN else strongest_of(own, published)
-
-
-def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:
-    cell = Cell(model=recipe.model_type, task=recipe.task, target=target, precision=precision)
-    return predict(cell, facts_here(recipe, cell, inventory), rules)
 
 
 def _of_another(cell: Cell, rules: RuleSet, inventory: HardwareInfo) -> Verdict | None:

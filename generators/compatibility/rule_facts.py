@@ -190,16 +190,23 @@ def _of_code(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def facts_here(recipe: Described, cell: Cell, inventory: HardwareInfo, *, device: Target | None = None) -> Facts:
+def facts_here(
+    recipe: Described,
+    cell: Cell,
+    inventory: HardwareInfo,
+    *,
+    device: Target | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> Facts:
     """Return the facts of a recipe or a classification for `cell` on the machine of `inventory`, on the card of
-    `device` (by default the cell's target).
+    `device` (by default the cell's target). `versions` are the inventory's, for many cells.
 
     Every prediction gets its facts here, so that the same question has the same answer everywhere.
     """
     return facts_of(
         recipe,
         cell,
-        versions_of(inventory),
+        versions_of(inventory) if versions is None else versions,
         platform=inventory.host.system,
         capability=_capability(inventory, device or cell.target) if cell.target.name == CUDA else None,
     )

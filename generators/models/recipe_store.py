@@ -231,9 +231,10 @@ class Records(Generic[Record]):
 
     def _in(self, path: Path) -> dict[tuple[str, str], Record]:
         """Return the records of a file, read again only if it changed: a matrix needs them thousands of times."""
-        if not path.is_file():
+        try:
+            status = path.stat()
+        except OSError:
             return {}
-        status = path.stat()
         state = (status.st_mtime_ns, status.st_size)
         if path not in self._seen or self._seen[path][0] != state:
             try:

@@ -273,10 +273,13 @@ def modified_parts(versions: Mapping[str, str]) -> tuple[str, ...]:
 
     Parts that this version doesn't have are among them. Older evidence without any parts has none.
     """
+    return _undeclared(tuple(item for item in versions.items() if item[0].startswith(PREFIX)))
+
+
+@functools.lru_cache(maxsize=64)
+def _undeclared(parts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     found = []
-    for name, value in versions.items():
-        if not name.startswith(PREFIX):
-            continue
+    for name, value in parts:
         part = load_revisions().part(name.removeprefix(PREFIX))
         revision, _, fingerprint = value.partition("+")
         if part is None or not revision.isdecimal() or not part.declares(fingerprint, int(revision)):
