@@ -440,9 +440,3 @@ release: $(VENV)/.ready-dev
 
 clean:
 	rm -rf .types .import_linter_cache .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache dist
-
-# Compare the product's answers with frozen ones (benchmarks/nets). ARGS="matrix verdicts" compares these parts alone,
-# ARGS="runs" runs the models of high priority on cpu and openvino, which takes minutes.
-.PHONY: nets
-nets: $(VENV)/.ready-dev
-	nice $(OWN) -m benchmarks.nets compare $(ARGS)
