@@ -125,7 +125,7 @@ def steps(target: str, model: str, folder: Path) -> list[Step]:
     """Return the commands for a target, in their order; for one model type alone if it isn't empty."""
     options = ("-q", "-p", "no:cacheprovider", "-p", "hwcompat.hardware.testing.contract.contract_options")
     contract = ("--pyargs", "hwcompat.generators.contract", *options, "--backend", target)
-    operators = ("--operators-of", model) if model else ()
+    operators = ("--operators-of", model) if model else ("--breadth",)
     models = ("--model", model) if model else ("--priority", "high")
     places = ("--output-dir", "suites"), ("--evidence", "evidence"), ("--report-dir", "reports")
     into = tuple(word for option, name in places for word in (option, str(folder / name)))
