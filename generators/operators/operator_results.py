@@ -24,6 +24,9 @@ _NUMBERS = frozenset({"numerical_mismatch", "non_finite", "relation_broken"})
 _BEYOND_MODELS = ("no_elements", "special_numbers", "samples")
 """Checks of calls, sizes and numbers that models don't have: a failure doesn't block a model."""
 
+_OF_GRAPHS = ("other_layouts",)
+"""On targets of graphs a layout is two more operators, which models don't have there."""
+
 
 class OperatorOutcome(StrEnum):
     """What an operator does on a target; the first that applies."""
@@ -152,10 +155,12 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     errors = [line.max_rel_error for line in lines if line.max_rel_error is not None]
     ulps = [float(line.conditions["ulp"]) for line in lines if "ulp" in line.conditions]
     measured: dict[str, Any] = {"error": max(errors, default=None), "ulp": max(ulps, default=None)}
-    blocks = any(_outcome_of(line) in BLOCKING for line in lines if line.check_name not in _BEYOND_MODELS)
+    beyond = {*_BEYOND_MODELS, *(_OF_GRAPHS if any(_is_of_graph(line) for line in lines) else ())}
+    blocks = any(_outcome_of(line) in BLOCKING for line in lines if line.check_name not in beyond)
     by_check = {line.check_name: line for line in lines}
     needed = lines if operator.startswith(PREFIX) else [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
-    proven = all(line is not None and (_is_pass(line) or _is_removed(line)) for line in needed) and bool(errors)
+    proven = all(line is not None and (_is_pass(line) or _is_removed(line)) for line in needed)
+    proven = proven and (bool(errors) or all(map(_is_removed, filter(None, needed))))
     for outcome in OperatorOutcome:
         for line in lines:
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
@@ -173,9 +178,14 @@ def _is_pass(line: CheckLine) -> bool:
     return line.outcome is Outcome.PASSED and EDITED not in line.conditions
 
 
+def _is_of_graph(line: CheckLine) -> bool:
+    name = Target.parse(line.requested_target).name
+    return name in known_targets() and backend_class(name).EXPORTS
+
+
 def _is_removed(line: CheckLine) -> bool:
     """Whether nothing of the operator was left to run, so that nothing can have run elsewhere."""
-    return line.check_name == _PLACEMENT and REMOVED in (line.error_message or "") and EDITED not in line.conditions
+    return REMOVED in (line.error_message or "") and EDITED not in line.conditions
 
 
 def _outcome_of(line: CheckLine) -> OperatorOutcome:

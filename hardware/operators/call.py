@@ -107,8 +107,9 @@ def made(
     """Return a call of `operator` (`aten.addmm`) with seeded numbers that `precision` can represent.
 
     Arguments that are parameters in models are constants of the module if `weights`. Without `subnormals` special
-    numbers have zeros in their place. Unless `whole`, results that are whole numbers are returned in float32, and
-    numbers whose positions are a result are different ones, because exports are compared position by position. Raises
+    numbers have zeros in their place. Unless `whole`, for graphs: results that are whole numbers are returned in
+    float32, numbers whose positions are a result are different ones, because exports are compared position by
+    position, and tensors without axes have one, since an input without one would need an operator more. Raises
     torch's error for an unknown overload.
     """
     random = np.random.default_rng(seed)
@@ -119,6 +120,8 @@ def made(
 
     def place(value: Any, is_weight: bool) -> Any:
         if isinstance(value, Tensor):
+            if not whole and not value.shape:
+                value = replace(value, shape=(1,))
             if not (whole or value.is_real) and operator in POSITIONS:
                 value = replace(value, low=0, high=math.prod(value.shape) - 1)
             where, name = (constants, f"weight{len(constants)}") if is_weight else (arrays, f"input{len(arrays)}")

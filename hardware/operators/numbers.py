@@ -170,6 +170,8 @@ def _in_range(actual: Array, reference: Array, precision: str) -> tuple[Array, A
     nearest = rounded(reference, precision)
     nearest = np.where(nearest == _finfo(precision).min, -np.inf, nearest)
     beyond = np.isinf(nearest) & np.isfinite(reference) & np.isfinite(actual)
+    saturated = beyond & (np.sign(actual) == np.sign(reference)) & (np.abs(actual) >= _finfo(precision).max)
+    reference = np.where(saturated & (np.abs(actual) < np.abs(reference)), actual, reference)
     return actual, np.where(beyond, reference, np.where(np.isfinite(nearest), reference, nearest))
 
 

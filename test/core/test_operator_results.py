@@ -206,8 +206,34 @@ def test_whole_numbers_that_a_graph_returns_in_float32_are_exact(got: float, is_
 
 @pytest.mark.parametrize(("said", "outcome"), [(REMOVED, "supported"), ("another reason", "unknown")])
 def test_an_operator_that_the_compiler_removed_is_no_fault(said: str, outcome: str) -> None:
-    skipped = line("runs_natively", Outcome.SKIPPED, error_type="not_applicable", error_message=said)
-    assert judged([line("matches_reference"), skipped], "aten.clone", "float32").outcome == outcome
+    skipped = {
+        "outcome": Outcome.SKIPPED,
+        "error_type": "not_applicable",
+        "error_message": said,
+        "max_rel_error": None,
+    }
+    lines = [replace(line(name), **skipped) for name in ("matches_reference", "runs_natively")]
+    assert judged([line("matches_reference"), lines[1]], "aten.clone", "float32").outcome == outcome
+    assert judged(lines, "aten.clone", "float32").outcome == outcome
+
+
+def test_another_layout_blocks_models_on_torch_devices_alone() -> None:
+    def blocks(target: str) -> bool:
+        failed = line("other_layouts", Outcome.FAILED, error_type="numerical_mismatch")
+        return judged(
+            [replace(one, requested_target=target) for one in (*PASSED, failed)], "aten.mm", "float32"
+        ).blocks
+
+    assert blocks("simulated")
+    assert not blocks("openvino")
+
+
+@pytest.mark.parametrize(
+    ("got", "is_right"), [(np.inf, True), (131_008, True), (2e5, True), (-131_008, False), (6e4, False)]
+)
+def test_beyond_its_largest_number_a_precision_may_saturate(got: float, is_right: bool) -> None:
+    found = apart({"output": np.array([got])}, {"output": np.array([2e5])}, "float16", "a product")
+    assert (found.comparison.max_rel_error <= 1e-3) == is_right
 
 
 def test_breadth_adds_operators_and_calls_of_torchs_own_tests() -> None:
