@@ -38,14 +38,19 @@ _COUNTED = (OperatorOutcome.SUPPORTED, OperatorOutcome.UNSUPPORTED, OperatorOutc
 
 
 def keep(files: Sequence[Path]) -> None:
-    """Put what the commands printed into the kept results, in place of the same target's."""
+    """Put what the commands printed into the kept results, in place of those of the same operators."""
     found = {_key(one): one for one in read_kept()}
     for file in files:
         one = json.loads(file.read_text(encoding="utf-8"))
         one.pop("coverage", None)
-        for result in one.get("results", ()):
-            del result["calls"]
-        found[_key(one)] = one
+        key = _key(one)
+        if "results" in one:
+            for result in one["results"]:
+                del result["calls"]
+            listed_ = [*found.get(key, {"results": []})["results"], *one["results"]]
+            one["results"] = list({(result["operator"], result["precision"]): result for result in listed_}.values())
+            one["precisions"] = list(dict.fromkeys(result["precision"] for result in one["results"]))
+        found[key] = one
     lines = "".join(json.dumps(found[key], sort_keys=True) + "\n" for key in sorted(found))
     KEPT.write_bytes(gzip.compress(lines.encode(), mtime=0))
 

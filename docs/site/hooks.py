@@ -48,7 +48,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """The theme's search dialog gets a name, which screen readers say."""
+    """Name the theme's search dialog for screen readers."""
     del page, config
     dialog = 'data-md-component="search" role="dialog"'
     return output.replace(dialog, f'{dialog} aria-label="Search"')

@@ -184,8 +184,9 @@ def _is_of_graph(line: CheckLine) -> bool:
 
 
 def _is_removed(line: CheckLine) -> bool:
-    """Whether nothing of the operator was left to run, so that nothing can have run elsewhere."""
-    return REMOVED in (line.error_message or "") and EDITED not in line.conditions
+    """Whether the compiler removed the operator, by its own list of what is left."""
+    is_skipped = line.outcome is Outcome.SKIPPED and line.error_type == "not_applicable"
+    return is_skipped and REMOVED in line.error_message and EDITED not in line.conditions
 
 
 def _outcome_of(line: CheckLine) -> OperatorOutcome:

@@ -14,6 +14,7 @@ from ..evidence.record import Stage
 from ..model.model_types import ModelInput, Unsupported
 
 if TYPE_CHECKING:
+    from ..compare import Comparison
     from ..model.model_types import Array, Generation, Inputs
     from .exported import Exported, Opened
 
@@ -106,20 +107,13 @@ class Proof:
     def _compare(
         self, opened: Opened, made: Exported, inputs: Inputs, want: Mapping[str, Array], where: str
     ) -> float:
-        from ..compare import compare
         from ..output_masks import masks_of
 
         try:
             got = opened(dict(inputs))
         except Exception as error:  # errors of the runtime, and of the library around it
             raise self._broken(f"the {made.method} export failed to run{where}", error) from error
-        ruled_out = {name for name, array in want.items() if array.size and np.isneginf(array).all()}
-        if any(not np.isneginf(got.get(name, 0.0)).all() for name in ruled_out):
-            raise self._wrong(f"the {made.method} export gives numbers where torch masks all{where}")
-        if ruled_out and ruled_out == want.keys():
-            return 0.0
-        want = {name: array for name, array in want.items() if name not in ruled_out}
-        comparison = compare(got, want, masks=masks_of(self.model_input.masked_by, inputs))
+        comparison = _compared(got, want, masks_of(self.model_input.masked_by, inputs))
         if not comparison.max_rel_error <= LIMIT:
             raise self._wrong(f"the {made.method} export gives different numbers than torch{where}: {comparison}")
         return comparison.max_rel_error
@@ -130,6 +124,20 @@ class Proof:
 
     def _wrong(self, what: str) -> Unsupported:
         return Unsupported(f"{what} ({self.runtime})", error_type="conversion_wrong", stage=Stage.CONVERT)
+
+
+def _compared(got: Mapping[str, Array], want: Mapping[str, Array], masks: Mapping[str, Array]) -> Comparison:
+    """Compare outputs as `compare` does; one that torch masks everywhere has to be masked everywhere."""
+    from ..compare import Comparison, compare, not_finite
+
+    masked = {name for name, array in want.items() if array.size and np.isneginf(array).all()} & got.keys()
+    for name in masked:
+        if got[name].shape != want[name].shape or not np.isneginf(got[name]).all():
+            return not_finite(name)
+    left = {name: array for name, array in want.items() if name not in masked}
+    if masked and not left:
+        return Comparison(max_rel_error=0.0, max_abs_error=0.0, worst=min(masked))
+    return compare(got, left, masks=masks)
 
 
 def keep_passes(folder: Path, proof: Proof) -> None:
@@ -145,7 +153,6 @@ def keep_passes(folder: Path, proof: Proof) -> None:
 def was_of(folder: Path, model_input: ModelInput) -> bool:
     """Return whether the module gives the outputs that the export in `folder` was compared with: code changed in
     memory, or in a file that defines no class of the module, has the same identity."""
-    from ..compare import compare
     from ..output_masks import masks_of
 
     for number in range(2):
@@ -155,7 +162,7 @@ def was_of(folder: Path, model_input: ModelInput) -> bool:
             inputs, want = ({n[len(p) :]: kept[n] for n in kept.files if n.startswith(p)} for p in (_GIVEN, _GOT))
         outputs = _outputs_if_taken(model_input, inputs)
         masks = masks_of(model_input.masked_by, inputs)
-        if outputs is None or not compare(outputs, want, masks=masks).max_rel_error <= LIMIT:
+        if outputs is None or not _compared(outputs, want, masks).max_rel_error <= LIMIT:
             return False
         if number == 0 and not _decodes_as_kept(folder / _DECODED, model_input, inputs):
             return False
@@ -244,8 +251,9 @@ def _other_values(
 
 
 def _outputs_if_taken(model_input: ModelInput, inputs: Inputs) -> dict[str, Array] | None:
-    """Return torch's outputs, or None if the model fails on these inputs or an output has no meaningful number."""
-    from ..compare import is_meant
+    """Return torch's outputs, or None if the model fails on these inputs or if an output can't be compared: empty,
+    NaN or plus infinity."""
+    from ..compare import is_meant, is_whole
 
     try:
         outputs = torch_outputs(model_input, inputs)
@@ -253,7 +261,7 @@ def _outputs_if_taken(model_input: ModelInput, inputs: Inputs) -> dict[str, Arra
         shapes = {name: tuple(array.shape) for name, array in inputs.items()}
         log.debug("%s doesn't take %s: %s", type(model_input.model).__name__, shapes, error)
         return None
-    return outputs if all(array.size and is_meant(array) for array in outputs.values()) else None
+    return outputs if all((array.size or is_whole(array)) and is_meant(array) for array in outputs.values()) else None
 
 
 def _reversed(array: Array) -> Array:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..compare import Array
 
 _WHOLE_LARGEST = 2**31 - 1
+_EXACT = 2**24
+"""Up to this, float32 has all whole numbers."""
 _LARGEST = 2.0
 """Signed numbers are drawn between minus this and this."""
 
@@ -106,11 +108,11 @@ def made(
 ) -> MadeCall:
     """Return a call of `operator` (`aten.addmm`) with seeded numbers that `precision` can represent.
 
-    Arguments that are parameters in models are constants of the module if `weights`. Without `subnormals` special
-    numbers have zeros in their place. Unless `whole`, for graphs: results that are whole numbers are returned in
-    float32, numbers whose positions are a result are different ones, because exports are compared position by
-    position, and tensors without axes have one, since an input without one would need an operator more. Raises
-    torch's error for an unknown overload.
+    Arguments that are parameters in models are constants of the module if `weights`. Subnormal numbers are zeros
+    unless `subnormals`. Unless `whole`, for graphs: results that are whole numbers are returned in float32, which has
+    all that are drawn; whole numbers whose positions are a result are different ones, because exports are compared
+    position by position; and tensors without axes have one, since an input without one would need another operator.
+    Raises torch's error for an unknown overload.
     """
     random = np.random.default_rng(seed)
     constant = WEIGHTS.get(operator, ()) if weights else ()
@@ -120,10 +122,8 @@ def made(
 
     def place(value: Any, is_weight: bool) -> Any:
         if isinstance(value, Tensor):
-            if not whole and not value.shape:
-                value = replace(value, shape=(1,))
-            if not (whole or value.is_real) and operator in POSITIONS:
-                value = replace(value, low=0, high=math.prod(value.shape) - 1)
+            if not whole:
+                value = _for_graphs(value, has_positions=operator in POSITIONS)
             where, name = (constants, f"weight{len(constants)}") if is_weight else (arrays, f"input{len(arrays)}")
             drawn = _drawn(value, call.draws, random, precision, number=len(as_given))
             as_given.append(drawn if subnormals else _without_subnormals(drawn, precision))
@@ -144,6 +144,13 @@ def made(
         identity=hashlib.sha256(repr(facts).encode()).hexdigest(),
         first=as_given[0] if as_given else None,
     )
+
+
+def _for_graphs(one: Tensor, *, has_positions: bool) -> Tensor:
+    shape = one.shape or (1,)
+    if has_positions and not one.is_real:
+        return replace(one, shape=shape, low=0, high=math.prod(shape) - 1)
+    return replace(one, shape=shape, low=max(one.low, -_EXACT), high=min(one.high, _EXACT))
 
 
 def _scalar(value: Any, precision: str, *, is_compared: bool) -> Any:
