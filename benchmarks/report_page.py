@@ -35,12 +35,14 @@ print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]), 
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """One report made by a new process: wall-clock and processor time in s, peak memory in MiB, and the file."""
+    """One report made by a new process: wall-clock and processor time in s, peak memory in MiB, and the file with
+    its size in MB, since a later report may replace it."""
 
     wall_s: float
     cpu_s: float
     memory_mib: float
     path: Path
+    size_mb: float
 
 
 def make(evidence: Path, format: str, folder: Path, *more: str) -> Made:
@@ -55,7 +57,7 @@ def make(evidence: Path, format: str, folder: Path, *more: str) -> Made:
     if code not in (0, 1):
         raise RuntimeError(done.stderr)
     path = folder / f"hardware_compatibility_report.{_FORMATS[format]}"
-    return Made(wall_s=wall, cpu_s=cpu, memory_mib=memory, path=path)
+    return Made(wall_s=wall, cpu_s=cpu, memory_mib=memory, path=path, size_mb=path.stat().st_size / 1e6)
 
 
 def browsed(page: Path, modules: Path, browser: str, *pictures: str) -> dict[str, Any]:
@@ -82,8 +84,7 @@ def told(
     yield "| report | wall-clock time | processor time | peak memory | size |"
     yield "|---|---|---|---|---|"
     for name, one in made:
-        size = one.path.stat().st_size / 1e6
-        yield f"| {name} | {one.wall_s:.1f} s | {one.cpu_s:.1f} s | {one.memory_mib:,.0f} MiB | {size:.2f} MB |"
+        yield f"| {name} | {one.wall_s:.1f} s | {one.cpu_s:.1f} s | {one.memory_mib:,.0f} MiB | {one.size_mb:.2f} MB |"
     yield ""
     if note:
         yield from (note, "")
