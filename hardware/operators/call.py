@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _WHOLE_LARGEST = 2**31 - 1
 _EXACT = 2**24
 """Up to this, float32 has all whole numbers."""
+_TAKING_NUMBERS = ("aten.fill", "aten.fill_", "aten.linspace")
+"""Operators with a tensor among their arguments that may have no axis."""
 _LARGEST = 2.0
 """Signed numbers are drawn between minus this and this."""
 
@@ -123,7 +125,7 @@ def made(
     def place(value: Any, is_weight: bool) -> Any:
         if isinstance(value, Tensor):
             if not whole:
-                value = _for_graphs(value, has_positions=operator in POSITIONS)
+                value = _for_graphs(value, operator)
             where, name = (constants, f"weight{len(constants)}") if is_weight else (arrays, f"input{len(arrays)}")
             drawn = _drawn(value, call.draws, random, precision, number=len(as_given))
             as_given.append(drawn if subnormals else _without_subnormals(drawn, precision))
@@ -146,9 +148,9 @@ def made(
     )
 
 
-def _for_graphs(one: Tensor, *, has_positions: bool) -> Tensor:
-    shape = one.shape or (1,)
-    if has_positions and not one.is_real:
+def _for_graphs(one: Tensor, operator: str) -> Tensor:
+    shape = one.shape if operator in _TAKING_NUMBERS else one.shape or (1,)
+    if operator in POSITIONS and not one.is_real:
         return replace(one, shape=shape, low=0, high=math.prod(shape) - 1)
     return replace(one, shape=shape, low=max(one.low, -_EXACT), high=min(one.high, _EXACT))
 
