@@ -84,7 +84,8 @@ def told(
     yield "| report | wall-clock time | processor time | peak memory | size |"
     yield "|---|---|---|---|---|"
     for name, one in made:
-        yield f"| {name} | {one.wall_s:.1f} s | {one.cpu_s:.1f} s | {one.memory_mib:,.0f} MiB | {one.size_mb:.2f} MB |"
+        taken = f"{one.wall_s:.1f} s | {one.cpu_s:.1f} s | {one.memory_mib:,.0f} MiB"
+        yield f"| {name} | {taken} | {one.size_mb:.2f} MB |"
     yield ""
     if note:
         yield from (note, "")
