@@ -1,5 +1,5 @@
-"""Tests of BERT on the CPU as an engineer writes them by hand, with the checks of the generated suite and nothing of
-this project: what `benchmarks/side_by_side/first_verdict.py` compares a first verdict with."""
+"""Tests of BERT on the CPU as an engineer writes them by hand, with torch's own seeded weights, the checks of the
+generated suite and nothing of this project: what `first_verdict.py` compares a first verdict with."""
 
 from __future__ import annotations
 

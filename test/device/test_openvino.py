@@ -9,6 +9,9 @@ from command_line import CommandLine, Ran
 from hardware.backends.base import ModelInput
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
+from hardware.operators import Call, OperatorTest, Tensor
+from hardware.operators.operator_test import REMOVED
+from hardware.testing.measurement import NotApplicable
 from hardware.testing.seeded_weights import fill
 
 pytestmark = pytest.mark.slow
@@ -148,6 +151,24 @@ def test_the_proof_sees_every_graph_of_a_split_model() -> None:
         files = list(runnable.exported.folder.glob("*.xml"))
         assert len(runnable.opened.compiled) == len(files) > 1
         assert not runnable.execution().offloaded
+
+
+def test_a_copy_leaves_nothing_to_run() -> None:
+    call = Call("default", (Tensor("float32", (2, 3)),))
+    with OperatorTest("aten.clone/operator/openvino/float32") as case:
+        assert case.call_error(call) == 0
+        with pytest.raises(NotApplicable, match=REMOVED):
+            case.executions([call])
+    with OperatorTest("aten.exp/operator/openvino/float32") as case:
+        assert case.call_error(call) < case.tolerance
+        assert case.executions([call]).native
+
+
+def test_an_export_that_masks_all_is_right_again_when_it_is_kept() -> None:
+    call = Call("default", (Tensor("float32", (2, 3)), "-inf"))
+    for _ in range(2):
+        with OperatorTest("aten.full_like/operator/openvino/float32") as case:
+            assert case.call_error(call) == 0
 
 
 def test_int8_weights_are_in_the_graphs_and_products_in_float32() -> None:
