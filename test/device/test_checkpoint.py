@@ -11,7 +11,7 @@ from command_line import CommandLine, Ran, together
 from hardware.evidence.record import Outcome
 from hardware.testing.checkpoints import weights_hash
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 NAME = "mini-embedder"
 TARGETS = ("cpu", "openvino")
@@ -44,7 +44,6 @@ def test_real_weights_pass_and_are_named_by_their_hash(measured: Ran, folder: Pa
             assert (line.subject, line.model_revision) == ("checkpoint", weights_hash(folder))
 
 
-@pytest.mark.nightly
 def test_other_weights_are_refused_by_the_old_suite_and_missing_ones_asked_for(
     measured: Ran, folder: Path, command_line: CommandLine, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from benchmarks.crashes.moments import Kill
 from benchmarks.crashes.product import misread
 from benchmarks.crashes.running import Place, Process, run_and_kill, run_to_end
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 SOME = (
     *("segfault", "stack_overflow", "sigkill", "exit_0", "hang_in_c", "bad_alloc", "memory", "no_room"),

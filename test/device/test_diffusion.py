@@ -11,7 +11,7 @@ from command_line import REPOSITORY, CommandLine, Ran
 from generators.models.model_libraries import installed_diffusers
 from hardware.evidence.record import Outcome
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 CELL = "stable-diffusion/text-to-image/cpu/float32"
 ASKED = ("--model", "stable-diffusion", "--device", "cpu")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import REPOSITORY, CommandLine, Ran
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.fixture
@@ -63,7 +63,6 @@ def test_devices_of_several_vendors_are_asked_and_placed_on(example: Callable[..
     assert all(reasons), "each device that wasn't chosen has its reason"
 
 
-@pytest.mark.nightly
 def test_what_is_here_is_measured_and_a_split_model_is_the_whole_one(
     example: Callable[..., Ran], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.fallbacks.__main__ import Bench, Plant, plants
 from hardware.backends.factory import get_backend
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("decoding_on_host", marks=pytest.mark.nightly),
+        "decoding_on_host",
         "torch_behind_openvino",
         pytest.param("web_log_without_host", marks=pytest.mark.extended),
     ],

@@ -10,7 +10,7 @@ from command_line import CommandLine, Ran, together
 
 from hardware.evidence.record import Outcome, Stage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 BERT = "bert/fill-mask/simulated/float32"
 VIT = "vit/image-classification/simulated/float32"

@@ -9,7 +9,7 @@ from command_line import CommandLine, Ran, together
 
 from hardware.evidence.record import Outcome
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 CUDA = "vit/image-classification/cuda/float32"
 CPU = "vit/image-classification/cpu/float32"
@@ -49,7 +49,6 @@ def test_arguments_for_pytest_that_leave_nothing_end_with_5(ran: dict[str, Ran])
     assert set(ran["nothing"].outcomes(CPU).values()) == {Outcome.NOT_RUN}
 
 
-@pytest.mark.nightly
 def test_a_comparison_that_compares_nothing_is_not_believed(ran: dict[str, Ran]) -> None:
     assert ran["blunt"].outcomes(CPU)["matches_reference"] is Outcome.PASSED
     assert ran["blunt"].verdict(CPU) == "unknown"

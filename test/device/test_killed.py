@@ -14,7 +14,7 @@ from suites_by_hand import process_id, put_sleeping_suite
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 BERT, VIT = "bert/fill-mask/cpu/float32", "vit/image-classification/cpu/float32"
 EARLIER = (
@@ -57,7 +57,6 @@ def cut_off(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory)
         return {name: future.result() for name, future in started.items()}
 
 
-@pytest.mark.nightly
 def test_an_interruption_closes_the_record_and_leaves_no_process(cut_off: dict[str, tuple[Ran, bool]]) -> None:
     for how in ("SIGINT", "SIGTERM"):
         ran, gone = cut_off[how]

@@ -28,7 +28,7 @@ from hwcompat.plugins.stress.loads import (
 from hwcompat.plugins.stress.stress_child import SUSTAINED, StressOptions, stress_ram, sustain
 from hwcompat.plugins.stress.tensorflow_device import why_not_loaded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 REPOSITORY = Path(__file__).parents[2]
 SCHEMA = json.loads((REPOSITORY / "hardware" / "schemas" / "stress.json").read_text(encoding="utf-8"))
@@ -63,7 +63,6 @@ def result(ran: Ran) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-@pytest.mark.nightly
 def test_a_sound_device_is_measured_and_told_by_schema(runs: dict[str, Ran]) -> None:
     ran = runs["sound"]
     assert ran.code == 0, ran.err

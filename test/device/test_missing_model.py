@@ -55,6 +55,7 @@ def test_matrix_and_explain_agree_with_the_run(missing: Ran, command_line: Comma
     assert (ran.code, f"hf download {MISSING}" in " ".join(ran.out.split())) == (0, True), ran.err
 
 
+@pytest.mark.nightly
 def test_a_tiny_model_runs_under_its_types_name_if_that_is_allowed(command_line: CommandLine, tmp_path: Path) -> None:
     ran = command_line.run(tmp_path, "--model", MISSING, "--device", "cpu", "--run", "--allow-tiny")
     assert ran.code == 0
@@ -64,6 +65,7 @@ def test_a_tiny_model_runs_under_its_types_name_if_that_is_allowed(command_line:
     assert not any(CELL in path.read_text() for path in (tmp_path / "evidence").iterdir())
 
 
+@pytest.mark.nightly
 def test_the_lock_takes_no_stand_in(command_line: CommandLine, tmp_path: Path) -> None:
     project = tmp_path / "hwcompat.toml"
     text = f'schema_version = 1\n[defaults]\ntargets = ["cpu"]\n[[model]]\nname = "{MISSING}"\n'

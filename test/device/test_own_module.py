@@ -76,6 +76,7 @@ def test_passes_on_each_target_and_is_never_worth_more_than_its_own_word(
     assert str(project) not in "".join(path.read_text(encoding="utf-8") for path in ran.suites.glob("test_*.py"))
 
 
+@pytest.mark.nightly
 def test_a_device_that_computes_wrong_fails(command_line: CommandLine, project: Path, tmp_path: Path) -> None:
     ran = command_line.run(
         tmp_path,
@@ -88,6 +89,7 @@ def test_a_device_that_computes_wrong_fails(command_line: CommandLine, project: 
     assert {outcomes[name] for name in ("matches_reference", "matches_recorded", "backward")} == {Outcome.FAILED}
 
 
+@pytest.mark.nightly
 def test_a_model_that_leaves_its_device_for_other_lengths_alone_fails(
     command_line: CommandLine, project: Path, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_evidence_says_which_browser_and_that_its_adapter_is_software(target: st
     assert "not a GPU" in line.conditions["stands_in"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_decoder_decodes_with_its_cache(command_line: CommandLine, tmp_path: Path, target: str) -> None:
     done = command_line.run(tmp_path, "--model", "gpt2", "--device", target, "--run")

@@ -127,7 +127,7 @@ def test_a_stress_run_is_read_and_shown_or_refused(fuzz: Any, place: Path, senti
     read_or_refuse(fuzz, place / "stress.json", whole, load_stress, show)
 
 
-@pytest.mark.fuzz(60)
+@pytest.mark.fuzz(240)
 def test_an_earlier_coverage_report_is_read_and_shown_or_refused(
     fuzz: Any, place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
