@@ -159,8 +159,10 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     blocks = any(_outcome_of(line) in BLOCKING for line in lines if line.check_name not in beyond)
     by_check = {line.check_name: line for line in lines}
     needed = lines if operator.startswith(PREFIX) else [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
-    proven = all(line is not None and (_is_pass(line) or _is_removed(line)) for line in needed)
-    proven = proven and (bool(errors) or all(map(_is_removed, filter(None, needed))))
+    removed = [line is not None and _is_removed(line) for line in needed]
+    passed = [line is not None and _is_pass(line) for line in needed]
+    # Without any line nothing is proven, and without a number only what the compiler removed.
+    proven = any(removed if not errors else passed) and all(map(any, zip(passed, removed, strict=True)))
     for outcome in OperatorOutcome:
         for line in lines:
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:

@@ -55,6 +55,9 @@ class BaseBackend(ABC):
     EXPORTS: ClassVar[bool] = True
     """Whether models are exported with `hardware/export`, so that evidence expires when that code changes."""
 
+    LISTS_ALL: ClassVar[bool] = False
+    """Whether the runtime lists all that is left of a graph, so that an empty list means that nothing is."""
+
     FORK_SAFE: ClassVar[bool] = True
     CAN: ClassVar[frozenset[str]] = frozenset()
     """Abilities of all runnables of this backend, known before a model is loaded."""

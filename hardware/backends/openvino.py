@@ -38,6 +38,7 @@ class OpenVINOBackend(BaseBackend):
     READS = ("onnx", "ir", "tflite")
     CALLED_BY_SCRIPTS = True
     OPERATORS_TRIED = True
+    LISTS_ALL = True
     OPTIMUM_EXPORTS = True
     EXPIRES_ON = ("openvino", "optimum-intel", "torch", "transformers")
     EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -25,8 +25,6 @@ from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, keep
 REMOVED = "the runtime removed the operator when it compiled the graph"
 _ONLY_COPIES = "it leaves Identity (1) to the host"
 """What the backend of QNN says of a graph whose exporter left a copy, which no kernel has to make in a model."""
-_LISTING = ("openvino",)
-"""Targets whose runtime lists all that is left of a graph, so that an empty list means that nothing is."""
 _NO_RECORD = "the runtime's log doesn't show where the nodes ran"
 """What browsers' backends say of a graph without any node, and of a log without a record."""
 _REPEATS = 120
@@ -136,7 +134,7 @@ class OperatorTest(ModelTest):
             unseen=proof.unseen,
             host_allowed=proof.host_allowed,
         )
-        if not (native or offloaded) and self.actual_target.name in _LISTING:
+        if not (native or offloaded) and self.backend.LISTS_ALL:
             self._nothing(REMOVED)
         return self.measured.execution
 
