@@ -161,8 +161,8 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     needed = lines if operator.startswith(PREFIX) else [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
     removed = [line is not None and _is_removed(line) for line in needed]
     passed = [line is not None and _is_pass(line) for line in needed]
-    # Without any line nothing is proven, and without a number only what the compiler removed.
-    proven = any(removed if not errors else passed) and all(map(any, zip(passed, removed, strict=True)))
+    # Without a line nothing is proven, and without a number only what the compiler removed.
+    proven = bool(needed) and all(map(any, zip(passed, removed, strict=True))) and (bool(errors) or all(removed))
     for outcome in OperatorOutcome:
         for line in lines:
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:

@@ -242,6 +242,8 @@ def test_an_operator_that_the_compiler_removed_is_no_fault(said: str, outcome: s
     lines = [replace(line(name), **skipped) for name in ("matches_reference", "runs_natively")]
     assert judged([line("matches_reference"), lines[1]], "aten.clone", "float32").outcome == outcome
     assert judged(lines, "aten.clone", "float32").outcome == outcome
+    assert judged([replace(lines[0], max_rel_error=0.0)], "onnx.eyelike", "float32").outcome == outcome
+    assert judged([], "onnx.eyelike", "float32").outcome == "unknown"
 
 
 def test_another_layout_blocks_models_on_torch_devices_alone() -> None:

@@ -83,7 +83,7 @@ def test_another_shape_kind_or_whole_number_is_infinitely_wrong(
 
 
 def test_a_run_gives_an_outcome_for_each(tmp_path: Path) -> None:
-    names = ("onnx.add", "onnx.add_bcast", "onnx.argmax_default_axis_example")
+    names = ("onnx.add", "onnx.add_bcast", "onnx.argmax_default_axis_example", "onnx.if")
     run = OperatorRun(
         target=CPU, operators=names, precisions=("float32",), folder=tmp_path, command="test", limits=Limits()
     )
