@@ -47,8 +47,8 @@ def keep(files: Sequence[Path]) -> None:
         if "results" in one:
             for result in one["results"]:
                 del result["calls"]
-            listed_ = [*found.get(key, {"results": []})["results"], *one["results"]]
-            one["results"] = list({(result["operator"], result["precision"]): result for result in listed_}.values())
+            together = [*found.get(key, {"results": []})["results"], *one["results"]]
+            one["results"] = list({(result["operator"], result["precision"]): result for result in together}.values())
             one["precisions"] = list(dict.fromkeys(result["precision"] for result in one["results"]))
         found[key] = one
     lines = "".join(json.dumps(found[key], sort_keys=True) + "\n" for key in sorted(found))

@@ -78,11 +78,12 @@ class OperatorTest(ModelTest):
             if layout == LAYOUTS[0]:
                 raise
             return 0.0
-        is_coarse = COARSE in self._conditions_of_graph
-        compare = special_apart if call.draws == "special" and not is_coarse else apart
         name, first = self._name(call, layout), self._made(call, layout).first
+        passes = self._passes_of(call, layout)
+        is_coarse = COARSE in self._conditions_of_graph  # known once the call is loaded
+        compare = special_apart if call.draws == "special" and not is_coarse else apart
         errors = []
-        for arrays in self._passes_of(call, layout):
+        for arrays in passes:
             got = by_position(self.operator, call, first, arrays)
             if self.operator in NOT_COMPARED:
                 got, want = _zeros(got), _zeros(want)
