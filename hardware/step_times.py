@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _MEASURE = "HWCOMPAT_MEASURE"
@@ -17,6 +17,9 @@ none of which can have this name."""
 
 _times: dict[str, float] = {}
 _running: list[str] = []
+
+listeners: list[Callable[[str], None]] = []
+"""Called with the step that the process is at, empty after it: the parent of a suite that dies records it."""
 
 
 def measure_speed() -> None:
@@ -33,13 +36,20 @@ def is_measured() -> bool:
 def timed_step(step: str) -> Iterator[None]:
     """Add the time of this block to a step. A step inside of another is part of it: exports compile to verify."""
     _running.append(step)
+    _tell()
     started = time.perf_counter()
     try:
         yield
     finally:
         _running.pop()
+        _tell()
         if not _running:
             _times[step] = _times.get(step, 0.0) + 1e3 * (time.perf_counter() - started)
+
+
+def _tell() -> None:
+    for tell in listeners:
+        tell(_running[0] if _running else "")
 
 
 def take_steps() -> dict[str, float]:

@@ -17,7 +17,7 @@ from .vocabulary import not_computed
 _MAX_ERROR_RATIO = 2.0
 """A device whose error is at most this many times the CPU's fails as the CPU does: the model is at fault."""
 
-_ROUTE_STAGES = (Stage.EXPORT, Stage.CONVERT)
+ROUTE_STAGES = (Stage.EXPORT, Stage.CONVERT)
 
 _ROUTES = {"optimum-intel": "optimum-export", "torchscript": "onnx-torchscript", "dynamo": "onnx-dynamo"}
 """Names of routes by what backends record as `export`; other values are routes already."""
@@ -107,7 +107,7 @@ def _fault_without_reference(cell: Cell, line: CheckLine) -> Fault | None:
     named = _by_error_type().get(line.error_type)
     if named is not None:
         return named
-    if line.stage in _ROUTE_STAGES and default_route(cell) != "eager":
+    if line.stage in ROUTE_STAGES and default_route(cell) != "eager":
         return Fault.ROUTE
     return None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from hwcompat.generators.compatibility.fault import ROUTE_STAGES
 from hwcompat.generators.compatibility.grade import level_rules
 from hwcompat.generators.compatibility.operators import coverage
 from hwcompat.hardware.backends.factory import backend_class, known_targets
@@ -194,8 +195,8 @@ def _is_removed(line: CheckLine) -> bool:
 def _outcome_of(line: CheckLine) -> OperatorOutcome:
     if EDITED in line.conditions:
         return OperatorOutcome.UNKNOWN
-    if line.outcome.is_breakdown:  # in the reference, no target is to blame
-        return OperatorOutcome.UNKNOWN if line.stage is Stage.BUILD else OperatorOutcome.CRASHED
+    if line.outcome.is_breakdown:  # in the reference or an exporter, no target is to blame
+        return OperatorOutcome.UNKNOWN if line.stage in (Stage.BUILD, *ROUTE_STAGES) else OperatorOutcome.CRASHED
     if line.error_type in level_rules().not_the_target:
         return OperatorOutcome.UNKNOWN
     if line.outcome is Outcome.FAILED:

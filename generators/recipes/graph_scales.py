@@ -43,7 +43,6 @@ class Evaluator(Protocol):
 
 Make = Callable[[int], Mapping[str, Array]]
 """A function that returns inputs for a seed."""
-Several = Sequence[Mapping[str, Array]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,8 @@ _REMOVALS = 20
 class ChildEnding:
     """How a suite ended. `outcome` is None after a normal end, and `not_run` if the child could no longer write.
 
-    `running` is its last check, `number` its place in the task, and `pytest_ran` is False if pytest refused its
-    arguments.
+    `running` is its last check, `step` the step of loading a model during which it ended, `number` its place in the
+    task, and `pytest_ran` is False if pytest refused its arguments.
     """
 
     number: int
@@ -42,6 +42,7 @@ class ChildEnding:
     message: str
     running: str
     log: str
+    step: str = ""
     pytest_ran: bool = True
 
 
@@ -62,6 +63,7 @@ class ChildWatch:
         self.over = False
         self._number = 0
         self._running = ""
+        self._step = ""
         self._code: int | None = None
         self._timed_out = False
         self._full = ""
@@ -136,17 +138,20 @@ class ChildWatch:
     def _handle(self, word: str, text: str) -> list[ChildEnding]:
         if self._timed_out:  # messages while it is being ended don't count
             return []
+        if word == Word.STEP:  # no sign of life: a check has its time for all of its steps
+            self._step = text
+            return []
         self._deadline = time.monotonic() + self.timeout_s
         if word == Word.OVER:
             self._code = int(text)
         elif word == Word.CHECK:
-            self._running = text
+            self._running, self._step = text, ""
             self.on_check(self._number, text)
         elif word == Word.FULL:
             self._full = text
         elif (number := int(text)) != self._number:
             before = self._ending(None, pytest_ran=self._code in _PYTEST_RAN)
-            self._number, self._running, self._code = number, "", None
+            self._number, self._running, self._step, self._code = number, "", "", None
             self._deadline = time.monotonic() + self.timeout_s
             return [before]
         return []
@@ -189,6 +194,7 @@ class ChildWatch:
             outcome=outcome,
             message=message,
             running=self._running,
+            step=self._step,
             log=self._log(),
             pytest_ran=pytest_ran,
         )

@@ -323,7 +323,7 @@ def _breakdown_line(
         writer.run_id,
         victim or suite.checks[-1],
         outcome,
-        stage=Stage.RUN,
+        stage=Stage(ending.step) if ending.step in list(Stage) else Stage.RUN,
         error_type=current_name(str(outcome)),
         error_message=message,
         traceback=ending.log,

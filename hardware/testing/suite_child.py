@@ -19,6 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ..process import die_with_parent, limit_memory
+from ..step_times import listeners
 from .check_lines import is_full_disk
 from .pytest_environment import shield_pytest
 
@@ -30,11 +31,12 @@ PYTEST_INTERNAL = 3
 
 
 class Word(StrEnum):
-    """The first word of a message on the pipe: the number of a suite that starts, a check that starts, pytest's exit
-    code, or why nothing can be written any more."""
+    """The first word of a message on the pipe: the number of a suite that starts, a check that starts, a step of
+    loading a model (empty when it is over), pytest's exit code, or why nothing can be written any more."""
 
     SUITE = "suite"
     CHECK = "check"
+    STEP = "step"
     OVER = "over"
     FULL = "full"
 
@@ -105,6 +107,7 @@ def _run_suite(task: ChildTask, suite: Path, planned_hash: str) -> int:
     from ..evidence.writer import EvidenceWriter
     from .pytest_plugin import EvidenceRecorder
 
+    listeners[:] = [lambda step: _send(task.pipe, Word.STEP, step)]
     writer = EvidenceWriter(Path(task.evidence), task.run_id)
     recorder = EvidenceRecorder(
         writer,

@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 from evidence_lines import check_line, run_line
 
+from generators.compatibility.fault import fault_of
+from generators.compatibility.verdict import Fault, Level
 from hardware.backends.factory import backend_class
+from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.errors import OutputError
-from hardware.evidence.record import Outcome, to_dict
+from hardware.evidence.record import Outcome, Stage, to_dict
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import RELEASE
 from hardware.evidence.writer import EvidenceWriter
@@ -126,6 +129,21 @@ def test_each_check_has_the_whole_time(clock, start) -> None:
     assert (ending.outcome, ending.running) == (None, "3")
 
 
+def test_a_step_is_no_sign_of_life(clock, start) -> None:
+    watch, child = start()
+    child.says("check first")
+    assert watch.poll() == []
+    clock.now += 3.0
+    child.says("step export")
+    assert watch.poll() == []
+    clock.now += 3.0
+    for _ in range(2):  # it is asked where it hangs, and killed
+        assert watch.poll() == []
+        clock.now += 1.0
+    (ending,) = watch.poll()
+    assert (ending.outcome, ending.step) == (Outcome.TIMEOUT, "export")
+
+
 def test_what_one_child_writes_is_no_sign_of_life_of_another(clock, start) -> None:
     silent, silent_child = start()
     silent_child.says("check first")
@@ -203,8 +221,11 @@ SCRIPTS: dict[str, Sequence[str]] = {
     "endless": ("first", "second", f"{SPEED}!"),
     "full": ("first", "second!", "full", "1"),
     "picky": ("first", "over"),
+    "exports": ("first", "second!", "step export", "-8"),
+    "exported": ("first", "second!", "step export", "step ", "-8"),
+    "names": ("first", "second!", "step tidying", "-8"),
 }
-"""By model: the checks that are carried out, those that are only begun (!), and how the child ends."""
+"""By model: the checks that are carried out, those that are only begun (!), steps, and how the child ends."""
 
 
 class Runs:
@@ -244,6 +265,8 @@ class Runs:
                 return True
             if step == "full":
                 child.says("full OSError: File too large")
+            elif step.startswith("step "):
+                child.says(step)
             elif step.lstrip("-").isdecimal():
                 child.returncode = int(step)
             else:
@@ -318,6 +341,15 @@ def test_every_planned_check_has_a_line_however_many_children_run_at_a_time(runs
         assert runs.most == jobs
         for path in (runs.folder / "evidence").iterdir():
             path.unlink()
+
+
+def test_a_crash_is_recorded_at_the_step_of_loading_that_it_ended(runs: Runs) -> None:
+    evidence = runs.run(*(runs.suite(name, "openvino") for name in ("exports", "exported", "names")))
+    stages = {line.model: line.stage for line in evidence.checks if line.outcome is Outcome.CRASHED}
+    assert stages == {"exports": Stage.EXPORT, "exported": Stage.RUN, "names": Stage.RUN}
+    of_export = [line for line in evidence.checks if line.model == "exports"]
+    cell = Cell.parse(of_export[0].cell_id)
+    assert fault_of(cell, Level.LOW, of_export, []) is Fault.ROUTE
 
 
 def test_a_child_that_ends_while_it_measures_leaves_its_checks_as_they_are(runs: Runs, monkeypatch) -> None:

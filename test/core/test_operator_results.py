@@ -62,6 +62,8 @@ OFFLOADED = {"outcome": Outcome.FAILED, "error_type": "silent_offload"}
         (1, OFFLOADED, "unknown", False),
         (0, {"conditions": {EDITED: "yes"}}, "unknown", False),
         (0, {"outcome": Outcome.TIMEOUT, "stage": Stage.BUILD}, "unknown", False),
+        (0, {"outcome": Outcome.CRASHED, "stage": Stage.EXPORT}, "unknown", False),
+        (0, {"outcome": Outcome.CRASHED, "stage": Stage.COMPILE}, "crashed", True),
         (1, {"outcome": Outcome.CRASHED}, "crashed", True),
         (2, {"outcome": Outcome.SKIPPED, "error_type": "not_applicable"}, "supported", False),
         (2, {"outcome": Outcome.FAILED, "error_type": "numerical_mismatch"}, "wrong", False),

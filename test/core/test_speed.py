@@ -165,10 +165,13 @@ def test_tokens_are_timed_if_the_model_decodes(monkeypatch: pytest.MonkeyPatch) 
     assert "per token" not in dict(measuring._makers(case))
 
 
-def test_a_step_inside_of_another_is_part_of_it() -> None:
+def test_a_step_inside_of_another_is_part_of_it(monkeypatch) -> None:
     step_times.take_steps()
+    told: list[str] = []
+    monkeypatch.setattr(step_times, "listeners", [told.append])
     with step_times.timed_step("export"), step_times.timed_step("compile"):
         pass
+    assert told == ["export", "export", "export", ""]
     assert set(step_times.take_steps()) == {"export"}
     assert step_times.take_steps() == {}
 
