@@ -17,7 +17,6 @@ none of which can have this name."""
 
 _times: dict[str, float] = {}
 _running: list[str] = []
-
 listeners: list[Callable[[str], None]] = []
 """Called with the step that the process is at, empty after it: the parent of a suite that dies records it."""
 

@@ -57,7 +57,8 @@ def limit_of(operator: str, precision: str, target: str = "", coarse: str = "") 
         found = replace(found, limit=wider["factor"] * found.limit, reason=f"{found.reason}; {wider['reason']}")
     if target in inside["targets"] and operator in inside["operators"]:
         found = replace(found, limit=inside["factor"] * found.limit, reason=inside["reason"])
-    if coarse and allowed["limit"] > found.limit:
+    is_coarse = coarse or (target in allowed["targets"] and operator in allowed["operators"])
+    if is_coarse and allowed["limit"] > found.limit:
         found = replace(found, limit=allowed["limit"], reason=allowed["reason"])
     return found
 
