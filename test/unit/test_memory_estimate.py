@@ -12,13 +12,14 @@ import psutil
 import pytest
 import torch
 from safetensors.numpy import save_file
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from benchmarks.memory.measuring import measured
 from generators.compatibility.memory_fit import MemoryEstimate, MemoryRequest
 from generators.models.recipe_store import load_recipe
 from generators.recipes.build_model import build
 from generators.recipes.memory import kernel_workspace
-from generators.recipes.memory.memory_estimate import Skeleton, built
+from generators.recipes.memory.memory_estimate import Skeleton, Stack, built
 from generators.recipes.memory.memory_request import memory_of, weights_of_another
 from hardware.errors import ModelError
 
@@ -62,6 +63,20 @@ def test_seventy_billion_parameters_are_counted_without_being_allocated():
     assert found.weights == pytest.approx(2 * published, rel=1e-3)
     # Keys and values of two texts of 1,025 tokens, for 8 heads of 128 in 80 layers, in two bytes.
     assert found.cache == pytest.approx(2 * 2 * 1025 * 8 * 128 * 80 * 2, rel=0.01)
+
+
+def test_a_deep_model_whose_first_layers_are_of_another_kind_isnt_run_whole():
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "moe_intermediate_size": 64, "vocab_size": 64}
+    heads = {"num_attention_heads": 2, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 8}
+    experts = {"n_routed_experts": 32, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 3}
+    config = DeepseekV3Config(**sizes, **heads, **experts, qk_nope_head_dim=8, num_hidden_layers=20)
+    stack = Stack(config, lambda one: DeepseekV3ForCausalLM(one).eval())
+    asked = MemoryRequest(mode="generation", precision="bfloat16", batch=1, context=16)
+    specs = {"input_ids": {"kind": "tokens", "high": 64}}
+    found, counts = stack.estimate(asked, specs, [16]), stack.anatomy()
+    assert "whole" not in vars(stack)
+    assert found == stack.whole.estimate(asked, specs, [16])
+    assert counts == stack.whole.anatomy()
 
 
 def test_text_longer_than_the_positions_is_refused_with_what_is_possible():

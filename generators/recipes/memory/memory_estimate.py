@@ -2,8 +2,8 @@
 equal layers, extrapolated from three shallow ones.
 
 Weights, caches and activations of a forward pass grow linearly with the number of equal layers and are all allocated
-after the last of them. Three depths are checked to lie on a line; if they don't, and for training, whose peak may
-move, the whole model is run.
+after the last of them. Three depths are checked to lie on a line; if none do, and for training, whose peak may move,
+the whole model is run.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ Mark = Callable[[Iterable[Any], str], None]
 _LEAST_LAYERS = 16
 """Models with fewer layers are run whole."""
 _LONGEST_PERIOD = 6
+_MOST_DEPTHS = 5
 _ON_A_LINE = 1e-3
 """The largest distance of three depths from a line, as a share of the deepest one's memory."""
 
@@ -260,47 +261,46 @@ class Stack:
 
     def __init__(self, config: Any, make: Callable[[Any], torch.nn.Module]) -> None:
         self._config, self._make = config, make
-        self._depth, self._depths = depths_of(config)
+        self._depth, self._step = depths_of(config)
+        self._at = functools.cache(self._shallow)
 
     @functools.cached_property
     def whole(self) -> Skeleton:
         """The model in its full depth."""
         return Skeleton(lambda: self._make(copy.deepcopy(self._config)))
 
-    @functools.cached_property
-    def _shallow(self) -> list[Skeleton]:
-        configs = [with_layers(self._config, self._depth, depth) for depth in self._depths]
-        return [Skeleton(functools.partial(self._make, config)) for config in configs]
+    def _shallow(self, depth: int) -> Skeleton:
+        return Skeleton(functools.partial(self._make, with_layers(self._config, self._depth, depth)))
 
     @property
     def least(self) -> Skeleton:
         """The model in the smallest depth: it takes the same inputs."""
-        return self._shallow[0] if self._depths else self.whole
+        return self._at(self._step) if self._step else self.whole
 
     def estimate(self, request: MemoryRequest, specs: Specs, lengths: Sequence[int]) -> MemoryEstimate:
         """As `Skeleton.estimate`."""
-        if self._depths and request.mode != "training":
-            found = [one.estimate(request, specs, lengths) for one in self._shallow]
-            if on_a_line([one.total for one in found]):
-                parts = {name: self._at_depth([one.parts[name] for one in found]) for name in found[0].parts}
+        if request.mode != "training":
+            parts = self._extrapolated(lambda one: one.estimate(request, specs, lengths).parts)
+            if parts:
                 return MemoryEstimate(request=request, **parts)
         return self.whole.estimate(request, specs, lengths)
 
     def anatomy(self) -> MemoryAnatomy:
         """As `Skeleton.anatomy`."""
-        if not self._depths:
-            return self.whole.anatomy()
-        found = [vars(one.anatomy()) for one in self._shallow]
-        if not on_a_line([one["parameters"] for one in found]):
-            return self.whole.anatomy()
-        counts = [name for name in found[0] if name != "is_file"]
-        values: dict[str, Any] = {name: self._at_depth([one[name] for one in found]) for name in counts}
-        return MemoryAnatomy(**values)
+        counts = self._extrapolated(lambda one: {k: v for k, v in vars(one.anatomy()).items() if k != "is_file"})
+        return MemoryAnatomy(**counts, is_file=False) if counts else self.whole.anatomy()
 
-    def _at_depth(self, values: Sequence[int]) -> int:
-        first, last = self._depths[0], self._depths[-1]
-        a_layer = (values[-1] - values[0]) / (last - first)
-        return round(values[-1] + a_layer * (self._depth - last))
+    def _extrapolated(self, measure: Callable[[Skeleton], dict[str, int]]) -> dict[str, int]:
+        """Return what the whole model has, from the first three depths on a line; empty if there are none. Each
+        measurement is one depth further: the first layers may be of another kind."""
+        found: list[dict[str, int]] = []
+        for depth in range(self._step, min(self._depth, (_MOST_DEPTHS + 1) * self._step), self._step or 1):
+            found.append(measure(self._at(depth)))
+            if len(found) >= 3 and on_a_line([sum(one.values()) for one in found[-3:]]):
+                first, last = found[-3], found[-1]
+                left = (self._depth - depth) / (2 * self._step)
+                return {name: round(last[name] + left * (last[name] - first[name])) for name in last}
+        return {}
 
 
 def on_a_line(values: Sequence[int]) -> bool:
@@ -309,23 +309,23 @@ def on_a_line(values: Sequence[int]) -> bool:
     return abs(first + last - 2 * middle) <= _ON_A_LINE * last
 
 
-def depths_of(config: Any) -> tuple[int, tuple[int, ...]]:
-    """Return the number of layers of a configuration's deepest stacks, and three smaller numbers to extrapolate
-    from; none if the model isn't deep, has stacks of other depths, or layers that don't repeat."""
+def depths_of(config: Any) -> tuple[int, int]:
+    """Return the number of layers of a configuration's deepest stacks, and the distance of smaller numbers to
+    extrapolate from; 0 if the model isn't deep, has stacks of other depths, or layers that don't repeat."""
     counts = {
         value for scope in tree(config) for value in role_of(scope, "layers").values() if isinstance(value, int)
     }
     deep = [count for count in counts if count >= _LEAST_LAYERS]
     if len(deep) != 1:
-        return max(counts, default=0), ()
+        return max(counts, default=0), 0
     depth = deep[0]
     lists = [one for scope in tree(config) for one in _lists(scope, depth).values()]
     for period in range(1, _LONGEST_PERIOD + 1):
         repeats = all(one[place] == one[place % period] for one in lists for place in range(depth))
         step = period if period > 1 else 2
         if repeats and depth % period == 0 and depth > 3 * step:
-            return depth, (step, 2 * step, 3 * step)
-    return depth, ()
+            return depth, step
+    return depth, 0
 
 
 def _lists(scope: Any, depth: int) -> dict[str, list[Any]]:
