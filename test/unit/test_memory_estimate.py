@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 from safetensors.numpy import save_file
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from benchmarks.memory.measuring import measured
 from generators.compatibility.memory_fit import MemoryEstimate, MemoryRequest
@@ -65,18 +65,30 @@ def test_seventy_billion_parameters_are_counted_without_being_allocated():
     assert found.cache == pytest.approx(2 * 2 * 1025 * 8 * 128 * 80 * 2, rel=0.01)
 
 
-def test_a_deep_model_whose_first_layers_are_of_another_kind_isnt_run_whole():
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "moe_intermediate_size": 64, "vocab_size": 64}
-    heads = {"num_attention_heads": 2, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 8}
-    experts = {"n_routed_experts": 32, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 3}
-    config = DeepseekV3Config(**sizes, **heads, **experts, qk_nope_head_dim=8, num_hidden_layers=20)
-    stack = Stack(config, lambda one: DeepseekV3ForCausalLM(one).eval())
+EXPERTS = {"hidden_size": 32, "intermediate_size": 64, "moe_intermediate_size": 64, "vocab_size": 64}
+DEEPSEEK = {
+    **EXPERTS,
+    **{"num_attention_heads": 2, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 8},
+    **{"n_routed_experts": 32, "n_group": 2, "topk_group": 1, "qk_nope_head_dim": 8, "num_hidden_layers": 20},
+}
+QWEN = {**EXPERTS, "num_experts": 8, "num_hidden_layers": 24, "num_attention_heads": 2, "num_key_value_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "model_class", "is_extrapolated"),
+    [
+        (DeepseekV3Config(**DEEPSEEK, first_k_dense_replace=3), DeepseekV3ForCausalLM, True),
+        (DeepseekV3Config(**DEEPSEEK, first_k_dense_replace=6), DeepseekV3ForCausalLM, True),
+        (DeepseekV3Config(**DEEPSEEK, first_k_dense_replace=17), DeepseekV3ForCausalLM, False),
+        (Qwen3MoeConfig(**QWEN, decoder_sparse_step=6), Qwen3MoeForCausalLM, False),
+    ],
+)
+def test_layers_of_two_kinds_are_extrapolated_only_where_that_is_exact(config, model_class, is_extrapolated):
+    stack = Stack(config, lambda one: model_class(one).eval())
     asked = MemoryRequest(mode="generation", precision="bfloat16", batch=1, context=16)
     specs = {"input_ids": {"kind": "tokens", "high": 64}}
-    found, counts = stack.estimate(asked, specs, [16]), stack.anatomy()
-    assert "whole" not in vars(stack)
-    assert found == stack.whole.estimate(asked, specs, [16])
-    assert counts == stack.whole.anatomy()
+    assert bool(stack._depths) == is_extrapolated
+    assert stack.estimate(asked, specs, [16]) == stack.whole.estimate(asked, specs, [16])
 
 
 def test_text_longer_than_the_positions_is_refused_with_what_is_possible():

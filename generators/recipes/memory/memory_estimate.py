@@ -2,8 +2,8 @@
 equal layers, extrapolated from three shallow ones.
 
 Weights, caches and activations of a forward pass grow linearly with the number of equal layers and are all allocated
-after the last of them. Three depths are checked to lie on a line; if none do, and for training, whose peak may move,
-the whole model is run.
+after the last of them. Three depths have to lie on a line that leads to the parameters of the whole model. If they
+don't, and for training, whose peak may move, the whole model is run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Mark = Callable[[Iterable[Any], str], None]
 _LEAST_LAYERS = 16
 """Models with fewer layers are run whole."""
 _LONGEST_PERIOD = 6
-_MOST_DEPTHS = 5
+_FIRST_DEPTHS = 4
 _ON_A_LINE = 1e-3
 """The largest distance of three depths from a line, as a share of the deepest one's memory."""
 
@@ -98,12 +98,16 @@ class Skeleton:
         model.zero_grad(set_to_none=True)
         return MemoryEstimate(request=request, **found)
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters, each counted once."""
+        return sum(one.numel() for one in self.model.parameters())
+
     def anatomy(self) -> MemoryAnatomy:
         """Return the numbers of parameters that estimates of changed models use."""
         import torch
 
         model = self.model
-        every = {id(one): one.numel() for one in model.parameters()}
         head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
         head_weight = getattr(head, "weight", None)
         tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
@@ -115,7 +119,7 @@ class Skeleton:
         stacks = [list(m) for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) > 1]
         outer = _outermost(stacks)
         blocks = [sum(p.numel() for p in layer.parameters()) for stack in outer for layer in stack]
-        total = sum(every.values())
+        total = self.parameters
         return MemoryAnatomy(
             parameters=total,
             linear=sum(matrices),
@@ -262,15 +266,24 @@ class Stack:
     def __init__(self, config: Any, make: Callable[[Any], torch.nn.Module]) -> None:
         self._config, self._make = config, make
         self._depth, self._step = depths_of(config)
-        self._at = functools.cache(self._shallow)
+        self._at = functools.cache(lambda depth: Skeleton(lambda: make(with_layers(config, self._depth, depth))))
 
     @functools.cached_property
     def whole(self) -> Skeleton:
         """The model in its full depth."""
         return Skeleton(lambda: self._make(copy.deepcopy(self._config)))
 
-    def _shallow(self, depth: int) -> Skeleton:
-        return Skeleton(functools.partial(self._make, with_layers(self._config, self._depth, depth)))
+    @functools.cached_property
+    def _depths(self) -> tuple[int, ...]:
+        """Three depths at equal distances whose numbers of parameters lead to that of the whole model; none if no
+        three do. The first layers may be of another kind, so the first depth is varied."""
+        for first in range(self._step, (_FIRST_DEPTHS + 1) * self._step, self._step or 1):
+            depths = (first, first + self._step, first + 2 * self._step)
+            if depths[-1] < self._depth:
+                counts = [self._at(depth).parameters for depth in depths]
+                if self._extended(depths, counts) == self.whole.parameters:
+                    return depths
+        return ()
 
     @property
     def least(self) -> Skeleton:
@@ -279,28 +292,18 @@ class Stack:
 
     def estimate(self, request: MemoryRequest, specs: Specs, lengths: Sequence[int]) -> MemoryEstimate:
         """As `Skeleton.estimate`."""
-        if request.mode != "training":
-            parts = self._extrapolated(lambda one: one.estimate(request, specs, lengths).parts)
-            if parts:
+        if request.mode != "training" and self._depths:
+            found = [self._at(depth).estimate(request, specs, lengths) for depth in self._depths]
+            if on_a_line([one.total for one in found]):
+                names = found[0].parts
+                parts = {name: self._extended(self._depths, [one.parts[name] for one in found]) for name in names}
                 return MemoryEstimate(request=request, **parts)
         return self.whole.estimate(request, specs, lengths)
 
-    def anatomy(self) -> MemoryAnatomy:
-        """As `Skeleton.anatomy`."""
-        counts = self._extrapolated(lambda one: {k: v for k, v in vars(one.anatomy()).items() if k != "is_file"})
-        return MemoryAnatomy(**counts, is_file=False) if counts else self.whole.anatomy()
-
-    def _extrapolated(self, measure: Callable[[Skeleton], dict[str, int]]) -> dict[str, int]:
-        """Return what the whole model has, from the first three depths on a line; empty if there are none. Each
-        measurement is one depth further: the first layers may be of another kind."""
-        found: list[dict[str, int]] = []
-        for depth in range(self._step, min(self._depth, (_MOST_DEPTHS + 1) * self._step), self._step or 1):
-            found.append(measure(self._at(depth)))
-            if len(found) >= 3 and on_a_line([sum(one.values()) for one in found[-3:]]):
-                first, last = found[-3], found[-1]
-                left = (self._depth - depth) / (2 * self._step)
-                return {name: round(last[name] + left * (last[name] - first[name])) for name in last}
-        return {}
+    def _extended(self, depths: Sequence[int], values: Sequence[int]) -> int:
+        """Return the value at the full depth, from values at some depths."""
+        a_layer = (values[-1] - values[0]) / (depths[-1] - depths[0])
+        return round(values[-1] + a_layer * (self._depth - depths[-1]))
 
 
 def on_a_line(values: Sequence[int]) -> bool:
@@ -310,7 +313,7 @@ def on_a_line(values: Sequence[int]) -> bool:
 
 
 def depths_of(config: Any) -> tuple[int, int]:
-    """Return the number of layers of a configuration's deepest stacks, and the distance of smaller numbers to
+    """Return the number of layers of a configuration's deepest stacks, and the step between smaller numbers to
     extrapolate from; 0 if the model isn't deep, has stacks of other depths, or layers that don't repeat."""
     counts = {
         value for scope in tree(config) for value in role_of(scope, "layers").values() if isinstance(value, int)

@@ -74,7 +74,7 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
         with uncollected():  # it imports the model's library
             model = _model(name, task)
         request, notes = _request(model, asked)
-        anatomy = model.stack.anatomy()
+        anatomy = model.stack.whole.anatomy()
         estimates = [_estimate(model, request)]
         room = asked.get("least_room")
         if room is not None and estimates[0].total > room:
