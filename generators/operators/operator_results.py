@@ -195,7 +195,9 @@ def _is_removed(line: CheckLine) -> bool:
 def _outcome_of(line: CheckLine) -> OperatorOutcome:
     if EDITED in line.conditions:
         return OperatorOutcome.UNKNOWN
-    if line.outcome.is_breakdown:  # in the reference or an exporter, no target is to blame
+    if line.outcome is Outcome.CRASHED and line.stage in ROUTE_STAGES:  # as if the exporter had refused it
+        return OperatorOutcome.UNSUPPORTED
+    if line.outcome.is_breakdown:  # in the reference, no target is to blame
         return OperatorOutcome.UNKNOWN if line.stage in (Stage.BUILD, *ROUTE_STAGES) else OperatorOutcome.CRASHED
     if line.error_type in level_rules().not_the_target:
         return OperatorOutcome.UNKNOWN
@@ -210,6 +212,8 @@ def _outcome_of(line: CheckLine) -> OperatorOutcome:
 
 def _reason(line: CheckLine) -> str:
     said = line.error_message or line.substitution_reason or f"{line.outcome} ({line.error_type})"
+    if line.outcome.is_breakdown and line.stage in ROUTE_STAGES:
+        said += f" during {line.stage}"
     return said if line.check_name == _REFERENCE else f"{line.check_name}: {said}"
 
 

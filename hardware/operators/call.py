@@ -24,6 +24,8 @@ _EXACT = 2**24
 """Up to this, float32 has all whole numbers."""
 _TAKING_NUMBERS = ("aten.fill", "aten.fill_", "aten.linspace")
 """Operators with a tensor among their arguments that may have no axis."""
+_WRITING = ("aten.index_copy", "aten.index_copy_", "aten.index_put", "aten.index_put_")
+"""Operators that write their last tensor to the positions in their others."""
 _LARGEST = 2.0
 """Signed numbers are drawn between minus this and this."""
 
@@ -124,10 +126,11 @@ def made(
 
     def place(value: Any, is_weight: bool) -> Any:
         if isinstance(value, Tensor):
-            if not whole:
-                value = _for_graphs(value, operator)
+            asked = value if whole else _for_graphs(value, operator)
             where, name = (constants, f"weight{len(constants)}") if is_weight else (arrays, f"input{len(arrays)}")
-            drawn = _drawn(value, call.draws, random, precision, number=len(as_given))
+            drawn = _drawn(asked, call.draws, random, precision, number=len(as_given))
+            if operator in _WRITING and value is call.tensors[-1] and _repeat(as_given[1:]):
+                drawn = np.full_like(drawn, drawn.flat[0])
             as_given.append(drawn if subnormals else _without_subnormals(drawn, precision))
             where[name] = _stored(as_given[-1], layout)
             return _Place(name, value.dtype, is_scalar=not as_given[-1].ndim)
@@ -187,6 +190,12 @@ def _drawn(one: Tensor, draws: str, random: np.random.Generator, precision: str,
         return _special(shape, precision, number)
     low, high = (0.05, 0.95) if draws == "unit" else (-_LARGEST, _LARGEST)
     return rounded(random.uniform(low, high, shape), precision).astype(np.float32)
+
+
+def _repeat(positions: Sequence[Array]) -> bool:
+    """Whether positions, by axis, name a place twice: which of two numbers stays there isn't defined."""
+    places = [*zip(*(one.ravel().tolist() for one in positions if one.dtype.kind == "i"), strict=True)]
+    return len(set(places)) < len(places)
 
 
 def _whole(one: Tensor, random: np.random.Generator) -> Array:

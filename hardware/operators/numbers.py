@@ -32,11 +32,13 @@ NOT_COMPARED = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorLimit:
-    """The largest error of an operator relative to its scale in a precision, and the reason."""
+    """The largest error of an operator relative to its scale in a precision, the reason, and whether a standard lets
+    the operator be this coarse."""
 
     precision: str
     limit: float
     reason: str
+    is_coarse: bool = False
 
 
 @functools.cache
@@ -46,7 +48,8 @@ def _limits() -> Mapping[str, Any]:
 
 def limit_of(operator: str, precision: str, target: str = "", coarse: str = "") -> OperatorLimit:
     """Return the limit of an operator that a target computes in a precision. `coarse` names functions in its graph
-    that the target's standard allows to be off further. Raises `UsageError` if operators aren't tested in it."""
+    that the target's standard allows to be off further; a few operators are such functions themselves. Raises
+    `UsageError` if operators aren't tested in the precision."""
     entries = [OperatorLimit(**one) for one in _limits()["limit"]]
     found = next((one for one in entries if one.precision == precision), None)
     if found is None:
@@ -59,7 +62,7 @@ def limit_of(operator: str, precision: str, target: str = "", coarse: str = "") 
         found = replace(found, limit=inside["factor"] * found.limit, reason=inside["reason"])
     is_coarse = coarse or (target in allowed["targets"] and operator in allowed["operators"])
     if is_coarse and allowed["limit"] > found.limit:
-        found = replace(found, limit=allowed["limit"], reason=allowed["reason"])
+        found = replace(found, limit=allowed["limit"], reason=allowed["reason"], is_coarse=True)
     return found
 
 

@@ -18,9 +18,10 @@ from ..evidence.record import COARSE, Stage
 from ..testing.measurement import NotApplicable
 from ..testing.model_test import ModelTest
 from ..testing.reference import default_float64
+from . import numbers
 from .call import LAYOUTS, Call, MadeCall, made
 from .called_by_models import POSITIONS
-from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, keeps_subnormals, limit_of, special_apart
+from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, keeps_subnormals, special_apart
 
 REMOVED = "the runtime removed the operator when it compiled the graph"
 _ONLY_COPIES = "it leaves Identity (1) to the host"
@@ -59,11 +60,15 @@ class OperatorTest(ModelTest):
         return self.backend.COMPUTES_IN.get(self.cell.precision, self.cell.precision)
 
     @property
+    def _limit(self) -> numbers.OperatorLimit:
+        """The limit with its reason, final once a call is loaded."""
+        coarse = self._conditions_of_graph.get(COARSE, "")
+        return numbers.limit_of(self.operator, self._computed, self.cell.target.name, coarse)
+
+    @property
     def tolerance(self) -> float:
         """The largest error that passes; `limits.toml` has the reason."""
-        coarse = self._conditions_of_graph.get(COARSE, "")
-        limit = limit_of(self.operator, self._computed, self.cell.target.name, coarse)
-        self.measured.tolerance = limit.limit
+        self.measured.tolerance = self._limit.limit
         return self.measured.tolerance
 
     def call_error(self, call: Call, layout: str = LAYOUTS[0]) -> float:
@@ -80,8 +85,7 @@ class OperatorTest(ModelTest):
             return 0.0
         name, first = self._name(call, layout), self._made(call, layout).first
         passes = self._passes_of(call, layout)
-        is_coarse = COARSE in self._conditions_of_graph  # known once the call is loaded
-        compare = special_apart if call.draws == "special" and not is_coarse else apart
+        compare = special_apart if call.draws == "special" and not self._limit.is_coarse else apart
         errors = []
         for arrays in passes:
             got = by_position(self.operator, call, first, arrays)

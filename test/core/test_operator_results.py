@@ -62,7 +62,8 @@ OFFLOADED = {"outcome": Outcome.FAILED, "error_type": "silent_offload"}
         (1, OFFLOADED, "unknown", False),
         (0, {"conditions": {EDITED: "yes"}}, "unknown", False),
         (0, {"outcome": Outcome.TIMEOUT, "stage": Stage.BUILD}, "unknown", False),
-        (0, {"outcome": Outcome.CRASHED, "stage": Stage.EXPORT}, "unknown", False),
+        (0, {"outcome": Outcome.CRASHED, "stage": Stage.EXPORT}, "unsupported", True),
+        (0, {"outcome": Outcome.TIMEOUT, "stage": Stage.EXPORT}, "unknown", False),
         (0, {"outcome": Outcome.CRASHED, "stage": Stage.COMPILE}, "crashed", True),
         (1, {"outcome": Outcome.CRASHED}, "crashed", True),
         (2, {"outcome": Outcome.SKIPPED, "error_type": "not_applicable"}, "supported", False),
@@ -190,6 +191,22 @@ def test_special_numbers_are_those_whose_results_are_defined() -> None:
 
     assert subnormals("cpu") > 0
     assert subnormals("webgpu") == 0
+
+
+@pytest.mark.parametrize(("rows", "is_defined"), [(8, True), (12, False)])
+def test_one_number_is_written_where_positions_repeat(rows: int, is_defined: bool) -> None:
+    """Which of several numbers stays isn't defined, and differs between devices."""
+    positions = [Tensor("int64", (rows,), low=0, high=1), Tensor("int64", (rows,), low=0, high=4)]
+    values = Tensor("float32", (rows, 3))
+    call = Call("default", (Tensor("float32", (2, 5, 3)), positions, values))
+    target, first, second, written = made("aten.index_put", call, "float32").inputs.values()
+    forwards, backwards = target.copy(), target.copy()
+    forwards[first, second] = written
+    backwards[first[::-1], second[::-1]] = written[::-1]
+    assert np.array_equal(forwards, backwards)
+    copied = Call("default", (Tensor("float32", (10, 3)), 0, Tensor("int64", (rows,), low=0, high=9), values))
+    *_, numbers = made("aten.index_copy_", copied, "float32").inputs.values()
+    assert (len(np.unique(numbers)) > 1) == is_defined
 
 
 def test_graphs_return_whole_numbers_in_float32_with_one_order() -> None:
