@@ -18,7 +18,7 @@ none of which can have this name."""
 _times: dict[str, float] = {}
 _running: list[str] = []
 listeners: list[Callable[[str], None]] = []
-"""Called with the step that the process is at, empty after it: the parent of a suite that dies records it."""
+"""Called with the current step, and with an empty string after it. The parent records the step if a suite dies."""
 
 
 def measure_speed() -> None:
@@ -35,20 +35,20 @@ def is_measured() -> bool:
 def timed_step(step: str) -> Iterator[None]:
     """Add the time of this block to a step. A step inside of another is part of it: exports compile to verify."""
     _running.append(step)
-    _tell()
+    _notify()
     started = time.perf_counter()
     try:
         yield
     finally:
         _running.pop()
-        _tell()
+        _notify()
         if not _running:
             _times[step] = _times.get(step, 0.0) + 1e3 * (time.perf_counter() - started)
 
 
-def _tell() -> None:
-    for tell in listeners:
-        tell(_running[0] if _running else "")
+def _notify() -> None:
+    for listener in listeners:
+        listener(_running[0] if _running else "")
 
 
 def take_steps() -> dict[str, float]:

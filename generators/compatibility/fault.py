@@ -65,8 +65,9 @@ def fault_of(cell: Cell, level: Level, lines: Sequence[CheckLine], references: S
 
 
 def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine]) -> Fault | None:
-    if (known := _fault_without_reference(cell, line)) is not None:
-        return known
+    known = _fault_without_reference(cell, line)
+    if known is not None and not (known is Fault.ROUTE and line.outcome.is_breakdown):
+        return known  # a process that dies or hangs while a model is exported may do so in the model
     same = [
         one
         for one in references
@@ -75,14 +76,14 @@ def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine])
         and _fault_without_reference(cell, one) is not Fault.HARNESS
     ]
     if cell.target.name == "cpu":
-        return _fault_on_cpu(cell, line, [one for one in same if one.precision != line.precision])
+        return known or _fault_on_cpu(cell, line, [one for one in same if one.precision != line.precision])
     if not any(one.precision == cell.precision for one in same):
         computes = not not_computed(Target(name="cpu"), cell.precision, cell.task)
         passed = any(one.outcome is Outcome.PASSED for one in same)
-        return Fault.DEVICE if passed and not computes else None
+        return known or (Fault.DEVICE if passed and not computes else None)
     if all(_fails_alike(line, one) for one in same):
         return Fault.HARNESS if line.outcome is Outcome.TIMEOUT else Fault.MODEL
-    return Fault.DEVICE
+    return known or Fault.DEVICE
 
 
 def _fails_alike(line: CheckLine, reference: CheckLine) -> bool:
@@ -125,5 +126,6 @@ def _is_worse(line: CheckLine, reference: CheckLine) -> bool:
     ) and line.error_type != reference.error_type:
         return True
     if line.max_rel_error is None or reference.max_rel_error is None:
-        return line.stage is not reference.stage or line.outcome is not reference.outcome
+        same_stage = line.stage is reference.stage or line.outcome.is_breakdown  # torch on the CPU compiles nothing
+        return not same_stage or line.outcome is not reference.outcome
     return not line.max_rel_error <= _MAX_ERROR_RATIO * reference.max_rel_error

@@ -106,6 +106,19 @@ def test_an_export_that_failed_is_the_routes_fault():
     assert judged({"export": found}, cell=webgpu)["export"].fault is Fault.ROUTE
 
 
+def test_what_breaks_down_on_the_cpu_too_is_no_fault_of_the_device_or_the_route():
+    """Whatever the stage: torch on the CPU exports and compiles nothing."""
+    webgpu = Cell.parse("bert/fill-mask/webgpu/float32")
+    where = {"cell_id": webgpu.id, "requested_target": "webgpu", "actual_target": "webgpu", "max_rel_error": None}
+    alone = {Stage.EXPORT: Fault.ROUTE, Stage.COMPILE: Fault.DEVICE, Stage.RUN: Fault.DEVICE}
+    for outcome, shared in ((Outcome.CRASHED, Fault.MODEL), (Outcome.TIMEOUT, Fault.HARNESS)):
+        as_well = on_cpu("matches_reference", outcome, max_rel_error=None, stage=Stage.RUN)
+        for stage, fault in alone.items():
+            broken = [line("matches_reference", outcome, stage=stage, error_type=str(outcome), **where)]
+            assert fault_of(webgpu, Level.LOW, broken, [on_cpu("matches_reference")]) is fault
+            assert fault_of(webgpu, Level.LOW, broken, [as_well]) is shared
+
+
 def test_a_failure_of_the_cpu_is_the_models_unless_another_precision_works_there():
     def own(outcome: Outcome = FAILED, **changes: object) -> Evidence:
         lines = [on_cpu(check, precision="bfloat16", actual_dtype="bfloat16") for check in CHECKS]

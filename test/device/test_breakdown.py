@@ -39,11 +39,14 @@ def test_second():
     "teardown": """
 import pytest
 
+from hwcompat.hardware.step_times import timed_step
+
 
 @pytest.fixture
 def case():
     yield
-    os.abort()
+    with timed_step("export"):
+        os.abort()
 
 
 def test_second(case):
@@ -108,6 +111,7 @@ def test_each_suite_reports_what_broke_and_none_gets_a_good_verdict(broken: Ran)
         assert (line.outcome, line.stage, line.error_type) == (Outcome.FAILED, Stage.IMPORT, "missing_dependency")
     lines = [line for line in broken.evidence.checks if line.cell_id == CELLS["teardown"]]
     assert {line.outcome for line in lines if line.check_name == "second"} == {Outcome.AMBIGUOUS, Outcome.CRASHED}
+    assert [line.stage for line in lines if line.outcome is Outcome.CRASHED] == [Stage.EXPORT]
 
 
 def test_a_weakened_suite_is_named_and_known_by_its_hash(broken: Ran) -> None:
