@@ -18,7 +18,7 @@ MODEL_TYPES = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba
 OTHERS = ("llava", "wav2vec2", "patchtst", "resnet", "videomae", "rag", "gemma", "blip", "stable-diffusion")
 TARGETS = ("cpu", "openvino", "simulated", "cuda")
 AS_TEXT = {
-    *("bert cpu", "bert openvino", "gpt2 cpu", "gpt2 cuda", "t5 cpu", "vit cpu"),
+    *("bert cpu", "bert openvino", "gpt2 cpu", "t5 cpu", "vit cpu"),
     *("clip cpu", "whisper cpu", "llava cpu", "patchtst cpu", "videomae cpu", "stable-diffusion cpu"),
 }
 """Suites that are kept as text: one of each template, and what is peculiar to a target."""
