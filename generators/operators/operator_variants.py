@@ -6,7 +6,7 @@ import functools
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import Any
 
 from hwcompat.generators.models.recipe_store import stored_recipes
 from hwcompat.generators.recipes.operator_calls import TENSOR
-from hwcompat.hardware.operators.call import Call, Tensor
+from hwcompat.hardware.operators.call import Call, Tensor, is_defined
 
 FILE = Path(__file__).with_name("variants.json.gz")
 """Written by `python -m benchmarks.operators variants` from the recorded calls of all recipes."""
@@ -75,12 +75,12 @@ def needing_types() -> Mapping[str, tuple[str, ...]]:
 def operators_with_suites() -> Mapping[str, OperatorCalls]:
     """Return the calls of each operator that suites test; first those that models call."""
     found = {
-        name: OperatorCalls(operator=name, **{kind: tuple(map(plain_call, calls[kind])) for kind in KINDS})
+        name: OperatorCalls(operator=name, **{kind: _defined(name, calls[kind]) for kind in KINDS})
         for name, calls in _stored(FILE).items()
         if calls["seen"]
     }
     for name, calls in _stored(BREADTH).items():
-        own = {kind: tuple(map(plain_call, calls[kind])) for kind in calls}
+        own = {kind: _defined(name, calls[kind]) for kind in calls}
         samples = own.pop("seen")
         found[name] = replace(found.get(name) or OperatorCalls(operator=name, **own), samples=samples)
     return MappingProxyType(found)
@@ -101,6 +101,10 @@ def called_by_models() -> tuple[str, ...]:
 def _stored(file: Path) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads(gzip.decompress(file.read_bytes()))["operators"]
     return found
+
+
+def _defined(operator: str, calls: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
+    return tuple(call for call in map(plain_call, calls) if is_defined(operator, call))
 
 
 def plain_call(plain: Mapping[str, Any]) -> Call:

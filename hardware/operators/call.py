@@ -24,8 +24,8 @@ _EXACT = 2**24
 """Up to this, float32 has all whole numbers."""
 _TAKING_NUMBERS = ("aten.fill", "aten.fill_", "aten.linspace")
 """Operators with a tensor among their arguments that may have no axis."""
-_WRITING = ("aten.index_copy", "aten.index_copy_", "aten.index_put", "aten.index_put_")
-"""Operators that write their last tensor to the positions in their others."""
+_WRITING = ("aten.index_copy", "aten.index_copy_", "aten.index_put", "aten.index_put_", "aten.put")
+"""Operators that write their last tensor to the positions in those between it and the first."""
 _LARGEST = 2.0
 """Signed numbers are drawn between minus this and this."""
 
@@ -123,14 +123,15 @@ def made(
     arrays: dict[str, Array] = {}
     constants: dict[str, Array] = {}
     as_given: list[Array] = []
+    different = _different(_positions(operator, call), random)
 
     def place(value: Any, is_weight: bool) -> Any:
         if isinstance(value, Tensor):
             asked = value if whole else _for_graphs(value, operator)
             where, name = (constants, f"weight{len(constants)}") if is_weight else (arrays, f"input{len(arrays)}")
-            drawn = _drawn(asked, call.draws, random, precision, number=len(as_given))
-            if operator in _WRITING and value is call.tensors[-1] and _repeat(as_given[1:]):
-                drawn = np.full_like(drawn, drawn.flat[0])
+            drawn = different.get(id(value))
+            if drawn is None:
+                drawn = _drawn(asked, call.draws, random, precision, number=len(as_given))
             as_given.append(drawn if subnormals else _without_subnormals(drawn, precision))
             where[name] = _stored(as_given[-1], layout)
             return _Place(name, value.dtype, is_scalar=not as_given[-1].ndim)
@@ -192,10 +193,26 @@ def _drawn(one: Tensor, draws: str, random: np.random.Generator, precision: str,
     return rounded(random.uniform(low, high, shape), precision).astype(np.float32)
 
 
-def _repeat(positions: Sequence[Array]) -> bool:
-    """Whether positions, by axis, name a place twice: which of two numbers stays there isn't defined."""
-    places = [*zip(*(one.ravel().tolist() for one in positions if one.dtype.kind == "i"), strict=True)]
-    return len(set(places)) < len(places)
+def is_defined(operator: str, call: Call) -> bool:
+    """Return whether a call can write to a different position each time: torch doesn't define which of two numbers
+    stays at one, and ONNX forbids it."""
+    positions = _positions(operator, call)
+    return not positions or math.prod(positions[0].shape) <= math.prod(one.high - one.low + 1 for one in positions)
+
+
+def _positions(operator: str, call: Call) -> list[Tensor]:
+    """Return the tensors, one for each axis, that hold the positions to which a call writes."""
+    return [one for one in call.tensors[1:-1] if one.dtype.startswith("int")] if operator in _WRITING else []
+
+
+def _different(positions: Sequence[Tensor], random: np.random.Generator) -> dict[int, Array]:
+    """Return the numbers of several tensors by their ids, so that they name no position twice."""
+    if len(positions) < 2:
+        return {}
+    counts = [one.high - one.low + 1 for one in positions]
+    chosen = random.permutation(math.prod(counts))[: math.prod(positions[0].shape)]
+    axes = zip(positions, np.unravel_index(chosen, counts), strict=True)
+    return {id(one): (axis + one.low).reshape(one.shape).astype(one.dtype) for one, axis in axes}
 
 
 def _whole(one: Tensor, random: np.random.Generator) -> Array:
