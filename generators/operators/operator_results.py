@@ -165,7 +165,7 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     # Without a line nothing is proven, and without a number only what the compiler removed.
     proven = bool(needed) and all(map(any, zip(passed, removed, strict=True))) and (bool(errors) or all(removed))
     for outcome in OperatorOutcome:
-        for line in lines:
+        for line in sorted(lines, key=lambda one: one.check_name in beyond):
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
                 return result_of(
                     operator, precision, outcome, _reason(line), blocks=blocks, proven=proven, **measured

@@ -78,6 +78,7 @@ class NodesBackend(OnnxWorkerBackend):
     PRECISIONS = ("float32", "float16", "int8")
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"int8": "float32"}
     SHARED = True
+    LISTS_ALL = True
     HOST_ALLOWED = frozenset(f"onnx.{name}{WHOLE}" for name in _SHAPES_AND_MASKS)
 
     FIXED_SHAPES: ClassVar[bool]

@@ -27,7 +27,7 @@ REMOVED = "the runtime removed the operator when it compiled the graph"
 _ONLY_COPIES = "it leaves Identity (1) to the host"
 """What the backend of QNN says of a graph whose exporter left a copy, which no kernel has to make in a model."""
 _NO_RECORD = "the runtime's log doesn't show where the nodes ran"
-"""What browsers' backends say of a graph without any node, and of a log without a record."""
+"""What browsers' backends say of a log without a record."""
 _REPEATS = 120
 """Passes of the first call on torch devices: a fault may come once in fifty passes, or after a hundred."""
 

@@ -77,6 +77,13 @@ def test_checks_decide_the_outcome(number: int, change: dict[str, object], outco
     assert (found.error, found.ulp) == (1e-7, 2.0)
 
 
+def test_the_reason_is_that_of_a_check_that_blocks_models() -> None:
+    refused = {"outcome": Outcome.FAILED, "error_type": "unsupported_op"}
+    beyond = check_line("no_elements", error_message="no elements", **refused)
+    own = replace(PASSED[0], error_message="no kernel", **refused)
+    assert judged([beyond, own], "aten.mm", "float32").reason == "no kernel"
+
+
 def test_an_operator_whose_checks_did_not_run_is_unknown() -> None:
     assert judged([], "aten.mm", "float32").outcome is OperatorOutcome.UNKNOWN
     assert judged(PASSED[:1], "aten.mm", "float32").outcome is OperatorOutcome.UNKNOWN

@@ -50,6 +50,11 @@ def test_nodes_are_counted_where_the_report_lists_them() -> None:
     assert counted({HOST: listed("Slice part"), GPU: replaced}) == (REST, SLICE), "another node of the same operator"
 
 
+def test_a_file_of_constants_alone_needs_no_record() -> None:
+    found = placement({"providers": {}, "taken": listed()}, {}, GPU)
+    assert (found.native, found.host) == ({}, {})
+
+
 def test_an_incomplete_report_proves_nothing() -> None:
     incomplete = {
         "doesn't show where": counted({}),

@@ -79,6 +79,8 @@ def test_a_page_reads_a_log_and_counts_as_python_does() -> None:
     call = """({ logs, nodes, rules }) => logs.map(([provider, lines]) => {
       const told = placed(lines); return [told, counted(told, nodes, { ...rules, provider })];
     })"""
+    (nothing,) = asked("placement.mjs", call, {"logs": [[GPU, []]], "nodes": {}, "rules": rules})
+    assert nothing[1] == {"native": {}, "host": {}}, "a file of constants alone needs no record"
     given = {"logs": [[target, lines] for target, lines, _ in LOGS], "nodes": NODES, "rules": rules}
     for (target, lines, expected), (told, page) in zip(LOGS, asked("placement.mjs", call, given), strict=True):
         own: Any
