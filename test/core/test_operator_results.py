@@ -77,6 +77,14 @@ def test_checks_decide_the_outcome(number: int, change: dict[str, object], outco
     assert (found.error, found.ulp) == (1e-7, 2.0)
 
 
+def test_what_a_target_may_leave_to_the_host_blocks_no_model() -> None:
+    where = {"requested_target": "webgpu", "outcome": Outcome.FAILED, "error_type": "silent_offload"}
+    for operator, blocks in (("onnx.NonZero of whole numbers", False), ("onnx.Round", True)):
+        on_host = replace(PASSED[1], offloaded_ops={operator: 1}, **where)
+        found = judged([PASSED[0], on_host], "aten.nonzero", "float32")
+        assert (found.outcome, found.blocks, found.proven) == (OperatorOutcome.HOST, blocks, not blocks)
+
+
 def test_the_reason_is_that_of_a_check_that_blocks_models() -> None:
     refused = {"outcome": Outcome.FAILED, "error_type": "unsupported_op"}
     beyond = check_line("no_elements", error_message="no elements", **refused)
