@@ -66,6 +66,11 @@ def limit_of(operator: str, precision: str, target: str = "", coarse: str = "") 
     return found
 
 
+def limit_inside(precision: str) -> float:
+    """Return the limit of functions of several steps whose steps and inputs are rounded to a precision."""
+    return float(_limits()["inside"]["factor"] * limit_of("", precision).limit)
+
+
 def keeps_subnormals(target: str) -> bool:
     """Return whether the results of subnormal numbers are defined on a target: not if it may take them for 0."""
     return target not in _limits()["flushed"]["targets"]

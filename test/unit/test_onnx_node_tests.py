@@ -41,8 +41,17 @@ def test_tests_with_random_results_and_without_plain_tensors_are_left_out() -> N
         chosen_nodes(["onnx.abs", "onnx.absx"])
 
 
-@pytest.mark.parametrize(("change", "error"), [(0.0, 0.0), (1e-4, 0.1), (0.1, 100.0), (np.nan, np.inf)])
-def test_an_error_is_a_multiple_of_what_the_test_allows(tmp_path: Path, change: float, error: float) -> None:
+@pytest.mark.parametrize(
+    ("change", "error", "computed"),
+    [
+        *((0.0, 0.0, "float32"), (1e-4, 0.1, "float32"), (0.1, 100.0, "float32"), (np.nan, np.inf, "float32")),
+        *((4.8e-3, 0.5, "float16"), (0.096, 10.0, "float16"), (np.nan, np.inf, "float16")),
+    ],
+)
+def test_an_error_is_a_multiple_of_what_the_test_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: float, error: float, computed: str
+) -> None:
+    monkeypatch.setattr(NodeTest, "_computed", computed)
     suite, file = written("onnx.add", tmp_path)
     with np.load(file) as found:
         arrays = dict(found)
