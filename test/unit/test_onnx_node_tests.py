@@ -12,13 +12,17 @@ from front_doors import invoke
 from generators.operators.onnx_node_tests import chosen_nodes, node_tests, write_nodes
 from generators.operators.operator_results import OperatorOutcome, report_of
 from generators.operators.run_operators import OperatorRun, run_operators
+from hardware.backends.base import Execution
 from hardware.basic_detection import inventory_here
 from hardware.compare import Array
 from hardware.errors import UsageError
+from hardware.evidence.record import Stage
 from hardware.operators import NodeTest
 from hardware.operators.node_test import ARRAYS, PREFIX
 from hardware.target import Target
+from hardware.testing.measurement import Measurement
 from hardware.testing.progress import Progress
+from hardware.testing.pytest_plugin import _error_type
 from hardware.testing.runner import Limits
 from hardware.testing.suite_file import SuiteFile
 
@@ -89,6 +93,13 @@ def test_another_shape_kind_or_whole_number_is_infinitely_wrong(
     np.savez(file, **{**arrays, f"output:{result}": change(arrays[f"output:{result}"])})
     with NodeTest(suite.cell.id, file.parent) as case:
         assert case.node_error(name.removeprefix(PREFIX)) == np.inf
+
+
+def test_a_test_that_ran_on_the_host_has_no_wrong_numbers() -> None:
+    where = Execution(native={}, offloaded={"onnx.Add": 1}, dtype="float32", device="", unseen="")
+    for stage, error_type in ((Stage.RUN, "silent_offload"), (Stage.COMPARE, "numerical_mismatch")):
+        assert _error_type(AssertionError(), "add", Measurement(stage=stage, execution=where)) == error_type
+    assert _error_type(AssertionError(), "add", Measurement(stage=Stage.RUN)) == "numerical_mismatch"
 
 
 def test_a_run_gives_an_outcome_for_each(tmp_path: Path) -> None:
