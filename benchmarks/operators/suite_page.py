@@ -135,7 +135,8 @@ def _left(report: OperatorReport) -> Iterator[str]:
     for one in report.results:
         if one.outcome is not OperatorOutcome.SUPPORTED:
             by_precision = "" if len(report.precisions) == 1 else f" {one.precision}"
-            reason = one_line(one.reason, longest=_LONGEST_REASON)
+            own = one.reason.removeprefix(f"{one.operator.removeprefix(PREFIX)}: ")
+            reason = one_line(own, longest=_LONGEST_REASON)
             by_reason[one.outcome, reason].append(f"{one.operator}{by_precision}")
     if not by_reason:
         return

@@ -113,7 +113,7 @@ class Proof:
             got = opened(dict(inputs))
         except Exception as error:  # errors of the runtime, and of the library around it
             raise self._broken(f"the {made.method} export failed to run{where}", error) from error
-        comparison = _compared(got, want, masks_of(self.model_input.masked_by, inputs))
+        comparison = compared(got, want, masks_of(self.model_input.masked_by, inputs))
         if not comparison.max_rel_error <= LIMIT:
             raise self._wrong(f"the {made.method} export gives different numbers than torch{where}: {comparison}")
         return comparison.max_rel_error
@@ -126,7 +126,7 @@ class Proof:
         return Unsupported(f"{what} ({self.runtime})", error_type="conversion_wrong", stage=Stage.CONVERT)
 
 
-def _compared(got: Mapping[str, Array], want: Mapping[str, Array], masks: Mapping[str, Array]) -> Comparison:
+def compared(got: Mapping[str, Array], want: Mapping[str, Array], masks: Mapping[str, Array]) -> Comparison:
     """Compare outputs as `compare` does; one that torch masks everywhere has to be masked everywhere."""
     from ..compare import Comparison, compare, not_finite
 
@@ -162,7 +162,7 @@ def was_of(folder: Path, model_input: ModelInput) -> bool:
             inputs, want = ({n[len(p) :]: kept[n] for n in kept.files if n.startswith(p)} for p in (_GIVEN, _GOT))
         outputs = _outputs_if_taken(model_input, inputs)
         masks = masks_of(model_input.masked_by, inputs)
-        if outputs is None or not _compared(outputs, want, masks).max_rel_error <= LIMIT:
+        if outputs is None or not compared(outputs, want, masks).max_rel_error <= LIMIT:
             return False
         if number == 0 and not _decodes_as_kept(folder / _DECODED, model_input, inputs):
             return False

@@ -24,6 +24,8 @@ _EXACT = 2**24
 """Up to this, float32 has all whole numbers."""
 _TAKING_NUMBERS = ("aten.fill", "aten.fill_", "aten.linspace")
 """Operators with a tensor among their arguments that may have no axis."""
+_SORTED = {"aten.bucketize": 1, "aten.searchsorted": 0}
+"""Which tensor has to ascend: torch doesn't define where a number is among others that don't."""
 _WRITING = ("aten.index_copy", "aten.index_copy_", "aten.index_put", "aten.index_put_", "aten.put")
 """Operators that write their last tensor to the positions in those between it and the first."""
 _LARGEST = 2.0
@@ -132,6 +134,7 @@ def made(
             drawn = different.get(id(value))
             if drawn is None:
                 drawn = _drawn(asked, call.draws, random, precision, number=len(as_given))
+            drawn = np.sort(drawn) if _SORTED.get(operator) == len(as_given) else drawn
             as_given.append(drawn if subnormals else _without_subnormals(drawn, precision))
             where[name] = _stored(as_given[-1], layout)
             return _Place(name, value.dtype, is_scalar=not as_given[-1].ndim)
