@@ -21,6 +21,9 @@ MODULE_TASK = "module-forward"
 GRAPH_TASK = "graph-forward"
 """The task of a graph file."""
 
+OPERATOR_TASK = "operator"
+"""The task of a cell of one operator, whose model is its name."""
+
 PIECES_TASK = "pieces"
 """The task of a model at real widths whose layers run one at a time."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from hwcompat.generators.suites.render import environment
-from hwcompat.hardware.cell import Cell
+from hwcompat.hardware.cell import OPERATOR_TASK, Cell
 from hwcompat.hardware.command_names import PROGRAM
 from hwcompat.hardware.operators.call import Call, Tensor
 from hwcompat.hardware.operators.numbers import NOT_COMPARED
@@ -17,9 +17,6 @@ from hwcompat.hardware.target import Target
 from hwcompat.hardware.testing.suite_file import stamp
 
 from .operator_variants import OperatorCalls
-
-TASK = "operator"
-"""The task of cells of one operator, whose model is its name."""
 
 _SHOWN_TYPES = 6
 _HEADINGS = {
@@ -34,7 +31,7 @@ _HEADINGS = {
 
 def operator_cell(operator: str, target: Target, precision: str) -> Cell:
     """Return the cell of an operator, such as `aten.addmm/operator/cpu/float32`."""
-    return Cell(model=operator, task=TASK, target=target, precision=precision)
+    return Cell(model=operator, task=OPERATOR_TASK, target=target, precision=precision)
 
 
 def render_operator(calls: OperatorCalls, cell: Cell, types: Sequence[str], *, of_types: int) -> str:

@@ -227,6 +227,7 @@ class _Loop:
             suites=tuple(str(suite.path.resolve()) for suite in group.suites),
             hashes=tuple(suite.suite_hash for suite in group.suites),
             log=f"{self.task.log}{os.sep}{self.started}-",
+            ends_on_failure=group.ends_on_failure,
         )
         return ChildWatch(
             task,

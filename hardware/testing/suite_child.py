@@ -48,7 +48,8 @@ class ChildTask:
 
     `memory_limit` in bytes and `threads` of one runtime, 0 for none; `pipe` is the descriptor for messages, `parent`
     the process that it must not outlive. `temporary` is the temporary directory of the child and its processes, which
-    the parent removes; an empty text keeps the system's.
+    the parent removes; an empty text keeps the system's. The child ends after a suite that failed if
+    `ends_on_failure`.
     """
 
     suites: Sequence[str]
@@ -62,6 +63,7 @@ class ChildTask:
     pytest_arguments: Sequence[str]
     threads: int = 0
     temporary: str = ""
+    ends_on_failure: bool = False
 
 
 def run_child(task: ChildTask) -> int:
@@ -97,6 +99,8 @@ def _run_child(task: ChildTask) -> int:
         if code == PYTEST_INTERNAL:
             return code
         _send(task.pipe, Word.OVER, code)
+        if code and task.ends_on_failure:
+            return code
         gc.collect()  # free the model of the last suite
     return code
 

@@ -12,15 +12,20 @@ from pathlib import Path
 
 import jinja2
 import pytest
+from evidence_lines import run_line
 
 from generators.suites.user_templates import FolderAlone
 from hardware.cell import Cell
+from hardware.evidence.record import CheckLine
+from hardware.evidence.store import read_file
+from hardware.evidence.writer import EvidenceWriter
 from hardware.gc_control import uncollected
 from hardware.inventory.system.processor import usable_cores
 from hardware.target import Target
 from hardware.testing import warm
+from hardware.testing.runner import Limits, run_suites
 from hardware.testing.schedule import REAL_WEIGHTS, default_jobs, groups_of, next_group, threads_for
-from hardware.testing.suite_file import SuiteFile
+from hardware.testing.suite_file import SuiteFile, read_suite, stamp
 
 CPU, OPENVINO = (Target(name=name) for name in ("cpu", "openvino"))
 
@@ -48,6 +53,18 @@ def test_only_suites_of_one_checkpoint_that_can_be_forked_alike_share_a_child() 
     assert [group.suites for group in groups] == [tuple(mine), (suites[1],), (suites[4],)]
     groups = groups_of([real("cpu"), real("openvino")], {CPU})
     assert [(len(group.suites), group.fork) for group in groups] == [(1, True), (1, False)]
+
+
+def test_operators_share_a_child_where_one_child_runs_at_a_time() -> None:
+    def operators(target: str) -> list[SuiteFile]:
+        return [suite(f"aten.op{number}/operator/{target}/float32") for number in range(45)]
+
+    for target, sizes in (("simulated", [20, 20, 5]), ("cuda", [20, 20, 5]), ("cpu", [1] * 45)):
+        groups = groups_of(operators(target), ())
+        assert [len(group.suites) for group in groups] == sizes
+        assert {group.ends_on_failure for group in groups} == {len(sizes) == 3}
+    (one,) = groups_of([tiny("bert", "simulated")], ())
+    assert not one.ends_on_failure
 
 
 def test_only_the_hosts_processor_takes_several_suites_at_once() -> None:
@@ -134,3 +151,22 @@ def test_a_template_is_read_once_so_that_all_suites_of_a_command_are_made_from_t
     os.utime(file, (1, 1))
     assert first.get_template("one.j2").render() == "first"
     assert environment().get_template("one.j2").render() == "second"
+
+
+@pytest.mark.forks
+def test_an_operator_after_one_that_failed_gets_a_new_child(tmp_path: Path) -> None:
+    """What a failure broke in a process or on a device isn't the fault of the next operator."""
+    suites = []
+    for name in ("a", "b", "c", "d"):
+        path = tmp_path / f"test_{name}.py"
+        body = f'CELL = "aten.{name}/operator/simulated/float32"\n\n\ndef test_first():\n    assert {name != "b"}\n'
+        path.write_text(stamp(body), encoding="utf-8")
+        suites.append(read_suite(path))
+    folder = tmp_path / "evidence"
+    writer = EvidenceWriter(folder, "run")
+    run_suites(
+        run_line(*(one.planned() for one in suites), run_id="run"), suites, writer, limits=Limits(timeout_s=60)
+    )
+    writer.close()
+    ran = [{line.model for line in read_file(path)[0] if isinstance(line, CheckLine)} for path in folder.iterdir()]
+    assert sorted(map(sorted, filter(None, ran))) == [["aten.a", "aten.b"], ["aten.c", "aten.d"]]
