@@ -98,9 +98,8 @@ def target_of(name: str) -> Target:
     target = Target.parse(name)
     known = sorted({*known_targets(), *known_tables()})
     if target.name not in known:
-        raise UsageError(
-            f"{echo(name)} isn't a target", why=did_you_mean(target.name, known), fix=f"Known: {', '.join(known)}."
-        )
+        fix = did_you_mean(target.name, known) or f"Known: {', '.join(known)}."
+        raise UsageError(f"{echo(name)} isn't a target", fix=fix)
     return target
 
 

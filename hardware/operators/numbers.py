@@ -32,8 +32,8 @@ NOT_COMPARED = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorLimit:
-    """The largest error of an operator relative to its scale in a precision, the reason, and whether a standard lets
-    the operator be this coarse."""
+    """The largest error of an operator relative to its scale in a precision, with the reason. `is_coarse` if a
+    standard lets it be off further than the precision."""
 
     precision: str
     limit: float
@@ -60,9 +60,10 @@ def limit_of(operator: str, precision: str, target: str = "", coarse: str = "") 
         found = replace(found, limit=wider["factor"] * found.limit, reason=f"{found.reason}; {wider['reason']}")
     if target in inside["targets"] and operator in inside["operators"]:
         found = replace(found, limit=inside["factor"] * found.limit, reason=inside["reason"])
-    is_coarse = coarse or (target in allowed["targets"] and operator in allowed["operators"])
-    if is_coarse and allowed["limit"] > found.limit:
-        found = replace(found, limit=allowed["limit"], reason=allowed["reason"], is_coarse=True)
+    if coarse or (target in allowed["targets"] and operator in allowed["operators"]):
+        found = replace(found, is_coarse=True)
+        if allowed["limit"] > found.limit:
+            found = replace(found, limit=allowed["limit"], reason=allowed["reason"])
     return found
 
 

@@ -45,8 +45,8 @@ def groups_of(suites: Sequence[SuiteFile], forkable: Collection[Target]) -> list
         fork = suite.cell.target in forkable
         key = suite.model_revision or str(suite.path)
         if _is_grouped(suite):
+            key = f"{suite.cell.target} {counts[suite.cell.target] // _TOGETHER}"
             counts[suite.cell.target] += 1
-            key = f"{suite.cell.target} {(counts[suite.cell.target] - 1) // _TOGETHER}"
         found.setdefault((key, fork), []).append(suite)
     return [
         SuiteGroup(suites=tuple(members), fork=fork, places=_places(members), ends_on_failure=_is_grouped(members[0]))

@@ -12,20 +12,15 @@ from pathlib import Path
 
 import jinja2
 import pytest
-from evidence_lines import run_line
 
 from generators.suites.user_templates import FolderAlone
 from hardware.cell import Cell
-from hardware.evidence.record import CheckLine
-from hardware.evidence.store import read_file
-from hardware.evidence.writer import EvidenceWriter
 from hardware.gc_control import uncollected
 from hardware.inventory.system.processor import usable_cores
 from hardware.target import Target
 from hardware.testing import warm
-from hardware.testing.runner import Limits, run_suites
 from hardware.testing.schedule import REAL_WEIGHTS, default_jobs, groups_of, next_group, threads_for
-from hardware.testing.suite_file import SuiteFile, read_suite, stamp
+from hardware.testing.suite_file import SuiteFile
 
 CPU, OPENVINO = (Target(name=name) for name in ("cpu", "openvino"))
 
@@ -151,22 +146,3 @@ def test_a_template_is_read_once_so_that_all_suites_of_a_command_are_made_from_t
     os.utime(file, (1, 1))
     assert first.get_template("one.j2").render() == "first"
     assert environment().get_template("one.j2").render() == "second"
-
-
-@pytest.mark.forks
-def test_an_operator_after_one_that_failed_gets_a_new_child(tmp_path: Path) -> None:
-    """What a failure broke in a process or on a device isn't the fault of the next operator."""
-    suites = []
-    for name in ("a", "b", "c", "d"):
-        path = tmp_path / f"test_{name}.py"
-        body = f'CELL = "aten.{name}/operator/simulated/float32"\n\n\ndef test_first():\n    assert {name != "b"}\n'
-        path.write_text(stamp(body), encoding="utf-8")
-        suites.append(read_suite(path))
-    folder = tmp_path / "evidence"
-    writer = EvidenceWriter(folder, "run")
-    run_suites(
-        run_line(*(one.planned() for one in suites), run_id="run"), suites, writer, limits=Limits(timeout_s=60)
-    )
-    writer.close()
-    ran = [{line.model for line in read_file(path)[0] if isinstance(line, CheckLine)} for path in folder.iterdir()]
-    assert sorted(map(sorted, filter(None, ran))) == [["aten.a", "aten.b"], ["aten.c", "aten.d"]]

@@ -1,4 +1,7 @@
-"""ONNX's own tests of operators as suites: what is chosen, what passes, and what a wrong result gives."""
+"""ONNX's own tests of operators as suites: what is chosen, what passes, and what a wrong result gives.
+
+And which suites of operators share a process.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from evidence_lines import run_line
 from front_doors import invoke
 
 from generators.operators.onnx_node_tests import chosen_nodes, node_tests, write_nodes
@@ -16,15 +20,17 @@ from hardware.backends.base import Execution
 from hardware.basic_detection import inventory_here
 from hardware.compare import Array
 from hardware.errors import UsageError
-from hardware.evidence.record import Stage
+from hardware.evidence.record import CheckLine, Stage
+from hardware.evidence.store import read_file
+from hardware.evidence.writer import EvidenceWriter
 from hardware.operators import NodeTest
 from hardware.operators.node_test import ARRAYS, PREFIX
 from hardware.target import Target
 from hardware.testing.measurement import Measurement
 from hardware.testing.progress import Progress
 from hardware.testing.pytest_plugin import _error_type
-from hardware.testing.runner import Limits
-from hardware.testing.suite_file import SuiteFile
+from hardware.testing.runner import Limits, run_suites
+from hardware.testing.suite_file import SuiteFile, read_suite, stamp
 
 pytest.importorskip("onnx")
 CPU = Target(name="cpu")
@@ -121,3 +127,22 @@ def test_what_cannot_be_asked_is_refused(words: str, said: str) -> None:
     done = invoke("ops", *words.split())
     assert done.code == 4
     assert said in done.err
+
+
+@pytest.mark.forks
+def test_an_operator_after_one_that_failed_gets_a_new_child(tmp_path: Path) -> None:
+    """What a failure broke in a process or on a device isn't the fault of the next operator."""
+    suites = []
+    for name in ("a", "b", "c", "d"):
+        path = tmp_path / f"test_{name}.py"
+        body = f'CELL = "aten.{name}/operator/simulated/float32"\n\n\ndef test_first():\n    assert {name != "b"}\n'
+        path.write_text(stamp(body), encoding="utf-8")
+        suites.append(read_suite(path))
+    folder = tmp_path / "evidence"
+    writer = EvidenceWriter(folder, "run")
+    run_suites(
+        run_line(*(one.planned() for one in suites), run_id="run"), suites, writer, limits=Limits(timeout_s=60)
+    )
+    writer.close()
+    ran = [{line.model for line in read_file(path)[0] if isinstance(line, CheckLine)} for path in folder.iterdir()]
+    assert sorted(map(sorted, filter(None, ran))) == [["aten.a", "aten.b"], ["aten.c", "aten.d"]]
