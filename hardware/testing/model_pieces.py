@@ -47,8 +47,9 @@ def without_weights() -> Iterator[None]:
 def pieces_of(model: torch.nn.Module, most: int) -> dict[str, int]:
     """Return the names of the pieces of a model in their order, with their numbers of parameters, at most `most`.
 
-    The rows of a larger linear layer or embedding are divided: `lm_head[0:65536]`. Parameters of a larger module
-    beside its parts belong to no piece. Raises `ModelError` if these alone are more than `most`.
+    The rows of a larger linear layer or embedding are divided, and the experts of a larger mixture:
+    `lm_head[0:65536]`, `model.layers.0.mlp.experts[0:4]`. Parameters of a larger module beside its parts belong to no
+    piece. Raises `ModelError` if these alone are more than `most`.
     """
     return dict(_pieces("", model, most, in_layer=False))
 
@@ -75,19 +76,33 @@ def _pieces(name: str, module: torch.nn.Module, most: int, *, in_layer: bool) ->
 
 
 def _slices(name: str, module: torch.nn.Module, most: int) -> Iterator[tuple[str, int]]:
-    import torch
-
-    if not isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+    own = list(module.parameters(recurse=False))
+    row = sum(parameter[0].numel() for parameter in own)
+    if not _is_divisible(module) or row > most:
         size = sum(parameter.numel() for parameter in module.parameters())
         raise ModelError(
             f"{name or 'the model'} doesn't fit into memory",
             why=f"it can't be divided; it has {size:,} parameters, and {most:,} fit",
         )
-    rows, width = module.weight.shape
-    step = max(1, most // (width + 1))
+    rows, step = len(own[0]), most // row
     for start in range(0, rows, step):
         stop = min(start + step, rows)
-        yield f"{name}[{start}:{stop}]", (stop - start) * (width + (getattr(module, "bias", None) is not None))
+        yield f"{name}[{start}:{stop}]", (stop - start) * row
+
+
+def _is_divisible(module: torch.nn.Module) -> bool:
+    import torch
+
+    return isinstance(module, torch.nn.Linear | torch.nn.Embedding) or are_experts(module)
+
+
+def are_experts(module: torch.nn.Module) -> bool:
+    """Whether a module has the stacked weights of experts and is called as transformers 5 does it
+    (`integrations/moe.py`): with states, the experts chosen for each, and the weights of their results."""
+    count = getattr(module, "num_experts", None)
+    own = {len(parameter) for parameter in module.parameters(recurse=False)}
+    has_parts = any(True for part in module.children() for _ in part.parameters())
+    return hasattr(module, "is_transposed") and own == {count} and not has_parts
 
 
 def module_of(piece: str) -> str:
@@ -97,7 +112,7 @@ def module_of(piece: str) -> str:
 
 
 def rows_of(piece: str) -> tuple[int, int] | None:
-    """Return the first row of a slice and that after its last one; None for a whole module."""
+    """Return the first row, or expert, of a slice and that after its last one; None for a whole module."""
     found = _SLICE.fullmatch(piece)
     return (int(found[2]), int(found[3])) if found else None
 
@@ -126,8 +141,10 @@ def _rows(module: torch.nn.Module, piece: str) -> torch.nn.Module:
             module._parameters[name] = torch.nn.Parameter(parameter.detach()[start:stop])
     if isinstance(module, torch.nn.Embedding):
         module.num_embeddings, module.padding_idx = stop - start, None
-    else:
+    elif isinstance(module, torch.nn.Linear):
         module.out_features = stop - start
+    else:
+        module.num_experts = stop - start
     return module
 
 

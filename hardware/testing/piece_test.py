@@ -3,11 +3,13 @@ the inputs that it gets in the reference."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
+import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from ..model.outputs import results
 from ..plain_text import size_text
 from . import reference
 from .measurement import Ambiguous, Outputs
-from .model_pieces import fill_between, filled_piece, module_of, outside_pieces, rows_of, without_weights
+from .model_pieces import are_experts, fill_between, filled_piece, module_of, outside_pieces, rows_of, without_weights
 from .model_test import ModelTest
 from .speed_measurement import peak_memory
 
@@ -64,7 +66,7 @@ class PieceTest(ModelTest):
         self._proofs: dict[str, Execution] = {}
         self._of_pieces: dict[str, str] = {}
 
-    @cached_property
+    @functools.cached_property
     def _skeleton(self) -> torch.nn.Module:
         """The model without weights."""
         self.measured.stage = Stage.BUILD
@@ -126,7 +128,7 @@ class PieceTest(ModelTest):
         with torch._C.DisableTorchFunction():  # while the reference computes, new tensors would be float64
             return filled_piece(self._skeleton, piece, gain=self.gain, zero_centered=self.zero_centered)
 
-    @cached_property
+    @functools.cached_property
     def _identity(self) -> str:
         config = self._skeleton.config.to_json_string(use_diff=False)
         return hashlib.sha256(f"{config}{self.gain}".encode() + reference.sources_of(self._skeleton)).hexdigest()
@@ -164,23 +166,34 @@ class PieceTest(ModelTest):
                 return self._compute(pieces[0], arguments, named, found)
             if isinstance(module, torch.nn.Embedding):
                 return self._looked_up(pieces, arguments[0], found)
+            if are_experts(module):
+                call = inspect.signature(type(module).forward).bind(module, *arguments, **named)
+                _, states, chosen, weights = call.args
+                return self._mixed(pieces, states, chosen, weights, found)
             return torch.cat([self._compute(piece, arguments, named, found) for piece in pieces], dim=-1)
 
         return forward
 
     def _looked_up(self, pieces: list[str], ids: torch.Tensor, found: dict[str, PieceCall]) -> torch.Tensor:
         """Return the rows of an embedding in slices; an id outside of a slice reads its first row there."""
-        import torch
+        slices = _in_slices(pieces, ids)
+        parts = (self._compute(piece, (places,), {}, found) * inside[..., None] for piece, places, inside in slices)
+        return functools.reduce(operator.add, parts)
 
-        total = None
-        for piece in pieces:
-            start, stop = rows_of(piece) or (0, 0)
-            inside = (ids >= start) & (ids < stop)
-            looked_up = self._compute(piece, (torch.where(inside, ids - start, 0),), {}, found)
-            part = looked_up * inside[..., None]
-            total = part if total is None else total + part
-        assert total is not None  # there is a slice
-        return total
+    def _mixed(
+        self,
+        pieces: list[str],
+        states: torch.Tensor,
+        chosen: torch.Tensor,
+        weights: torch.Tensor,
+        found: dict[str, PieceCall],
+    ) -> torch.Tensor:
+        """Return the sum over experts in slices; a choice outside of a slice weighs nothing there."""
+        slices = _in_slices(pieces, chosen)
+        parts = (
+            self._compute(piece, (states, places, weights * inside), {}, found) for piece, places, inside in slices
+        )
+        return functools.reduce(operator.add, parts)
 
     def _compute(
         self, piece: str, arguments: tuple[Any, ...], named: Mapping[str, Any], found: dict[str, PieceCall]
@@ -223,6 +236,16 @@ class PieceTest(ModelTest):
         peak = peak_memory()
         known = {"peak_memory": size_text(peak)} if peak and self._proofs else {}
         return super()._conditions(loaded) | self._of_pieces | known
+
+
+def _in_slices(pieces: Sequence[str], ids: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """Yield each slice with the positions of `ids` in it, and which of these lie in it; others have position 0."""
+    import torch
+
+    for piece in pieces:
+        start, stop = rows_of(piece) or (0, 0)
+        inside = (ids >= start) & (ids < stop)
+        yield piece, torch.where(inside, ids - start, 0), inside
 
 
 def _float32(array: Array) -> Array:

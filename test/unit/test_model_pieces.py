@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5EncoderModel
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, T5Config, T5EncoderModel
 
 from hardware.errors import ModelError
 from hardware.evidence.versions import FAULT_VARIABLE
 from hardware.testing import piece_test
-from hardware.testing.model_pieces import filled_piece, outside_pieces, pieces_of, without_weights
+from hardware.testing.model_pieces import _rows, filled_piece, outside_pieces, pieces_of, without_weights
 from hardware.testing.piece_test import PieceTest
+from hardware.testing.reference import as_reference
 
 CONFIG = {
     "vocab_size": 300,
@@ -30,12 +33,16 @@ def make_model() -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(**CONFIG))
 
 
-def case_of(most: int, target: str = "cpu") -> PieceTest:
+def make_mixture() -> MixtralForCausalLM:
+    return MixtralForCausalLM(MixtralConfig(**CONFIG | {"num_local_experts": 5, "num_hidden_layers": 1}))
+
+
+def case_of(most: int, target: str = "cpu", make: Callable[[], torch.nn.Module] = make_model) -> PieceTest:
     with without_weights():
-        pieces = pieces_of(make_model(), most)
+        pieces = pieces_of(make(), most)
     ids = np.random.default_rng(0).integers(0, CONFIG["vocab_size"], (2, 7))
     cell = f"llama/pieces/{target}/float32"
-    return PieceTest(cell, make_model, {"input_ids": ids}, gain=1.0, outputs=(), pieces=pieces)
+    return PieceTest(cell, make, {"input_ids": ids}, gain=1.0, outputs=(), pieces=pieces)
 
 
 def test_pieces_are_layers_and_what_has_weights_between_them() -> None:
@@ -46,7 +53,7 @@ def test_pieces_are_layers_and_what_has_weights_between_them() -> None:
     names = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head"]
     assert list(pieces_of(model, WHOLE)) == names
     divided = pieces_of(model, DIVIDED)
-    assert {"lm_head[0:121]", "lm_head[242:300]", "model.layers.0.self_attn", "model.layers.0.mlp.up_proj"} <= set(
+    assert {"lm_head[0:125]", "lm_head[250:300]", "model.layers.0.self_attn", "model.layers.0.mlp.up_proj"} <= set(
         divided
     )
     assert sum(divided.values()) == sum(parameter.numel() for parameter in model.parameters())
@@ -98,6 +105,22 @@ def test_masks_that_a_piece_returns_are_equal_in_both_precisions() -> None:
         want = case.reference(inputs)
         assert any(np.isneginf(one).any() for one in want.arrays.values())
         assert case.error(case.run(inputs), want) <= case.tolerance
+
+
+def test_experts_that_do_not_fit_together_run_in_slices_that_sum_to_the_mixture() -> None:
+    with case_of(13_000, make=make_mixture) as case:
+        want = case.reference(case.inputs)
+        experts = {piece: size for piece, size in case.pieces.items() if "experts" in piece}
+        slices = [f"model.layers.0.mlp.experts[{part}]" for part in ("0:2", "2:4", "4:5")]
+        assert experts == dict(zip(slices, (12_288, 12_288, 6_144), strict=True))
+        assert all(np.any(want.arrays[f"{piece}.output_0"]) for piece in experts)
+        assert 0 < case.error(case.run(case.inputs), want) <= case.tolerance
+        module = make_mixture().eval().model.layers[0].mlp.experts
+        case._filled = lambda piece: _rows(copy.deepcopy(module), piece)
+        states, weights = torch.rand(6, 32, dtype=torch.float64), torch.rand(6, 2, dtype=torch.float64)
+        chosen = torch.tensor([[0, 4], [1, 2], [3, 0]] * 2)
+        mixed = case._mixed(list(experts), states, chosen, weights, {})
+        assert torch.allclose(mixed, as_reference(module)(states, chosen, weights), rtol=1e-12)
 
 
 def test_a_failed_cell_asks_the_device_for_the_precision_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
