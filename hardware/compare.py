@@ -45,18 +45,20 @@ class Comparison:
     """The result of `compare`: the largest error relative to the output's scale, the absolute error, and the worst
     output.
 
-    `finite` is False if that output holds NaN or infinity and the reference doesn't.
+    `finite` is False if that output holds NaN or infinity and the reference doesn't. `unit` says in messages what
+    `max_rel_error` is relative to.
     """
 
     max_rel_error: float
     max_abs_error: float
     worst: str
     finite: bool = True
+    unit: str = "of the output's scale"
 
     def __str__(self) -> str:
         if not self.finite:
             return f"inf: the device returned NaN or infinity in {self.worst}, but the reference is finite"
-        return f"{self.max_rel_error:.2e} of the output's scale (absolute {self.max_abs_error:.2e}, in {self.worst})"
+        return f"{self.max_rel_error:.2e} {self.unit} (absolute {self.max_abs_error:.2e}, in {self.worst})"
 
 
 def _infinite(worst: str) -> Comparison:

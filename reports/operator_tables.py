@@ -137,11 +137,15 @@ def _csv(report: OperatorReport) -> str:
     writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(COLUMNS)
     for one in report.results:
-        has = one.outcome is OperatorOutcome.SUPPORTED
         if report.mode == "support" and one.outcome is OperatorOutcome.UNKNOWN:
             continue  # the reader of these columns knows yes and no alone
-        said = ("yes" if has else "no") if report.mode == "support" else "" if has else f"{one.outcome}: {one.reason}"
+        failed = one.failed_calls
         for call in one.calls or ("",):
+            has = one.outcome is OperatorOutcome.SUPPORTED or (
+                failed is not None and one.proven and not any(name.endswith(f"({call})") for name in failed)
+            )
+            text = "" if has else f"{one.outcome}: {one.reason}"
+            said = ("yes" if has else "no") if report.mode == "support" else text
             parameters = f"type={one.precision},{call.replace(', ', ',')}"
             name = report.target.partition(":")[0]
             writer.writerow([report.target, one.operator, parameters, report.mode, int(has), one_line(said), name])

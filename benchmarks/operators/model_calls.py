@@ -59,7 +59,8 @@ def _calls(recipe: Recipe) -> dict[str, Any]:
 
 
 def write_examples(found: Iterable[tuple[str, list[OperatorCall]]]) -> None:
-    """Write the most common calls of each operator over model types. The same calls give the same bytes."""
+    """Write the most common calls of each operator over model types, and which types make those and others. The
+    same calls give the same bytes."""
     types: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     first: dict[tuple[Any, ...], OperatorCall] = {}
     everybody = set()
@@ -69,24 +70,26 @@ def write_examples(found: Iterable[tuple[str, list[OperatorCall]]]) -> None:
             types[call.kind].add(model_type)
             first.setdefault(call.kind, call)
     kept: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    others: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for kind in sorted(first, key=lambda one: (one[0], -len(types[one]), str(one))):
         if len(kept[kind[0]]) < MOST_EXAMPLES:
-            kept[kind[0]].append(_kept(first[kind], len(types[kind])))
+            kept[kind[0]].append(_kept(first[kind], types[kind]))
+        else:
+            others[kind[0]].append(_others(first[kind], types[kind]))
     plain = {
         "made_by": "python -m benchmarks.operators calls",
         "versions": {name: version(name).partition("+")[0] for name in ("torch", "transformers", "diffusers")},
         "types": len(everybody),
         "operators": dict(sorted(kept.items())),
+        "others": dict(sorted(others.items())),
     }
     write_whole(FILE, gzip.compress(json.dumps(plain, sort_keys=True).encode(), mtime=0))
     click.echo(f"{len(kept)} operators of {len(everybody)} types; {Counter(map(len, kept.values()))} examples")
 
 
-def _kept(call: OperatorCall, types: int) -> Mapping[str, Any]:
-    return {
-        "overload": call.overload,
-        "types": types,
-        "arguments": call.arguments,
-        "named": call.named,
-        "tensors": call.tensors,
-    }
+def _kept(call: OperatorCall, types: set[str]) -> Mapping[str, Any]:
+    return {"types": len(types), "arguments": call.arguments, "named": call.named, **_others(call, types)}
+
+
+def _others(call: OperatorCall, types: set[str]) -> Mapping[str, Any]:
+    return {"overload": call.overload, "model_types": sorted(types), "tensors": call.tensors}

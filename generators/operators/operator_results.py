@@ -14,10 +14,17 @@ from hwcompat.generators.compatibility.operators import coverage
 from hwcompat.hardware.backends.factory import backend_class, known_targets
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hwcompat.hardware.operators.node_test import PREFIX
-from hwcompat.hardware.operators.operator_test import REMOVED
+from hwcompat.hardware.operators.operator_test import FAILED_CALLS, REMOVED
 from hwcompat.hardware.target import Target
 
-from .operator_variants import NOT_TESTED, calls_of, needing_types, operators_with_suites
+from .operator_variants import (
+    NOT_TESTED,
+    calls_of,
+    needing_types,
+    operators_with_suites,
+    types_by_call,
+    types_of_others,
+)
 from .render_operator import operator_cell
 
 _REFERENCE, _PLACEMENT = "matches_reference", "runs_natively"
@@ -66,6 +73,20 @@ class OperatorResult:
     ulp: float | None = None
     types: int = 0
     calls: tuple[str, ...] = ()
+    failed_calls: tuple[str, ...] | None = None
+
+    def blocks_type(self, model_type: str) -> bool:
+        """Whether a model type that calls the operator makes a call that fails."""
+        if self.failed_calls is None:
+            return self.blocks
+        callers = types_by_call(self.operator)
+        return self.blocks and any(model_type in callers.get(name, (model_type,)) for name in self.failed_calls)
+
+    def is_open_for(self, model_type: str) -> bool:
+        """Whether nothing says that the calls of a model type work, nor that one fails."""
+        if self.outcome is OperatorOutcome.UNKNOWN or self.failed_calls is None:
+            return self.outcome is OperatorOutcome.UNKNOWN or not (self.blocks or self.proven)
+        return not self.proven or model_type in types_of_others(self.operator, self.failed_calls)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,19 +179,26 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     measured: dict[str, Any] = {"error": max(errors, default=None), "ulp": max(ulps, default=None)}
     beyond = {*_BEYOND_MODELS, *(_OF_GRAPHS if any(_is_of_graph(line) for line in lines) else ())}
     asked = [line for line in lines if line.check_name not in beyond and not _is_allowed(line)]
-    blocks = any(_outcome_of(line) in BLOCKING for line in asked)
+    blocking = [line for line in asked if _outcome_of(line) in BLOCKING]
+    named = [line.conditions[FAILED_CALLS].split("; ") for line in blocking if FAILED_CALLS in line.conditions]
+    is_known = bool(blocking) and len(named) == len(blocking)
+    failed: dict[str, Any] = {
+        "blocks": bool(blocking),
+        "failed_calls": tuple(sorted({name for names in named for name in names})) if is_known else None,
+    }
     by_check = {line.check_name: line for line in lines}
     needed = lines if operator.startswith(PREFIX) else [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
     removed = [line is not None and _is_removed(line) for line in needed]
-    passed = [line is not None and (_is_pass(line) or _is_allowed(line)) for line in needed]
+    passed = [
+        line is not None and (_is_pass(line) or _is_allowed(line) or (is_known and line in blocking))
+        for line in needed
+    ]
     # Without a line nothing is proven, and without a number only what the compiler removed.
     proven = bool(needed) and all(map(any, zip(passed, removed, strict=True))) and (bool(errors) or all(removed))
     for outcome in OperatorOutcome:
         for line in sorted(lines, key=lambda one: one.check_name in beyond):
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
-                return result_of(
-                    operator, precision, outcome, _reason(line), blocks=blocks, proven=proven, **measured
-                )
+                return result_of(operator, precision, outcome, _reason(line), proven=proven, **failed, **measured)
     if not proven:
         left = by_check.get(_REFERENCE)
         why = _reason(left) if left is not None and left.outcome is Outcome.SKIPPED else "its checks didn't run"
@@ -241,10 +269,6 @@ class TypeCoverage:
     unknown: int
 
 
-def _is_open(result: OperatorResult) -> bool:
-    return result.outcome is OperatorOutcome.UNKNOWN or not (result.blocks or result.proven)
-
-
 def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
     """Return which model types are possible with the results of a report, and which become possible next."""
     results = {one.operator: one for one in report.results if one.precision == precision}
@@ -256,10 +280,12 @@ def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
     next_: dict[str, list[str]] = defaultdict(list)
     for model_type, operators in sorted(needed.items()):
         tested = [name for name in operators if name not in NOT_TESTED]
-        blocking = [name for name in tested if name in results and results[name].blocks]
+        blocking = [name for name in tested if name in results and results[name].blocks_type(model_type)]
         if len(blocking) > 1:
             blocked += 1
-        elif any(name not in results or _is_open(results[name]) for name in tested):
+        elif any(
+            name not in results or results[name].is_open_for(model_type) for name in tested if name not in blocking
+        ):
             unknown += 1
         elif blocking:
             next_[blocking[0]].append(model_type)

@@ -6,15 +6,16 @@ import functools
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hwcompat.generators.compatibility.operators.operator_names import recorded
 from hwcompat.generators.models.recipe_store import stored_recipes
 from hwcompat.generators.recipes.operator_calls import TENSOR
-from hwcompat.hardware.operators.call import Call, Tensor, is_defined
+from hwcompat.hardware.operators.call import Call, Tensor, is_defined, name_of
 
 FILE = Path(__file__).with_name("variants.json.gz")
 """Written by `python -m benchmarks.operators variants` from the recorded calls of all recipes."""
@@ -84,6 +85,59 @@ def operators_with_suites() -> Mapping[str, OperatorCalls]:
         samples = own.pop("seen")
         found[name] = replace(found.get(name) or OperatorCalls(operator=name, **own), samples=samples)
     return MappingProxyType(found)
+
+
+@functools.cache
+def types_by_call(operator: str) -> Mapping[str, frozenset[str]]:
+    """Return the model types that make each call of an operator's suite, by the call's name: those whose calls have
+    the same overload, dtypes and numbers of axes."""
+    return MappingProxyType(
+        {
+            name: frozenset(
+                model_type for one in _recorded(operator) if _kind(one) == kind for model_type in one["model_types"]
+            )
+            for name, kind in _tested(operator).items()
+        }
+    )
+
+
+def types_of_others(operator: str, failed: Iterable[str]) -> frozenset[str]:
+    """Return the model types that make calls which no suite has, if no call but the `failed` ones has their overload
+    and dtypes either."""
+    tested, failed = _tested(operator), frozenset(failed)
+    known = {_without_axes(kind) for name, kind in tested.items() if name not in failed}
+    others = [(_kind(one), one) for one in (*_recorded(operator), *recorded()["others"].get(operator, ()))]
+    return frozenset(
+        model_type
+        for kind, one in others
+        if kind not in tested.values() and _without_axes(kind) not in known
+        for model_type in one["model_types"]
+    )
+
+
+_Kind = tuple[str, tuple[tuple[str, int], ...]]
+
+
+def _recorded(operator: str) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = recorded()["operators"].get(operator, ())
+    return found
+
+
+def _kind(one: Mapping[str, Any]) -> _Kind:
+    return one["overload"], tuple((dtype, len(shape)) for dtype, shape in one["tensors"])
+
+
+def _without_axes(kind: _Kind) -> tuple[str, ...]:
+    return (kind[0], *(dtype for dtype, _ in kind[1]))
+
+
+@functools.cache
+def _tested(operator: str) -> Mapping[str, _Kind]:
+    calls = operators_with_suites()[operator]
+    return {
+        name_of(operator, call): (call.overload, tuple((one.dtype, len(one.shape)) for one in call.tensors))
+        for call in (*calls.seen, *calls.odd, *calls.large)
+    }
 
 
 def calls_of(name: str, *, breadth: bool) -> OperatorCalls:

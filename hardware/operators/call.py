@@ -76,6 +76,11 @@ class Call:
         return ", ".join(map(str, self.tensors)) or "no tensor"
 
 
+def name_of(operator: str, call: Call) -> str:
+    """Return how messages and evidence name a call: `aten.mm.default(float32[2x3], float32[3x4])`."""
+    return f"{operator}.{call.overload}({call})"
+
+
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value

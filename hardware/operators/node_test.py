@@ -22,6 +22,9 @@ GRAPH, ARRAYS = ".onnx", ".npz"
 results may be off (`relative` and `absolute`)."""
 
 
+_UNIT = "times what the test allows"
+
+
 class NodeTest(OperatorTest):
     """ONNX's tests of an operator on one target, with their files in `folder`. Errors are multiples of what a test
     allows, so that 1 is the largest that passes; a target that computes in less than float32 may round to that."""
@@ -104,9 +107,9 @@ class NodeTest(OperatorTest):
                 share = float(np.where(apart == 0, 0.0, apart / allowed).max(initial=0.0))
             if share > worst.max_rel_error or not np.isfinite(share):
                 share = share if np.isfinite(share) else float("inf")
-                worst = Comparison(max_rel_error=share, max_abs_error=float(apart.max()), worst=name)
+                worst = Comparison(max_rel_error=share, max_abs_error=float(apart.max()), worst=name, unit=_UNIT)
         return worst
 
 
 def _infinite(what: str) -> Comparison:
-    return Comparison(max_rel_error=np.inf, max_abs_error=np.inf, worst=what)
+    return Comparison(max_rel_error=np.inf, max_abs_error=np.inf, worst=what, unit=_UNIT)

@@ -4,7 +4,9 @@ it does a model, with the same proof of where it ran."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -19,7 +21,7 @@ from ..testing.measurement import NotApplicable
 from ..testing.model_test import ModelTest
 from ..testing.reference import default_float64
 from . import numbers
-from .call import LAYOUTS, Call, MadeCall, made
+from .call import LAYOUTS, Call, MadeCall, made, name_of
 from .called_by_models import POSITIONS
 from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, keeps_subnormals, special_apart
 
@@ -28,6 +30,8 @@ _ONLY_COPIES = "it leaves Identity (1) to the host"
 """What the backend of QNN says of a graph whose exporter left a copy, which no kernel has to make in a model."""
 _NO_RECORD = "the runtime's log doesn't show where the nodes ran"
 """What browsers' backends say of a log without a record."""
+FAILED_CALLS = "failed_calls"
+"""The condition of a check that names the calls that failed, or raised an exception."""
 _REPEATS = 120
 """Passes of the first call on torch devices: a fault may come once in fifty passes, or after a hundred."""
 
@@ -48,6 +52,7 @@ class OperatorTest(ModelTest):
         self._ulp = 0.0
         self._comparisons = 0
         self._repeated = False
+        self._failed: list[str] = []
 
     def __exit__(self, *_: object) -> None:
         for one in self._runnables.values():
@@ -94,6 +99,39 @@ class OperatorTest(ModelTest):
             errors.append(self._keep(compare(got, want, self._computed, name)))
         return max(errors)
 
+    def worst(
+        self, check: Callable[..., float], calls: Sequence[Call], *, limit: float | None = None, **named: Any
+    ) -> float:
+        """Return what a check (`call_error`, `repeat_error` or `later_error`) gives for the call whose error is the
+        largest share of its limit: `limit`, or `tolerance`, which is that call's afterwards.
+
+        All calls are checked, and evidence names those that fail. Raises the first exception that one raised.
+        """
+        raised: list[tuple[Exception, Stage]] = []
+        worst: tuple[float, float, Runnable | None] = (-1.0, 0.0, None)
+        for call in calls:
+            try:
+                error = check(call, **named)
+            except Exception as exception:
+                raised.append((exception, self.measured.stage))
+                if not isinstance(exception, NotApplicable):
+                    self._failed.append(self._name(call))
+                continue
+            allowed = self.tolerance if limit is None else limit
+            if not error <= allowed:
+                self._failed.append(self._name(call))
+            share = error / allowed if allowed else error
+            worst = max(worst, (share, error, self.__dict__.get("runnable")), key=lambda one: one[0])
+        # What doesn't apply to one call must not hide that another one failed.
+        raised.sort(key=lambda one: isinstance(one[0], NotApplicable))
+        if raised and (not self._failed or not isinstance(raised[0][0], NotApplicable)):
+            first, self.measured.stage = raised[0]
+            raise first
+        _, error, runnable = worst
+        if runnable is not None:
+            self.__dict__["runnable"] = runnable
+        return error
+
     def repeat_error(self, call: Call) -> float:
         """Return the difference of two passes of a call relative to its scale; 0 for the same bits."""
         if self.operator in NOT_COMPARED:
@@ -113,32 +151,34 @@ class OperatorTest(ModelTest):
         return max(self._keep(found), smallest)
 
     def later_error(self, call: Call, others: Sequence[Call]) -> float:
-        """Return the error of a call after other calls with other shapes, and after itself."""
-        for one in (call, *others):
-            self._passes_of(one)
+        """Return the error of a call after other calls with other shapes, if these run, and after itself."""
+        self._passes_of(call)
+        for one in others:
+            with suppress(Exception):  # another call's error is no fault of this one
+                self._passes_of(one)
         return self.call_error(call)
 
     def executions(self, calls: Sequence[Call]) -> Execution:
-        """Return the target's own record of where the calls ran, all of them together.
+        """Return the target's own record of where the calls ran, all of them together. Evidence names those that
+        didn't, or not only there.
 
-        Raises `NotApplicable` if a runtime of graphs removed the operator when it compiled: a copy, or a constant.
+        Raises the first exception that one raised, and `NotApplicable` if a runtime of graphs removed the operator
+        when it compiled: a copy, or a constant.
         """
-        native: Counter[str] = Counter()
-        offloaded: Counter[str] = Counter()
-        for call in calls:
+        proofs: list[Execution] = []
+
+        def ran_elsewhere(call: Call) -> float:
             runnable = self._loaded(call)
             with self._at(Stage.RUN):
-                proof = runnable.execution()
+                proofs.append(runnable.execution())
+            return float(bool(proofs[-1].beyond_allowed))
+
+        self.worst(ran_elsewhere, calls, limit=0)
+        native, offloaded = Counter[str](), Counter[str]()
+        for proof in proofs:
             native.update(proof.native)
             offloaded.update(proof.offloaded)
-        self.measured.execution = Execution(
-            native=dict(native),
-            offloaded=dict(offloaded),
-            dtype=proof.dtype,
-            device=proof.device,
-            unseen=proof.unseen,
-            host_allowed=proof.host_allowed,
-        )
+        self.measured.execution = replace(proofs[-1], native=dict(native), offloaded=dict(offloaded))
         if not (native or offloaded) and self.backend.LISTS_ALL:
             self._nothing(REMOVED)
         return self.measured.execution
@@ -223,7 +263,7 @@ class OperatorTest(ModelTest):
         return self.measured.keep(found.comparison)
 
     def _name(self, call: Call, layout: str = LAYOUTS[0]) -> str:
-        return f"{self.operator}.{call.overload}({call}){'' if layout == LAYOUTS[0] else f' {layout}'}"
+        return f"{name_of(self.operator, call)}{'' if layout == LAYOUTS[0] else f' {layout}'}"
 
     def _nothing(self, why: str) -> NoReturn:
         raise NotApplicable(why)
@@ -243,7 +283,9 @@ class OperatorTest(ModelTest):
     def take_measurement(self) -> Any:
         """Return the measurements of the check that just ended, and clear them."""
         self._conditions_of_check = {"ulp": f"{self._ulp:.3g}"} if self._comparisons else {}
-        self._ulp, self._comparisons = 0.0, 0
+        if self._failed:
+            self._conditions_of_check[FAILED_CALLS] = "; ".join(dict.fromkeys(self._failed))
+        self._ulp, self._comparisons, self._failed = 0.0, 0, []
         taken, self.measured = self.measured, type(self.measured)(stage=self.measured.stage)
         return taken
 

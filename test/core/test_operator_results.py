@@ -21,7 +21,13 @@ from generators.operators.operator_results import (
     report_of,
     support_report,
 )
-from generators.operators.operator_variants import called_by_models, needing_types, operators_with_suites
+from generators.operators.operator_variants import (
+    called_by_models,
+    needing_types,
+    operators_with_suites,
+    types_by_call,
+    types_of_others,
+)
 from generators.operators.render_operator import operator_cell, render_operator
 from generators.operators.run_operators import chosen_operators
 from hardware.backends.factory import backend_class
@@ -31,8 +37,9 @@ from hardware.model.model_types import Unsupported
 from hardware.operators import Call, OperatorTest, Tensor
 from hardware.operators.call import made
 from hardware.operators.numbers import apart, by_position, keeps_subnormals, limit_of
-from hardware.operators.operator_test import REMOVED
+from hardware.operators.operator_test import FAILED_CALLS, REMOVED
 from hardware.target import Target
+from hardware.testing.measurement import NotApplicable
 from reports.operator_tables import COLUMNS, operators_text
 
 CPU = Target(name="cpu")
@@ -142,6 +149,29 @@ def test_coverage_names_the_types_that_an_operator_alone_blocks() -> None:
     assert coverage_of(report(everything[:1]), "float32").unknown == full.types
 
 
+def test_an_operator_blocks_only_the_types_that_make_a_call_that_fails() -> None:
+    name = "aten.where"
+    callers = types_by_call(name)
+    bad = [call for call in callers if "int64" in call]
+    good = next(call for call in callers if call not in bad)
+    change = {"outcome": Outcome.FAILED, "error_type": "unsupported_op", "conditions": {FAILED_CALLS: "; ".join(bad)}}
+    lines = [replace(one, cell_id=operator_cell(name, CPU, "float32").id) for one in PASSED]
+    lines = [replace(one, **change) if one.check_name != "special_numbers" else one for one in lines]
+    (result,) = report_of(lines, CPU, [name], ["float32"], "a run").results
+    whole = report(tuple(operators_with_suites()))
+    others = tuple(one for one in whole.results if one.operator != name)
+    found = coverage_of(replace(whole, results=(*others, result)), "float32")
+    blocked, untested = set().union(*(callers[call] for call in bad)), types_of_others(name, bad)
+    assert set(found.next[name]) == blocked
+    assert callers[good] - blocked - untested <= set(found.possible)
+    assert 0 < found.unknown == len(untested - blocked) < len(callers[good])
+    rows = csv.reader(io.StringIO(operators_text(replace(whole, results=(result,)), (), "csv")))
+    has = {row[2].removeprefix("type=float32,"): row[4] for row in rows}
+    assert {call: has[call.replace(", ", ",")] for call in result.calls} == {
+        call: "0" if "int64" in call else "1" for call in result.calls
+    }
+
+
 def test_csv_has_the_columns_of_llama_cpp() -> None:
     rows = list(csv.reader(io.StringIO(operators_text(report(["aten.mm", "aten.erf"], wrong="aten.mm"), (), "csv"))))
     assert tuple(rows[0]) == COLUMNS
@@ -186,6 +216,37 @@ def test_numbers_and_limits_follow_what_a_target_computes_in(monkeypatch: pytest
         assert case.tolerance == limit_of("aten.mm", "float16").limit
         for array in case._made(call).inputs.values():
             assert np.array_equal(array, array.astype(np.float16))
+
+
+def test_all_calls_of_a_check_are_made_and_evidence_names_those_that_fail() -> None:
+    calls = [Call("default", (Tensor("float32", (rows, 4)), Tensor("float32", (4, 4)))) for rows in (2, 3, 5, 6)]
+    found: dict[int, float | Exception] = {2: 1e-7, 3: NotApplicable("removed"), 5: 0.5, 6: 0.25}
+
+    def check(call: Call, times: float = 1) -> float:
+        error = found[call.tensors[0].shape[0]]
+        if isinstance(error, Exception):
+            raise error
+        return error * times
+
+    def failed() -> str:
+        case.take_measurement()
+        return case._conditions_of_check.get(FAILED_CALLS, "")
+
+    names = {rows: f"aten.mm.default(float32[{rows}x4], float32[4x4])" for rows in found}
+    with OperatorTest(operator_cell("aten.mm", CPU, "float32").id) as case:
+        assert case.worst(check, calls) == 0.5, "a call that doesn't apply hides no other"
+        assert failed() == f"{names[5]}; {names[6]}"
+        with pytest.raises(NotApplicable):
+            case.worst(check, calls[:2])
+        assert not failed()
+        found[6] = Unsupported("no kernel")
+        with pytest.raises(Unsupported):
+            case.worst(check, calls)
+        assert failed() == f"{names[5]}; {names[6]}"
+        assert case.worst(check, calls[:1], limit=0, times=2) == 2e-7
+        assert failed() == names[2]
+        assert case.worst(check, calls[:1]) == 1e-7
+        assert not failed()
 
 
 def test_a_limit_is_wider_only_for_functions_that_a_standard_allows_to_be_coarse() -> None:
