@@ -13,6 +13,7 @@ from hwcompat.generators.operators.operator_results import (
     OperatorResult,
     TypeCoverage,
 )
+from hwcompat.generators.operators.operator_variants import is_like_one_of
 from hwcompat.hardware.evidence.record import plain
 from hwcompat.hardware.operators.device_probe import ProbeAnswer
 from hwcompat.hardware.plain_text import json_text, one_line
@@ -142,7 +143,9 @@ def _csv(report: OperatorReport) -> str:
         failed = one.failed_calls
         for call in one.calls or ("",):
             has = one.outcome is OperatorOutcome.SUPPORTED or (
-                failed is not None and one.proven and not any(name.endswith(f"({call})") for name in failed)
+                failed is not None
+                and one.proven
+                and not is_like_one_of(one.operator, call, (*failed, *one.unjudged_calls))
             )
             text = "" if has else f"{one.outcome}: {one.reason}"
             said = ("yes" if has else "no") if report.mode == "support" else text

@@ -14,7 +14,7 @@ from hwcompat.generators.compatibility.operators import coverage
 from hwcompat.hardware.backends.factory import backend_class, known_targets
 from hwcompat.hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hwcompat.hardware.operators.node_test import PREFIX
-from hwcompat.hardware.operators.operator_test import FAILED_CALLS, REMOVED
+from hwcompat.hardware.operators.tried_call import FAILED_CALLS, REMOVED, UNJUDGED_CALLS
 from hwcompat.hardware.target import Target
 
 from .operator_variants import (
@@ -74,19 +74,22 @@ class OperatorResult:
     types: int = 0
     calls: tuple[str, ...] = ()
     failed_calls: tuple[str, ...] | None = None
+    unjudged_calls: tuple[str, ...] = ()
 
     def blocks_type(self, model_type: str) -> bool:
         """Whether a model type that calls the operator makes a call that fails."""
-        if self.failed_calls is None:
-            return self.blocks
-        callers = types_by_call(self.operator)
-        return self.blocks and any(model_type in callers.get(name, (model_type,)) for name in self.failed_calls)
+        return self.blocks and (self.failed_calls is None or self._makes(model_type, self.failed_calls))
 
     def is_open_for(self, model_type: str) -> bool:
         """Whether nothing says that the calls of a model type work, nor that one fails."""
         if self.outcome is OperatorOutcome.UNKNOWN or self.failed_calls is None:
             return self.outcome is OperatorOutcome.UNKNOWN or not (self.blocks or self.proven)
-        return not self.proven or model_type in types_of_others(self.operator, self.failed_calls)
+        is_unjudged = self._makes(model_type, self.unjudged_calls)
+        return not self.proven or is_unjudged or model_type in types_of_others(self.operator, self.failed_calls)
+
+    def _makes(self, model_type: str, calls: Sequence[str]) -> bool:
+        callers = types_by_call(self.operator)
+        return any(model_type in callers.get(name, (model_type,)) for name in calls)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +183,11 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     beyond = {*_BEYOND_MODELS, *(_OF_GRAPHS if any(_is_of_graph(line) for line in lines) else ())}
     asked = [line for line in lines if line.check_name not in beyond and not _is_allowed(line)]
     blocking = [line for line in asked if _outcome_of(line) in BLOCKING]
-    named = [line.conditions[FAILED_CALLS].split("; ") for line in blocking if FAILED_CALLS in line.conditions]
-    is_known = bool(blocking) and len(named) == len(blocking)
+    is_known = bool(blocking) and all(FAILED_CALLS in line.conditions for line in blocking)
     failed: dict[str, Any] = {
         "blocks": bool(blocking),
-        "failed_calls": tuple(sorted({name for names in named for name in names})) if is_known else None,
+        "failed_calls": _calls_named(FAILED_CALLS, blocking) if is_known else None,
+        "unjudged_calls": _calls_named(UNJUDGED_CALLS, asked),
     }
     by_check = {line.check_name: line for line in lines}
     needed = lines if operator.startswith(PREFIX) else [by_check.get(_REFERENCE), by_check.get(_PLACEMENT)]
@@ -204,6 +207,11 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
         why = _reason(left) if left is not None and left.outcome is Outcome.SKIPPED else "its checks didn't run"
         return result_of(operator, precision, OperatorOutcome.UNKNOWN, why, **measured)
     return result_of(operator, precision, OperatorOutcome.SUPPORTED, **measured)
+
+
+def _calls_named(condition: str, lines: Sequence[CheckLine]) -> tuple[str, ...]:
+    found = [line.conditions[condition].split("; ") for line in lines if condition in line.conditions]
+    return tuple(sorted({name for names in found for name in names}))
 
 
 def _is_pass(line: CheckLine) -> bool:

@@ -91,36 +91,34 @@ def operators_with_suites() -> Mapping[str, OperatorCalls]:
 def types_by_call(operator: str) -> Mapping[str, frozenset[str]]:
     """Return the model types that make each call of an operator's suite, by the call's name: those whose calls have
     the same overload, dtypes and numbers of axes."""
-    return MappingProxyType(
-        {
-            name: frozenset(
-                model_type for one in _recorded(operator) if _kind(one) == kind for model_type in one["model_types"]
-            )
-            for name, kind in _tested(operator).items()
-        }
-    )
+    types = {_kind(one): frozenset(one["model_types"]) for one in recorded()["operators"].get(operator, ())}
+    return {name: types.get(kind, frozenset()) for name, kind in _tested(operator).items()}
 
 
 def types_of_others(operator: str, failed: Iterable[str]) -> frozenset[str]:
-    """Return the model types that make calls which no suite has, if no call but the `failed` ones has their overload
-    and dtypes either."""
+    """Return the model types of which nothing says that their calls work when the `failed` ones don't: they make a
+    call that no suite has, and with its overload and dtypes one fails or none is tested; or their calls weren't
+    recorded."""
     tested, failed = _tested(operator), frozenset(failed)
-    known = {_without_axes(kind) for name, kind in tested.items() if name not in failed}
-    others = [(_kind(one), one) for one in (*_recorded(operator), *recorded()["others"].get(operator, ()))]
-    return frozenset(
-        model_type
-        for kind, one in others
-        if kind not in tested.values() and _without_axes(kind) not in known
-        for model_type in one["model_types"]
-    )
+    bad = {_without_axes(kind) for name, kind in tested.items() if name in failed}
+    good = {_without_axes(kind) for kind in tested.values()} - bad
+    lists = (recorded()[name].get(operator, ()) for name in ("operators", "others"))
+    everything = [(_kind(one), one) for calls in lists for one in calls]
+    others = [one for kind, one in everything if kind not in tested.values() and _without_axes(kind) not in good]
+    known = {model_type for _, one in everything for model_type in one["model_types"]}
+    unrecorded = set(needing_types().get(operator, ())) - known
+    return frozenset(unrecorded.union(*(one["model_types"] for one in others)))
+
+
+def is_like_one_of(operator: str, call: str, names: Iterable[str]) -> bool:
+    """Return whether a call, as text (`float32[2x3]`), has the overload, dtypes and numbers of axes of a named one.
+    Names that no call of models has may be like each."""
+    tested = _tested(operator)
+    kinds = {kind for name, kind in tested.items() if name.endswith(f"({call})")}
+    return any(name not in tested or tested[name] in kinds for name in names)
 
 
 _Kind = tuple[str, tuple[tuple[str, int], ...]]
-
-
-def _recorded(operator: str) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = recorded()["operators"].get(operator, ())
-    return found
 
 
 def _kind(one: Mapping[str, Any]) -> _Kind:

@@ -12,7 +12,8 @@ from ..backends.factory import refuse_unread
 from ..compare import Array, Comparison, is_whole
 from ..evidence.record import Stage
 from .numbers import limit_inside
-from .operator_test import REMOVED, OperatorTest
+from .operator_test import OperatorTest
+from .tried_call import REMOVED
 
 PREFIX = "onnx."
 """Begins the names of ONNX's own tests, where operators of torch have `aten.`."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,21 +17,19 @@ from ..backends.base import Execution, ModelInput, Runnable, Unsupported
 from ..cell import GRAPH_TASK
 from ..compare import Array, Comparison, ReferenceNotFinite
 from ..evidence.record import COARSE, Stage
-from ..testing.measurement import NotApplicable
+from ..testing.measurement import Measurement, NotApplicable
 from ..testing.model_test import ModelTest
 from ..testing.reference import default_float64
 from . import numbers
 from .call import LAYOUTS, Call, MadeCall, made, name_of
 from .called_by_models import POSITIONS
 from .numbers import NOT_COMPARED, Apart, apart, by_position, is_unordered, keeps_subnormals, special_apart
+from .tried_call import FAILED_CALLS, REMOVED, UNJUDGED_CALLS, Rank, TriedCall
 
-REMOVED = "the runtime removed the operator when it compiled the graph"
 _ONLY_COPIES = "it leaves Identity (1) to the host"
 """What the backend of QNN says of a graph whose exporter left a copy, which no kernel has to make in a model."""
 _NO_RECORD = "the runtime's log doesn't show where the nodes ran"
 """What browsers' backends say of a log without a record."""
-FAILED_CALLS = "failed_calls"
-"""The condition of a check that names the calls that failed, or raised an exception."""
 _REPEATS = 120
 """Passes of the first call on torch devices: a fault may come once in fifty passes, or after a hundred."""
 
@@ -52,7 +50,7 @@ class OperatorTest(ModelTest):
         self._ulp = 0.0
         self._comparisons = 0
         self._repeated = False
-        self._failed: list[str] = []
+        self._named_calls: dict[str, list[str]] = {}
 
     def __exit__(self, *_: object) -> None:
         for one in self._runnables.values():
@@ -100,37 +98,52 @@ class OperatorTest(ModelTest):
         return max(errors)
 
     def worst(
-        self, check: Callable[..., float], calls: Sequence[Call], *, limit: float | None = None, **named: Any
+        self, check: Callable[[Call], float], calls: Sequence[Call], *, limit: float | None = None, **named: Any
     ) -> float:
-        """Return what a check (`call_error`, `repeat_error` or `later_error`) gives for the call whose error is the
-        largest share of its limit: `limit`, or `tolerance`, which is that call's afterwards.
+        """Return what a check (`call_error` or another method) gives for the call whose error is the largest share of
+        its limit: `limit`, or `tolerance`, which is that call's afterwards.
 
-        All calls are checked, and evidence names those that fail. Raises the first exception that one raised.
+        All calls are checked, and evidence names those that fail and those that can't be judged. If no error is
+        beyond its limit, an exception of a call is raised; what doesn't apply to one call hides no other.
         """
-        raised: list[tuple[Exception, Stage]] = []
-        worst: tuple[float, float, Runnable | None] = (-1.0, 0.0, None)
-        for call in calls:
-            try:
-                error = check(call, **named)
-            except Exception as exception:
-                raised.append((exception, self.measured.stage))
-                if not isinstance(exception, NotApplicable):
-                    self._failed.append(self._name(call))
-                continue
+        tried = [self._tried(partial(check, **named), call, limit) for call in calls]
+        shown = max(tried, key=lambda one: (one.rank, one.share))
+        compared = max((one for one in tried if one.raised is None), key=lambda one: one.share, default=shown)
+        self._named_calls[FAILED_CALLS] = [one.name for one in tried if one.is_failed]
+        self._named_calls[UNJUDGED_CALLS] = [one.name for one in tried if one.rank is Rank.NOT_APPLICABLE]
+        self.measured = replace(
+            shown.measured,
+            comparison=compared.measured.comparison,
+            tolerance=compared.measured.tolerance,
+            left_to_host=dict(pair for one in tried for pair in one.measured.left_to_host.items()),
+        )
+        if shown.runnable is not None:
+            self.__dict__["runnable"] = shown.runnable
+        if shown.raised is not None:
+            raise shown.raised
+        return shown.error
+
+    def _tried(self, check: Callable[[Call], float], call: Call, limit: float | None) -> TriedCall:
+        self.measured = Measurement(stage=self.measured.stage)
+        error, raised, allowed = 0.0, None, 0.0 if limit is None else limit
+        try:
+            error = check(call)
             allowed = self.tolerance if limit is None else limit
-            if not error <= allowed:
-                self._failed.append(self._name(call))
-            share = error / allowed if allowed else error
-            worst = max(worst, (share, error, self.__dict__.get("runnable")), key=lambda one: one[0])
-        # What doesn't apply to one call must not hide that another one failed.
-        raised.sort(key=lambda one: isinstance(one[0], NotApplicable))
-        if raised and (not self._failed or not isinstance(raised[0][0], NotApplicable)):
-            first, self.measured.stage = raised[0]
-            raise first
-        _, error, runnable = worst
-        if runnable is not None:
-            self.__dict__["runnable"] = runnable
-        return error
+        except Exception as exception:  # any error of a runtime
+            raised = exception
+        return TriedCall(
+            name=self._name(call),
+            error=error,
+            limit=allowed,
+            raised=raised,
+            on_host=bool(self.measured.left_to_host.keys() - self.backend.HOST_ALLOWED),
+            measured=self.measured,
+            runnable=self.__dict__.get("runnable"),
+        )
+
+    def layout_error(self, call: Call) -> float:
+        """Return the larger error of a call with transposed and with strided tensors."""
+        return max(self.call_error(call, layout) for layout in LAYOUTS[1:])
 
     def repeat_error(self, call: Call) -> float:
         """Return the difference of two passes of a call relative to its scale; 0 for the same bits."""
@@ -237,7 +250,7 @@ class OperatorTest(ModelTest):
                     if error.error_type == "conversion_wrong" and self.operator in {*NOT_COMPARED, *POSITIONS}:
                         self._nothing("its conversion can't be proven: its results are random, or in any order")
                     raise
-            self.__dict__["runnable"] = self._runnables[key]  # whose dtype and conditions evidence states
+        self.__dict__["runnable"] = self._runnables[key]  # whose dtype and conditions evidence states
         return self._runnables[key]
 
     def _passes_of(self, call: Call, layout: str = LAYOUTS[0]) -> list[Mapping[str, Array]]:
@@ -283,9 +296,9 @@ class OperatorTest(ModelTest):
     def take_measurement(self) -> Any:
         """Return the measurements of the check that just ended, and clear them."""
         self._conditions_of_check = {"ulp": f"{self._ulp:.3g}"} if self._comparisons else {}
-        if self._failed:
-            self._conditions_of_check[FAILED_CALLS] = "; ".join(dict.fromkeys(self._failed))
-        self._ulp, self._comparisons, self._failed = 0.0, 0, []
+        named = {name: "; ".join(dict.fromkeys(calls)) for name, calls in self._named_calls.items() if calls}
+        self._conditions_of_check |= named
+        self._ulp, self._comparisons, self._named_calls = 0.0, 0, {}
         taken, self.measured = self.measured, type(self.measured)(stage=self.measured.stage)
         return taken
 

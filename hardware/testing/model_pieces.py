@@ -76,9 +76,9 @@ def _pieces(name: str, module: torch.nn.Module, most: int, *, in_layer: bool) ->
 
 
 def _slices(name: str, module: torch.nn.Module, most: int) -> Iterator[tuple[str, int]]:
-    own = list(module.parameters(recurse=False))
+    own = list(module.parameters(recurse=False)) if _is_divisible(module) else []
     row = sum(parameter[0].numel() for parameter in own)
-    if not _is_divisible(module) or row > most:
+    if not 0 < row <= most:
         size = sum(parameter.numel() for parameter in module.parameters())
         raise ModelError(
             f"{name or 'the model'} doesn't fit into memory",
@@ -99,10 +99,9 @@ def _is_divisible(module: torch.nn.Module) -> bool:
 def are_experts(module: torch.nn.Module) -> bool:
     """Whether a module has the stacked weights of experts and is called as transformers 5 does it
     (`integrations/moe.py`): with states, the experts chosen for each, and the weights of their results."""
-    count = getattr(module, "num_experts", None)
-    own = {len(parameter) for parameter in module.parameters(recurse=False)}
+    own = {parameter.shape[:1] for parameter in module.parameters(recurse=False)}
     has_parts = any(True for part in module.children() for _ in part.parameters())
-    return hasattr(module, "is_transposed") and own == {count} and not has_parts
+    return hasattr(module, "is_transposed") and own == {(module.num_experts,)} and not has_parts
 
 
 def module_of(piece: str) -> str:

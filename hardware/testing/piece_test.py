@@ -188,12 +188,22 @@ class PieceTest(ModelTest):
         weights: torch.Tensor,
         found: dict[str, PieceCall],
     ) -> torch.Tensor:
-        """Return the sum over experts in slices; a choice outside of a slice weighs nothing there."""
-        slices = _in_slices(pieces, chosen)
-        parts = (
-            self._compute(piece, (states, places, weights * inside), {}, found) for piece, places, inside in slices
-        )
-        return functools.reduce(operator.add, parts)
+        """Return the sum over experts in slices. A choice outside of a slice weighs nothing there; further rows of
+        the call choose each of its experts, so that all of them compute."""
+        import torch
+
+        def part(piece: str, places: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
+            start, stop = rows_of(piece) or (0, 0)
+            each = torch.arange(stop - start)
+            others = (each[:, None] + torch.arange(places.shape[-1])) % len(each)
+            arguments = (
+                torch.cat([states, states[each % len(states)]]),
+                torch.cat([places, others]),
+                torch.cat([weights * inside, torch.full(others.shape, 1 / places.shape[-1], dtype=weights.dtype)]),
+            )
+            return self._compute(piece, arguments, {}, found)[: len(states)]
+
+        return functools.reduce(operator.add, (part(*one) for one in _in_slices(pieces, chosen)))
 
     def _compute(
         self, piece: str, arguments: tuple[Any, ...], named: Mapping[str, Any], found: dict[str, PieceCall]

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,9 +36,9 @@ from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hardware.export import program, verify_export
 from hardware.model.model_types import Unsupported
 from hardware.operators import Call, OperatorTest, Tensor
-from hardware.operators.call import made
+from hardware.operators.call import made, name_of
 from hardware.operators.numbers import apart, by_position, keeps_subnormals, limit_of
-from hardware.operators.operator_test import FAILED_CALLS, REMOVED
+from hardware.operators.tried_call import FAILED_CALLS, REMOVED, UNJUDGED_CALLS
 from hardware.target import Target
 from hardware.testing.measurement import NotApplicable
 from reports.operator_tables import COLUMNS, operators_text
@@ -162,6 +163,7 @@ def test_an_operator_blocks_only_the_types_that_make_a_call_that_fails() -> None
     others = tuple(one for one in whole.results if one.operator != name)
     found = coverage_of(replace(whole, results=(*others, result)), "float32")
     blocked, untested = set().union(*(callers[call] for call in bad)), types_of_others(name, bad)
+    assert not callers[good] <= untested, "float32 alone works"
     assert set(found.next[name]) == blocked
     assert callers[good] - blocked - untested <= set(found.possible)
     assert 0 < found.unknown == len(untested - blocked) < len(callers[good])
@@ -170,6 +172,9 @@ def test_an_operator_blocks_only_the_types_that_make_a_call_that_fails() -> None
     assert {call: has[call.replace(", ", ",")] for call in result.calls} == {
         call: "0" if "int64" in call else "1" for call in result.calls
     }
+    unjudged = replace(result, unjudged_calls=(good,))
+    found = coverage_of(replace(whole, results=(*others, unjudged)), "float32")
+    assert callers[good].isdisjoint(found.possible)
 
 
 def test_csv_has_the_columns_of_llama_cpp() -> None:
@@ -218,35 +223,59 @@ def test_numbers_and_limits_follow_what_a_target_computes_in(monkeypatch: pytest
             assert np.array_equal(array, array.astype(np.float16))
 
 
-def test_all_calls_of_a_check_are_made_and_evidence_names_those_that_fail() -> None:
-    calls = [Call("default", (Tensor("float32", (rows, 4)), Tensor("float32", (4, 4)))) for rows in (2, 3, 5, 6)]
-    found: dict[int, float | Exception] = {2: 1e-7, 3: NotApplicable("removed"), 5: 0.5, 6: 0.25}
+MM = [Call("default", (Tensor("float32", (rows, 4)), Tensor("float32", (4, 4)))) for rows in (2, 3, 5, 6)]
 
-    def check(call: Call, times: float = 1) -> float:
-        error = found[call.tensors[0].shape[0]]
-        if isinstance(error, Exception):
-            raise error
-        return error * times
 
-    def failed() -> str:
-        case.take_measurement()
-        return case._conditions_of_check.get(FAILED_CALLS, "")
+@pytest.mark.parametrize(
+    ("gives", "raised", "failed", "unjudged"),
+    [
+        ((1e-7, 2e-7), 2e-7, (), ()),
+        ((1e-7, 0.5, 0.25, NotApplicable("unproven")), 0.5, (1, 2), (3,)),
+        ((float("nan"), 1e-7), float("nan"), (0,), ()),
+        ((Unsupported("no kernel"), 0.5), 0.5, (0, 1), ()),
+        ((NotApplicable("unproven"), Unsupported("no kernel"), 1e-7), "no kernel", (1,), (0,)),
+        ((NotApplicable(REMOVED), NotApplicable("unproven"), 1e-7), "unproven", (), (1,)),
+        ((1e-7, NotApplicable(REMOVED)), REMOVED, (), ()),
+    ],
+)
+def test_all_calls_of_a_check_are_made_and_the_worst_stands_for_them(
+    gives: tuple[Any, ...], raised: Any, failed: tuple[int, ...], unjudged: tuple[int, ...]
+) -> None:
+    stages = (Stage.COMPARE, Stage.LOAD, Stage.RUN, Stage.EXPORT)
+    calls = MM[: len(gives)]
 
-    names = {rows: f"aten.mm.default(float32[{rows}x4], float32[4x4])" for rows in found}
+    def check(call: Call) -> float:
+        place = calls.index(call)
+        case.measured.stage = stages[place]
+        if isinstance(gives[place], Exception):
+            raise gives[place]
+        return float(gives[place])
+
     with OperatorTest(operator_cell("aten.mm", CPU, "float32").id) as case:
-        assert case.worst(check, calls) == 0.5, "a call that doesn't apply hides no other"
-        assert failed() == f"{names[5]}; {names[6]}"
-        with pytest.raises(NotApplicable):
-            case.worst(check, calls[:2])
-        assert not failed()
-        found[6] = Unsupported("no kernel")
-        with pytest.raises(Unsupported):
-            case.worst(check, calls)
-        assert failed() == f"{names[5]}; {names[6]}"
-        assert case.worst(check, calls[:1], limit=0, times=2) == 2e-7
-        assert failed() == names[2]
-        assert case.worst(check, calls[:1]) == 1e-7
-        assert not failed()
+        if isinstance(raised, str):
+            with pytest.raises((NotApplicable, Unsupported), match=raised):
+                case.worst(check, calls)
+        else:
+            assert case.worst(check, calls) == pytest.approx(raised, rel=1e-12, nan_ok=True)
+        of = next(place for place, one in enumerate(gives) if raised in (str(one), one) or one != one)
+        assert case.measured.stage is stages[of]
+        case.take_measurement()
+        named = case._conditions_of_check
+    for name, places in ((FAILED_CALLS, failed), (UNJUDGED_CALLS, unjudged)):
+        names = [name_of("aten.mm", calls[place]) for place in places]
+        assert named.get(name, "") == "; ".join(names)
+
+
+def test_a_call_that_leaves_work_to_the_host_is_named() -> None:
+    def check(call: Call) -> float:
+        case.measured.left_to_host = {"aten::mm": 1} if call is MM[1] else {}
+        return 0.0
+
+    with OperatorTest(operator_cell("aten.mm", CPU, "float32").id) as case:
+        assert case.worst(check, MM, limit=0) == 0
+        assert case.measured.left_to_host == {"aten::mm": 1}
+        case.take_measurement()
+        assert case._conditions_of_check[FAILED_CALLS] == name_of("aten.mm", MM[1])
 
 
 def test_a_limit_is_wider_only_for_functions_that_a_standard_allows_to_be_coarse() -> None:

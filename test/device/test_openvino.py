@@ -10,7 +10,7 @@ from hardware.backends.base import ModelInput
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.operators import Call, OperatorTest, Tensor
-from hardware.operators.operator_test import REMOVED
+from hardware.operators.tried_call import REMOVED
 from hardware.testing.measurement import NotApplicable
 from hardware.testing.seeded_weights import fill
 
