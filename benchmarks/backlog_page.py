@@ -17,7 +17,7 @@ from hardware.target import Target
 from hwcompat.plugins.study.backlog import backlog
 from hwcompat.plugins.study.backlog_command import backlog_markdown
 
-TARGETS = ("qnn", "openvino")
+TARGETS = ("qnn:emulator", "openvino")
 
 _HEAD = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
 
@@ -28,7 +28,7 @@ def main() -> None:
     recipes = stored_recipes()
     parts, results = [""], []
     for name in TARGETS:
-        target = Target(name=name)
+        target = Target.parse(name)
         file = shipped_file(target)
         checks = [line for line in read_shipped(file) if isinstance(line, CheckLine)] if file else []
         evidence = f"docs/evidence/{file.name}" if file else ""
