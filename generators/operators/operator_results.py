@@ -241,7 +241,9 @@ def _outcome_of(line: CheckLine) -> OperatorOutcome:
     if line.outcome is Outcome.FAILED:
         if line.error_type == "silent_offload":  # without such operators nothing was seen to run
             return OperatorOutcome.HOST if line.offloaded_ops else OperatorOutcome.UNKNOWN
-        return OperatorOutcome.WRONG if line.error_type in _NUMBERS else OperatorOutcome.UNSUPPORTED
+        if line.error_type in _NUMBERS:  # those of the host are no fault of the target's arithmetic
+            return OperatorOutcome.HOST if _left_beyond_allowed(line) else OperatorOutcome.WRONG
+        return OperatorOutcome.UNSUPPORTED
     if line.outcome is Outcome.PASSED or line.error_type == "not_applicable":
         return OperatorOutcome.SUPPORTED
     return OperatorOutcome.UNKNOWN
@@ -249,12 +251,19 @@ def _outcome_of(line: CheckLine) -> OperatorOutcome:
 
 def _is_allowed(line: CheckLine) -> bool:
     """Whether the operator ran on the host, where its target may leave it in models."""
+    return _outcome_of(line) is OperatorOutcome.HOST and not _left_beyond_allowed(line)
+
+
+def _left_beyond_allowed(line: CheckLine) -> bool:
     name = Target.parse(line.requested_target).name
-    on_host = _outcome_of(line) is OperatorOutcome.HOST and name in known_targets()
-    return on_host and backend_class(name).HOST_ALLOWED.issuperset(line.offloaded_ops)
+    allowed = backend_class(name).HOST_ALLOWED if name in known_targets() else frozenset()
+    return bool(line.offloaded_ops.keys() - allowed)
 
 
 def _reason(line: CheckLine) -> str:
+    if _outcome_of(line) is OperatorOutcome.HOST:
+        wrong = f", and is wrong: {line.error_message}" if line.error_type in _NUMBERS else ""
+        return f"{', '.join(sorted(line.offloaded_ops))} ran on the host{wrong}"
     said = line.error_message or line.substitution_reason or f"{line.outcome} ({line.error_type})"
     if line.outcome.is_breakdown and line.stage in ROUTE_STAGES:
         said += f" during {line.stage}"

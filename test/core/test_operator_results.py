@@ -70,6 +70,12 @@ OFFLOADED = {"outcome": Outcome.FAILED, "error_type": "silent_offload"}
             True,
         ),
         (1, OFFLOADED, "unknown", False),
+        (
+            0,
+            {"outcome": Outcome.FAILED, "error_type": "numerical_mismatch", "offloaded_ops": {"aten.mm": 1}},
+            "host",
+            True,
+        ),
         (0, {"conditions": {EDITED: "yes"}}, "unknown", False),
         (0, {"outcome": Outcome.TIMEOUT, "stage": Stage.BUILD}, "unknown", False),
         (0, {"outcome": Outcome.CRASHED, "stage": Stage.EXPORT}, "unsupported", True),

@@ -8,6 +8,8 @@ const VIEWS = {
   uint64: BigUint64Array,
   int32: Int32Array,
   uint32: Uint32Array,
+  int16: Int16Array,
+  uint16: Uint16Array,
   int8: Int8Array,
   uint8: Uint8Array,
   bool: Uint8Array,
