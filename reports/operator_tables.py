@@ -92,13 +92,15 @@ def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterat
         ranks = list(OperatorOutcome)
         yield [
             f"{one.operator} {one.precision}: {one.outcome}; {one_line(one.reason, longest=_SHOWN_REASON)}"
+            + (f" (failed: {', '.join(one.failed_checks)})" if one.failed_checks and not report.is_of_onnx else "")
             for one in sorted(left, key=lambda one: (ranks.index(one.outcome), -one.types, one.operator))
         ]
     for found in coverages:
         yield Heading(level=2, text=f"Model types in {found.precision}")
+        not_asked = f", {found.not_asked} one that wasn't asked for" if found.not_asked else ""
         yield (
-            f"{len(found.possible)} of {found.types} model types have all their operators. {found.blocked} are "
-            f"blocked by several, {found.unknown} have an operator that is unknown."
+            f"{len(found.possible)} of {found.types} model types have all their operators{_named(found.possible)}. "
+            f"{found.blocked} are blocked by several, {found.unknown} have an operator that is unknown{not_asked}."
         )
         alone = [
             f"{name} alone blocks {len(types)}: {listed(types, _SHOWN_TYPES)}" for name, types in found.next.items()
@@ -107,10 +109,15 @@ def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterat
             yield alone
 
 
+def _named(types: Sequence[str]) -> str:
+    return f" ({', '.join(types)})" if 0 < len(types) <= _SHOWN_TYPES else ""
+
+
 def _summary(report: OperatorReport) -> str:
     counted = ", ".join(f"{report.counts[one]} {one}" for one in OperatorOutcome if report.counts.get(one))
     operators = len(report.by_operator())
-    what = "tests of ONNX" if report.is_of_onnx else f"operators in {', '.join(report.precisions)}"
+    ending = "" if operators == 1 else "s"
+    what = f"test{ending} of ONNX" if report.is_of_onnx else f"operator{ending} in {', '.join(report.precisions)}"
     return f"{operators} {what}: {counted}. Source: {report.source}."
 
 
@@ -149,7 +156,8 @@ def _csv(report: OperatorReport) -> str:
             )
             text = "" if has else f"{one.outcome}: {one.reason}"
             said = ("yes" if has else "no") if report.mode == "support" else text
-            parameters = f"type={one.precision},{call.replace(', ', ',')}"
+            tensors = call.replace("float32[", f"{one.precision}[").replace(", ", ",")
+            parameters = f"type={one.precision},{tensors}"
             name = report.target.partition(":")[0]
             writer.writerow([report.target, one.operator, parameters, report.mode, int(has), one_line(said), name])
     return out.getvalue()

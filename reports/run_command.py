@@ -26,7 +26,6 @@ from hwcompat.hardware.command_names import as_runnable
 from hwcompat.hardware.errors import OutputError
 from hwcompat.hardware.evidence.latest import Latest, missing_result
 from hwcompat.hardware.evidence.record import Outcome
-from hwcompat.hardware.evidence.versions import FAULT_VARIABLE
 from hwcompat.hardware.files import writing
 from hwcompat.hardware.plain_text import one_line, printable
 from hwcompat.hardware.plugins import plugins
@@ -45,7 +44,6 @@ from .source_places import suite_places
 
 if TYPE_CHECKING:
     from hwcompat.generators.project.project_plan import ProjectRun
-    from hwcompat.hardware.backends.simulated import SimulatedFault
     from hwcompat.hardware.detection import HardwareInfo
 
 _LIBRARY_LOG = "libraries.log"
@@ -63,7 +61,9 @@ def run_suites(
 
     `command` is recorded in the evidence.
     """
-    fault = _simulated_fault()
+    from hwcompat.hardware.backends.simulated import SimulatedFault
+
+    fault = SimulatedFault.asked()
     _prepare(asked.report_dir)
     baseline = read_baseline(asked.baseline) if asked.baseline else None
     cut: JobInterrupted | None = None
@@ -88,7 +88,9 @@ def run_suites(
         click.echo(printable(f"error: {cut.how}: {counted}. {cut.next_step}"), err=True)
         return INTERRUPTED
     _print_missing(result, asked)
-    if fault is not None and not _has_fired(fault, result):
+    every_line = (line for cell in result.cells for line in cell.lines)
+    if fault is not None and (why := fault.why_no_effect(every_line)):
+        click.echo(printable(f"error: {why}"), err=True)
         return 1
     code = result.exit_code(allow_fallback=asked.allow_fallback)
     if outcome:
@@ -219,28 +221,6 @@ def _print_missing(result: JobResult, asked: Options) -> None:
             f"{device} isn't available {where}: {reason}. The results of {cells} don't count for {device} ({ending})."
         )
         click.echo(f"{kind}: {text}{doctor}", err=True)
-
-
-def _simulated_fault() -> SimulatedFault | None:
-    """Return the fault that is set for the simulated device, if any. Raises `UsageError` for an unknown one."""
-    from hwcompat.hardware.backends.simulated import SimulatedFault
-
-    text = os.environ.get(FAULT_VARIABLE, "")
-    return SimulatedFault.parse(text) if text else None
-
-
-def _has_fired(fault: SimulatedFault, result: JobResult) -> bool:
-    """Return whether the fault affected an operator of the run; print an error if it didn't."""
-    lines = [line for cell in result.cells for line in cell.lines if line.requested_target == "simulated"]
-    fired = any(
-        line.outcome.is_failure or any(map(fault.hits, (*line.native_ops, *line.offloaded_ops))) for line in lines
-    )
-    if not fired:
-        why = "no cell of this run launched that operator" if lines else "no cell of this run is on simulated"
-        click.echo(
-            printable(f"error: {FAULT_VARIABLE}={fault} had no effect: {why}. Unset it, or correct it."), err=True
-        )
-    return fired
 
 
 def of_runs(result: JobResult) -> Latest:

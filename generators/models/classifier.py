@@ -103,12 +103,12 @@ def classify(name: str, revision: str = "") -> Classification:
             why=f"files of models end in {', '.join(graph_suffixes())}",
             fix="Name such a file, or the folder of a checkpoint with its config.json.",
         )
-    if re.match(r"~|\.{0,2}/", name) or name.endswith("/"):
+    if re.match(r"~|\.{0,2}/", name) or name.endswith("/") or name.count("/") > 1:
+        near = [folder.name] if is_known(folder.name) else _folders_in(folder.parent)
         raise ModelMissing(
             f"the folder {echo(name)} doesn't exist",
             why="such a name is the path of a folder",
-            fix=did_you_mean(folder.name, [folder.name] if is_known(folder.name) else [])
-            or "Name a folder with config.json, or a model type.",
+            fix=did_you_mean(folder.name, near) or "Name a folder with config.json, or a model type.",
         )
     spelled = spelling(name)
     for model_type in known_types():
@@ -118,6 +118,13 @@ def classify(name: str, revision: str = "") -> Classification:
         raise refused
     cached = _cached_folder(name, revision)
     return classify_folder(cached, name) if cached else _classify_name(name)
+
+
+def _folders_in(folder: Path) -> list[str]:
+    try:
+        return [one.name for one in folder.iterdir() if one.is_dir()]
+    except OSError:  # it doesn't exist, or can't be read
+        return []
 
 
 def classify_folder(folder: Path, name: str) -> Classification:

@@ -73,6 +73,7 @@ class OperatorResult:
     ulp: float | None = None
     types: int = 0
     calls: tuple[str, ...] = ()
+    failed_checks: tuple[str, ...] = ()
     failed_calls: tuple[str, ...] | None = None
     unjudged_calls: tuple[str, ...] = ()
 
@@ -185,6 +186,7 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
     blocking = [line for line in asked if _outcome_of(line) in BLOCKING]
     is_known = bool(blocking) and all(FAILED_CALLS in line.conditions for line in blocking)
     failed: dict[str, Any] = {
+        "failed_checks": tuple(line.check_name for line in lines if _outcome_of(line) in BLOCKING),
         "blocks": bool(blocking),
         "failed_calls": _calls_named(FAILED_CALLS, blocking) if is_known else None,
         "unjudged_calls": _calls_named(UNJUDGED_CALLS, asked),
@@ -275,7 +277,8 @@ class TypeCoverage:
     """Which model types a target's operators allow in a precision.
 
     No operator of `possible` types blocks them. `next` has, by operator, the types that it alone blocks; the
-    others of `types` are blocked by several (`blocked`), or an operator of theirs is `unknown`.
+    others of `types` are blocked by several (`blocked`), an operator of theirs is `unknown`, or isn't among those
+    that were asked for (`not_asked`).
     """
 
     precision: str
@@ -284,6 +287,7 @@ class TypeCoverage:
     next: Mapping[str, tuple[str, ...]]
     blocked: int
     unknown: int
+    not_asked: int = 0
 
 
 def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
@@ -293,16 +297,16 @@ def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
     for operator, types in needing_types().items():
         for model_type in types:
             needed[model_type].append(operator)
-    possible, blocked, unknown = [], 0, 0
+    possible, blocked, unknown, not_asked = [], 0, 0, 0
     next_: dict[str, list[str]] = defaultdict(list)
     for model_type, operators in sorted(needed.items()):
         tested = [name for name in operators if name not in NOT_TESTED]
         blocking = [name for name in tested if name in results and results[name].blocks_type(model_type)]
         if len(blocking) > 1:
             blocked += 1
-        elif any(
-            name not in results or results[name].is_open_for(model_type) for name in tested if name not in blocking
-        ):
+        elif any(name not in results for name in tested):
+            not_asked += 1
+        elif any(results[name].is_open_for(model_type) for name in tested if name not in blocking):
             unknown += 1
         elif blocking:
             next_[blocking[0]].append(model_type)
@@ -315,6 +319,7 @@ def coverage_of(report: OperatorReport, precision: str) -> TypeCoverage:
         next={name: tuple(types) for name, types in sorted(next_.items(), key=lambda pair: (-len(pair[1]), pair[0]))},
         blocked=blocked,
         unknown=unknown,
+        not_asked=not_asked,
     )
 
 

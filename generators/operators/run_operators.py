@@ -13,6 +13,7 @@ from hwcompat.generators.suites.suite_files import prepare_folder, write_suite
 from hwcompat.hardware.backends.factory import get_backend, known_targets
 from hwcompat.hardware.cell import Cell
 from hwcompat.hardware.errors import NothingMatched, UsageError, did_you_mean, echo
+from hwcompat.hardware.evidence.record import CheckLine
 from hwcompat.hardware.evidence.store import read_run
 from hwcompat.hardware.inventory.hardware_info import HardwareInfo
 from hwcompat.hardware.operators.node_test import PREFIX
@@ -54,13 +55,13 @@ def chosen_operators(names: Sequence[str], model: str = "", *, breadth: bool = F
     """Return the tested operators with these names (`aten.` may be left out), or those that a model type calls, or
     all that models call; with `breadth` those of torch's own tests too. Raises `UsageError` for an unknown name and
     `NothingMatched` if none is left."""
-    known = operators_with_suites()
+    known, called = operators_with_suites(), len(called_by_models())
     wanted = [name if name.startswith("aten.") else f"aten.{name}" for name in names]
     for name in wanted:
         if name not in known:
             raise UsageError(
                 f"{echo(name)} has no suite",
-                why=f"suites test {len(known)} operators of torch",
+                why=f"suites test {called} operators that models call, and with --breadth {len(known) - called} more",
                 fix=did_you_mean(name, known),
             )
     of_model = set(recipe_for(model).operators) if model else set(known if breadth or wanted else called_by_models())
@@ -70,11 +71,14 @@ def chosen_operators(names: Sequence[str], model: str = "", *, breadth: bool = F
     return chosen
 
 
-def run_operators(run: OperatorRun, inventory: HardwareInfo, progress: Progress) -> OperatorReport:
-    """Run the suites and return the results. Raises `KeyboardInterrupt` after an interruption was recorded."""
+def run_operators(
+    run: OperatorRun, inventory: HardwareInfo, progress: Progress
+) -> tuple[OperatorReport, Sequence[CheckLine]]:
+    """Run the suites, and return the results with those of all checks. Raises `KeyboardInterrupt` after an
+    interruption was recorded."""
     suites = list(_written(run, computed_in(run.target, run.precisions)))
     if not suites:
-        return report_of((), run.target, run.operators, run.precisions, "no suite ran")
+        return report_of((), run.target, run.operators, run.precisions, "no suite ran"), ()
     with environment_with({DEVICES_VARIABLE: str(run.target) if run.target.index is not None else None}):
         session = run_session(
             suites,
@@ -90,7 +94,7 @@ def run_operators(run: OperatorRun, inventory: HardwareInfo, progress: Progress)
         raise KeyboardInterrupt
     lines = read_run(run.folder / "evidence", session.run_id).checks
     source = f"run {session.run_id}"
-    return report_of(lines, run.target, run.operators, run.precisions, source, breadth=run.breadth)
+    return report_of(lines, run.target, run.operators, run.precisions, source, breadth=run.breadth), lines
 
 
 def target_of(name: str) -> Target:

@@ -13,7 +13,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +27,7 @@ from ._trace import PARAMETER_OPERATORS
 from .base import DeviceInfo, ModelInput
 
 if TYPE_CHECKING:
+    from ..evidence.record import CheckLine
     from ..inventory.hardware_info import HardwareInfo
 
 _WRONG_IF: Mapping[str, str] = {
@@ -80,6 +81,20 @@ class SimulatedFault:
         if match["seed"]:
             operator = random.Random(int(match["seed"])).choice(_SEEDED)
         return cls(kind=match["kind"], operator=operator)
+
+    @classmethod
+    def asked(cls) -> SimulatedFault | None:
+        """Return the fault that the environment asks for, if any. Raises `UsageError` for an unknown one."""
+        text = os.environ.get(FAULT_VARIABLE, "")
+        return cls.parse(text) if text else None
+
+    def why_no_effect(self, lines: Iterable[CheckLine]) -> str:
+        """Return why the fault affected no operator of these results; an empty text if it did."""
+        own = [line for line in lines if line.requested_target == SimulatedBackend.BACKEND_NAME]
+        if any(one.outcome.is_failure or any(map(self.hits, (*one.native_ops, *one.offloaded_ops))) for one in own):
+            return ""
+        why = "no cell of this run launched that operator" if own else "no cell of this run is on simulated"
+        return f"{FAULT_VARIABLE}={self} had no effect: {why}. Unset it, or correct it."
 
     def hits(self, operator: str) -> bool:
         """Return whether the fault applies to `operator` (`aten.mm`)."""
@@ -242,8 +257,7 @@ class SimulatedBackend(LaunchLogBackend):
         )
 
     def _setup_environment(self) -> None:
-        text = os.environ.get(FAULT_VARIABLE, "")
-        self.driver = SimulatedDriver(SimulatedFault.parse(text) if text else None)
+        self.driver = SimulatedDriver(SimulatedFault.asked())
 
     @property
     def ledger(self) -> Counter[str]:

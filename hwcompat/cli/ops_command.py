@@ -12,7 +12,7 @@ import rich_click as click
 from hwcompat.generators.options import Options
 from hwcompat.hardware.command_line import PrecisionChoice, listed, note
 from hwcompat.hardware.command_names import own_command
-from hwcompat.hardware.errors import BackendUnavailable
+from hwcompat.hardware.errors import BackendUnavailable, UsageError
 from hwcompat.hardware.files import OUTPUT
 
 from .option_table import FOLDER, takes
@@ -118,11 +118,15 @@ def ops_command(
 
 def _run(asked: OperatorRun) -> OperatorReport:
     from hwcompat.generators.operators.run_operators import run_operators, why_unavailable
+    from hwcompat.hardware.backends.simulated import SimulatedFault
     from hwcompat.hardware.basic_detection import inventory_here
     from hwcompat.reports.progress_bar import progress_on
 
+    fault = SimulatedFault.asked()
     if why := why_unavailable(asked.target):
         raise BackendUnavailable(f"{asked.target} can't be used", why=why)
-    report = run_operators(asked, inventory_here(), progress_on(sys.stderr))
+    report, lines = run_operators(asked, inventory_here(), progress_on(sys.stderr))
+    if fault and (why := fault.why_no_effect(lines)):
+        raise UsageError(why)
     note(f"suites and evidence: {asked.folder}")
     return report

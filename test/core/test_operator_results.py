@@ -32,6 +32,7 @@ from generators.operators.operator_variants import (
 from generators.operators.render_operator import operator_cell, render_operator
 from generators.operators.run_operators import chosen_operators
 from hardware.backends.factory import backend_class
+from hardware.backends.simulated import FAULT_VARIABLE, SimulatedFault
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hardware.export import program, verify_export
 from hardware.model.model_types import Unsupported
@@ -153,7 +154,8 @@ def test_coverage_names_the_types_that_an_operator_alone_blocks() -> None:
     without = coverage_of(report(everything, wrong="aten.erfinv"), "float32")
     assert without.next == {"aten.erfinv": needing_types()["aten.erfinv"]}
     assert len(without.possible) == without.types - len(needing_types()["aten.erfinv"])
-    assert coverage_of(report(everything[:1]), "float32").unknown == full.types
+    some = coverage_of(report(everything[:1]), "float32")
+    assert (some.not_asked, some.unknown) == (full.types, 0)
 
 
 def test_an_operator_blocks_only_the_types_that_make_a_call_that_fails() -> None:
@@ -448,7 +450,11 @@ def test_support_lists_what_tables_know_and_runs_nothing() -> None:
     ("words", "code", "said"),
     [
         ("nosuch", 4, "'nosuch' isn't a target. Known: cpu, "),
-        ("cpu --operator aten.erff", 4, "'aten.erff' has no suite: suites test 405 operators"),
+        (
+            "cpu --operator aten.erff",
+            4,
+            "'aten.erff' has no suite: suites test 213 operators that models call, and with --breadth 192 more",
+        ),
         ("qnn --mode support --operator erfinv --operators-of bert", 5, "no operator is left"),
         ("cpu --precision int8", 4, "int8"),
         ("cpu --mode fast", 4, "fast"),
@@ -460,3 +466,15 @@ def test_what_cannot_be_tested_is_one_clear_line(words: str, code: int, said: st
     assert done.code == code, done.err
     assert said in done.err
     assert done.out == ""
+
+
+def test_a_fault_that_does_not_exist_or_had_no_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAULT_VARIABLE, "wrongly")
+    done = invoke("ops", "simulated", "--operator", "aten.mm")
+    assert (done.code, done.out) == (4, "")
+    assert "the simulated device has no fault 'wrongly'. Did you mean 'wrong'?" in done.err
+    fault = SimulatedFault.parse("wrong:aten.mmm")
+    ran = [replace(one, requested_target="simulated", native_ops={"aten.mm": 1}) for one in PASSED]
+    assert "had no effect: no cell of this run launched that operator" in fault.why_no_effect(ran)
+    assert "no cell of this run is on simulated" in fault.why_no_effect(PASSED)
+    assert not SimulatedFault.parse("wrong:aten.mm").why_no_effect(ran)

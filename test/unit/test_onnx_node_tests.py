@@ -114,7 +114,7 @@ def test_a_run_gives_an_outcome_for_each(tmp_path: Path) -> None:
     run = OperatorRun(
         target=CPU, operators=names, precisions=("float32",), folder=tmp_path, command="test", limits=Limits()
     )
-    found = run_operators(run, inventory_here(), Progress())
+    found, _ = run_operators(run, inventory_here(), Progress())
     assert {one.operator: one.outcome for one in found.results} == dict.fromkeys(names, OperatorOutcome.SUPPORTED)
     nothing = report_of((), CPU, names, ("float32",), "no run")
     assert {one.outcome for one in nothing.results} == {OperatorOutcome.UNKNOWN}
