@@ -205,7 +205,7 @@ def judged(lines: Sequence[CheckLine], operator: str, precision: str) -> Operato
             if _outcome_of(line) is outcome and outcome is not OperatorOutcome.SUPPORTED:
                 return result_of(operator, precision, outcome, _reason(line), proven=proven, **failed, **measured)
     if not proven:
-        left = by_check.get(_REFERENCE)
+        left = next((line for line in needed if line is not None), None)
         why = _reason(left) if left is not None and left.outcome is Outcome.SKIPPED else "its checks didn't run"
         return result_of(operator, precision, OperatorOutcome.UNKNOWN, why, **measured)
     return result_of(operator, precision, OperatorOutcome.SUPPORTED, **measured)
