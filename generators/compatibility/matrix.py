@@ -25,7 +25,7 @@ from .judge import strongest_of
 from .matrix_groups import GROUPS, GroupCell, Measured, device_group, group_cell
 from .published_rows import shipped_verdicts
 from .rule import Rule
-from .rule_facts import Facts, facts_here
+from .rule_facts import Facts, facts_here, facts_of_code
 from .rules import RuleSet, load_rules, predict
 from .verdict import Level, Verdict, is_final, strongest
 from .verdict_cache import Judged
@@ -313,14 +313,16 @@ def current_matrix(
     rules = load_rules()
     recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
     versions = versions_of(inventory)
+    of_code = {name: facts_of_code(recipe) for name, recipe in recipes.items()}
     cells = [
         (recipe, Cell(model=recipe.model_type, task=recipe.task, target=Target(name=name), precision=precision))
         for recipe in recipes.values()
         for name in vocabulary().hardware_types
     ]
     predicted = {
-        cell.id: predict(cell, facts_here(recipe, cell, inventory, versions=versions), rules)
+        cell.id: predict(cell, facts, rules)
         for recipe, cell in cells
+        for facts in [facts_here(recipe, cell, inventory, versions=versions, of_code=of_code[recipe.model_type])]
     }
     measured = judged.measured if judged else ()
     published = shipped_verdicts() if recipes else {}  # without transformers no type has a name

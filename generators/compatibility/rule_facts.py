@@ -111,8 +111,10 @@ def facts_of(
     *,
     platform: str | None = None,
     capability: float | None = None,
+    of_code: Mapping[str, Any] | None = None,
 ) -> Facts:
-    """Return the facts of a recipe for `cell`; the cell's task and precision count."""
+    """Return the facts of a recipe for `cell`; the cell's task and precision count. `of_code` is what
+    `facts_of_code` returns for the recipe, for many cells."""
     tiny = recipe if isinstance(recipe, Recipe) else None
     return Facts(
         model_type=recipe.model_type,
@@ -127,7 +129,7 @@ def facts_of(
         platform=platform,
         capability=capability,
         **{**_of_kernels(recipe, cell.target), **(_of_recipe(tiny, cell) if tiny else {})},
-        **(_of_code(tiny) if tiny else {}),
+        **(facts_of_code(recipe) if of_code is None else of_code),
     )
 
 
@@ -172,9 +174,12 @@ def _exporter(recipe: Recipe) -> str | None:
     return None if known is None else "optimum-intel" if recipe.model_type in known else "none"
 
 
-def _of_code(recipe: Recipe) -> dict[str, Any]:
+def facts_of_code(recipe: Described) -> dict[str, Any]:
+    """Return what is known about the modeling code of a recipe, which is the same for all targets."""
+    if not isinstance(recipe, Recipe) or recipe.subject != "tiny":
+        return {}
     known = code_facts(recipe.model_type, recipe.task)
-    if known is None or recipe.subject != "tiny" or known.recipe != recipe.digest:
+    if known is None or known.recipe != recipe.digest:
         return {}
     decodes = recipe.generate != "none"
     return {
@@ -197,9 +202,10 @@ def facts_here(
     *,
     device: Target | None = None,
     versions: Mapping[str, str] | None = None,
+    of_code: Mapping[str, Any] | None = None,
 ) -> Facts:
     """Return the facts of a recipe or a classification for `cell` on the machine of `inventory`, on the card of
-    `device` (by default the cell's target). `versions` are the inventory's, for many cells.
+    `device` (by default the cell's target). `versions` are the inventory's, `of_code` the recipe's, for many cells.
 
     Every prediction gets its facts here, so that the same question has the same answer everywhere.
     """
@@ -209,6 +215,7 @@ def facts_here(
         versions_of(inventory) if versions is None else versions,
         platform=inventory.host.system,
         capability=_capability(inventory, device or cell.target) if cell.target.name == CUDA else None,
+        of_code=of_code,
     )
 
 
