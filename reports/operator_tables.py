@@ -97,9 +97,10 @@ def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterat
         ]
     for found in coverages:
         yield Heading(level=2, text=f"Model types in {found.precision}")
+        possible = f" ({listed(found.possible, _SHOWN_TYPES)})" if found.possible else ""
         not_asked = f", {found.not_asked} one that wasn't asked for" if found.not_asked else ""
         yield (
-            f"{len(found.possible)} of {found.types} model types have all their operators{_named(found.possible)}. "
+            f"{len(found.possible)} of {found.types} model types have all their operators{possible}. "
             f"{found.blocked} are blocked by several, {found.unknown} have an operator that is unknown{not_asked}."
         )
         alone = [
@@ -107,10 +108,6 @@ def _blocks(report: OperatorReport, coverages: Sequence[TypeCoverage]) -> Iterat
         ]
         if alone:
             yield alone
-
-
-def _named(types: Sequence[str]) -> str:
-    return f" ({', '.join(types)})" if 0 < len(types) <= _SHOWN_TYPES else ""
 
 
 def _summary(report: OperatorReport) -> str:

@@ -320,9 +320,12 @@ def current_matrix(
         for name in vocabulary().hardware_types
     ]
     predicted = {
-        cell.id: predict(cell, facts, rules)
+        cell.id: predict(
+            cell,
+            facts_here(recipe, cell, inventory, versions=versions, of_code=of_code[recipe.model_type]),
+            rules,
+        )
         for recipe, cell in cells
-        for facts in [facts_here(recipe, cell, inventory, versions=versions, of_code=of_code[recipe.model_type])]
     }
     measured = judged.measured if judged else ()
     published = shipped_verdicts() if recipes else {}  # without transformers no type has a name

@@ -111,8 +111,8 @@ def types_of_others(operator: str, failed: Iterable[str]) -> frozenset[str]:
 
 
 def is_like_one_of(operator: str, call: str, names: Iterable[str]) -> bool:
-    """Return whether a call, as text (`float32[2x3]`), has the overload, dtypes and numbers of axes of a named one.
-    Names that no call of models has may be like each."""
+    """Return whether a call, as text (`float32[2x3]`), has the overload, dtypes and numbers of axes of a named one;
+    also if a name isn't that of a recorded call."""
     tested = _tested(operator)
     kinds = {kind for name, kind in tested.items() if name.endswith(f"({call})")}
     return any(name not in tested or tested[name] in kinds for name in names)

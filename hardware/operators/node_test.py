@@ -21,8 +21,6 @@ PREFIX = "onnx."
 GRAPH, ARRAYS = ".onnx", ".npz"
 """The files of a test beside its suite: the graph, and its inputs (`input:NAME`), results (`output:NAME`) and what
 results may be off (`relative` and `absolute`)."""
-
-
 _UNIT = "times what the test allows"
 
 

@@ -175,7 +175,7 @@ class OperatorTest(ModelTest):
         """Return the target's own record of where the calls ran, all of them together. Evidence names those that
         didn't, or not only there.
 
-        Raises the first exception that one raised, and `NotApplicable` if a runtime of graphs removed the operator
+        Raises an exception of a call as `worst` does, and `NotApplicable` if a runtime of graphs removed the operator
         when it compiled: a copy, or a constant.
         """
         proofs: list[Execution] = []

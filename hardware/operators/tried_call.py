@@ -29,8 +29,8 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TriedCall:
-    """The error of a call with what it is at most (`limit`), or an exception, with the measurements of this call. It
-    is `on_host` if it left work to the host that its target may not leave there."""
+    """The error of a call and its limit, or the exception that it raised, with its measurements. `on_host` says
+    whether it left work to the host that its target may not leave there."""
 
     name: str
     error: float

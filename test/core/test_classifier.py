@@ -199,12 +199,15 @@ def test_another_spelling_of_a_type_is_that_type(tmp_path: Path, monkeypatch: py
     assert classify("BERT").model_type == "gpt2"
 
 
-def test_a_path_without_a_folder_is_a_missing_folder() -> None:
-    for name in ("./nope", "nope/", "/x/y", "../nope/here", "~/no-such-folder", "acme/nope/"):
+def test_a_path_without_a_folder_is_a_missing_folder(tmp_path: Path) -> None:
+    for name in ("./nope", "nope/", "/x/y", "../nope/here", "~/no-such-folder", "acme/nope/", "a/b/c"):
         with pytest.raises(ModelMissing, match=rf"the folder '{re.escape(name)}' doesn't exist"):
             classify(name)
     with pytest.raises(ModelError, match="Did you mean 'bert'"):
         classify("./bert")
+    (tmp_path / "my-checkpoint").mkdir()
+    with pytest.raises(ModelMissing, match="Did you mean 'my-checkpoint'"):
+        classify(str(tmp_path / "my-chekpoint"))
 
 
 def test_a_hub_id_that_is_not_cached_is_missing_unless_a_tiny_model_is_allowed() -> None:

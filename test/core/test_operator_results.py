@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -272,6 +273,19 @@ def test_all_calls_of_a_check_are_made_and_the_worst_stands_for_them(
     for name, places in ((FAILED_CALLS, failed), (UNJUDGED_CALLS, unjudged)):
         names = [name_of("aten.mm", calls[place]) for place in places]
         assert named.get(name, "") == "; ".join(names)
+
+
+@pytest.mark.parametrize(
+    "log", ["doesn't show where the nodes ran", "is incomplete: it doesn't show where Max (0) ran"]
+)
+def test_a_log_that_does_not_show_where_nodes_ran_judges_nothing(monkeypatch: pytest.MonkeyPatch, log: str) -> None:
+    def run(*_: object) -> None:
+        raise Unsupported(f"the runtime's log {log}")
+
+    with OperatorTest(operator_cell("aten.mm", CPU, "float32").id) as case:
+        monkeypatch.setattr(case._passes, "run", run)
+        with pytest.raises(NotApplicable, match=re.escape(log)):
+            case.call_error(MM[0])
 
 
 def test_a_call_that_leaves_work_to_the_host_is_named() -> None:

@@ -144,6 +144,12 @@ def test_the_page_describes_an_adapter_as_python_does() -> None:
         assert bool({"stands_in", "requested"} & set(page["said"])) is (software or not told)
 
 
+def test_the_runtime_gets_whole_numbers_of_each_size() -> None:
+    names = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+    call = "(names) => names.map((name) => numbersOf(name, new ArrayBuffer(16)).BYTES_PER_ELEMENT)"
+    assert asked("session.mjs", call, names) == [np.dtype(name).itemsize for name in names]
+
+
 def test_the_device_is_the_one_that_computed_whatever_adapter_was_described() -> None:
     described = {**dict.fromkeys(TOLD, ""), "vendor": "nvidia", "architecture": "ampere", "fallback": False}
     call = """({ described, target, info }) => {
